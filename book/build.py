@@ -1,0 +1,141 @@
+"""Builds the book's HTML from stored outputs: ``python book/build.py`` writes ``_build/html``.
+
+Nothing is executed and torch is not needed. Every warning is an error, the doctrees are fresh, and the build
+fails unless each entry of ``_toc.yml`` became a page.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+from jupyter_book.config import get_final_config
+from sphinx.application import Sphinx
+from sphinx.errors import SphinxError
+from sphinx.util.docutils import docutils_namespace, patch_docutils
+
+ROOT = Path(__file__).resolve().parent.parent
+# Jupyter Book loads both on every page; the book uses neither, and both point to other hosts.
+UNWANTED = ("sphinx_thebe", "sphinx_comments")
+MATHJAX_PARTS = ("tex-mml-chtml.js", "input", "output/chtml", "a11y", "sre", "ui")
+
+
+def toc_entries(toc: dict) -> list[str]:
+    """The documents that a parsed ``_toc.yml`` names, in reading order, without suffixes."""
+    entries = [toc["root"]]
+
+    def walk(node: dict) -> None:
+        for child in [*node.get("parts", []), *node.get("chapters", []), *node.get("sections", [])]:
+            if "file" in child:
+                entries.append(child["file"])
+            walk(child)
+
+    walk(toc)
+    return [entry.removesuffix(".md").removesuffix(".ipynb") for entry in entries]
+
+
+def missing_pages(toc: dict, html: Path) -> list[str]:
+    """The entries of the table of contents that have no HTML file."""
+    return [entry for entry in toc_entries(toc) if not (html / f"{entry}.html").is_file()]
+
+
+def local_mathjax(package: Path, extra: Path) -> str | None:
+    """Install MathJax from npm and copy what pages load to ``extra``; the reason where it cannot be done."""
+    source = package / "node_modules" / "mathjax" / "es5"
+    if not (source / "tex-mml-chtml.js").is_file():
+        if shutil.which("npm") is None:
+            return "npm is not installed"
+        command = ["npm", "ci", "--no-audit", "--no-fund", "--silent", "--prefix", str(package)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            return f"npm failed: {done.stderr.strip()[-300:]}"
+    target = extra / "mathjax"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for part in MATHJAX_PARTS:
+        copy = shutil.copytree if (source / part).is_dir() else shutil.copy2
+        copy(source / part, target / part)
+    return None
+
+
+def run_sphinx(source: Path, html: Path, doctrees: Path, config: dict) -> int:
+    """Run Sphinx with a whole configuration, from scratch, with warnings as errors; 0 means success."""
+    with patch_docutils(), docutils_namespace():
+        try:
+            app = Sphinx(
+                source,
+                None,
+                html,
+                doctrees,
+                "html",
+                confoverrides=config,
+                status=None,
+                warning=sys.stderr,
+                freshenv=True,
+                warningiserror=True,
+                keep_going=True,
+            )
+            app.build(force_all=True)
+        except SphinxError as error:
+            print(f"book: {error.category}: {error}", file=sys.stderr)
+            return 1
+    return app.statuscode
+
+
+def build(source: Path, output: Path, *, repository_url: str | None = None, mathjax: bool = True) -> int:
+    """Build ``source`` (it holds ``_config.yml`` and ``_toc.yml``) into ``output/html``; 0 means success."""
+    html, extra = output / "html", output / "extra"
+    for stale in (html, extra, output / "doctrees"):
+        shutil.rmtree(stale, ignore_errors=True)
+    extra.mkdir(parents=True)
+    overrides: dict = {"latex_individualpages": False, "html_extra_path": [str(extra)]}
+    reason = local_mathjax(source / "book", extra) if mathjax else "it was not asked for"
+    if reason is None:
+        overrides["mathjax_path"] = "../mathjax/tex-mml-chtml.js"
+    else:
+        print(f"book: formulas will load MathJax from its public CDN, because {reason}", file=sys.stderr)
+    if repository_url is not None:
+        overrides["html_theme_options"] = {"repository_url": repository_url}
+    config, _ = get_final_config(
+        user_yaml=source / "_config.yml", cli_config=overrides, sourcedir=source, raise_on_invalid=True
+    )
+    config["extensions"] = [name for name in config["extensions"] if name not in UNWANTED]
+    config.pop("comments_config", None)
+    status = run_sphinx(source, html, output / "doctrees", config)
+    if status:
+        print("book: the build failed; each warning above is an error", file=sys.stderr)
+        return status
+    toc = yaml.safe_load((source / "_toc.yml").read_text(encoding="utf-8"))
+    missing = missing_pages(toc, html)
+    if missing:
+        print(f"book: no HTML was written for {', '.join(missing)}", file=sys.stderr)
+        return 1
+    root = toc_entries(toc)[0]
+    (html / "index.html").write_text(
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>The book</title>'
+        f'<meta http-equiv="refresh" content="0; url={root}.html"></head>'
+        f'<body><p><a href="{root}.html">Open the book</a></p></body></html>\n',
+        encoding="utf-8",
+    )
+    return 0
+
+
+def main() -> int:
+    """Read the command line, build, and print where the book is."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--output", type=Path, default=ROOT / "_build", help="folder for html and doctrees")
+    parser.add_argument("--repository-url", default=os.environ.get("GKALIB_REPOSITORY_URL"))
+    options = parser.parse_args()
+    started = time.perf_counter()
+    status = build(ROOT, options.output.resolve(), repository_url=options.repository_url)
+    if status == 0:
+        print(f"book: built in {time.perf_counter() - started:.0f} s, open {options.output / 'html' / 'index.html'}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
