@@ -1,0 +1,111 @@
+# Everything a reader or a developer runs. It needs make and Python 3.11 or later, nothing else.
+#
+# VENV=/somewhere   keeps the full environment there, in a folder named after the lock, so that clones share it
+# PYTHON=python3.12 names the interpreter that makes the environments
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v python)
+VENV ?= .venv
+JOBS ?= 2
+PORT ?= 8000
+
+# The first twelve hexadecimal digits of a file's sha256.
+hash = $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('$(1)', 'rb').read()).hexdigest()[:12])")
+
+FULL := $(abspath $(VENV))/$(call hash,requirements.lock)
+LIGHT := $(abspath .venv-book)/$(call hash,requirements-book.lock)
+HTML := _build/html
+
+# An environment that clones share must not point into one of them: every command, and every notebook kernel that
+# it starts, finds this clone's gkalib by this path.
+export PYTHONPATH := $(CURDIR)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Two workers on two cores: more threads in each would only wait for one another.
+export OMP_NUM_THREADS ?= 1
+export PYDEVD_DISABLE_FILE_VALIDATION := 1
+
+UV := .cache/lock/bin/uv
+COMPILE := --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --quiet $(UPGRADE)
+define LOCK_HEADER
+# Pinned by `make lock` from pyproject.toml; do not edit. It holds for Python 3.11 on Linux, where CI runs it. The
+# markers carry it to later versions of Python and to other systems as far as their wheels go.
+endef
+export LOCK_HEADER
+
+.PHONY: help book serve test lint types chapters links bench lock env clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+book: $(LIGHT)/.ready ## build the pages from the stored outputs, without torch
+	@$(LIGHT)/bin/python book/build.py
+	@echo "The book is at $(CURDIR)/$(HTML)/index.html"
+
+serve: ## serve the built pages at http://localhost:8000 (PORT=)
+	@test -f $(HTML)/index.html || $(MAKE) --no-print-directory book
+	@$(PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory $(HTML)
+
+test: $(FULL)/.ready ## everything CI checks: style, types, floors, spelling, pages, chapters, tests
+	@$(MAKE) --no-print-directory lint types
+	@$(FULL)/bin/python book/execute.py --check
+	@$(MAKE) --no-print-directory book
+	@$(FULL)/bin/python -m pytest -p no:randomly -n $(JOBS) --dist loadfile --nbval --nbval-sanitize-with tests/chapters/sanitize.cfg chapters
+	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist loadfile tests
+
+lint: $(FULL)/.ready ## style, import floors, spelling
+	@$(FULL)/bin/ruff check .
+	@$(FULL)/bin/ruff format --check .
+	@$(FULL)/bin/lint-imports
+	@$(FULL)/bin/codespell
+
+types: $(FULL)/.ready ## types of the library
+	@$(FULL)/bin/pyright --pythonpath $(FULL)/bin/python
+
+chapters: $(FULL)/.ready ## execute the chapters again and store their outputs (ONLY="01-nadaraya-watson ...")
+	@$(FULL)/bin/python book/execute.py $(ONLY)
+
+links: $(LIGHT)/.ready ## visit every external link
+	@$(LIGHT)/bin/jupyter-book build . --path-output _build/links --builder custom --custom-builder linkcheck
+
+bench: $(FULL)/.ready ## time the smoothing methods on this machine's CPU
+	@$(FULL)/bin/python -m gkalib bench smooth --device cpu
+
+env: $(FULL)/.ready ## make the full environment and print where it is
+	@echo $(FULL)
+
+lock: $(UV) ## pin the versions again (UPGRADE=--upgrade takes newer ones)
+	@$(UV) pip compile $(COMPILE) --extra vision --extra language --extra book --extra dev --group site \
+	  --output-file requirements.lock pyproject.toml
+	@$(UV) pip compile $(COMPILE) --constraint requirements.lock --group site --output-file requirements-book.lock
+	@for lock in requirements.lock requirements-book.lock; do \
+	  { printf '%s\n' "$$LOCK_HEADER"; grep -v '^#' $$lock; } > .cache/locked && mv .cache/locked $$lock; done
+
+clean: ## remove what was built here (shared environments stay)
+	rm -rf _build book/node_modules .cache .venv .venv-book .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(UV):
+	@$(PYTHON) -m venv .cache/lock
+	@.cache/lock/bin/pip install --quiet uv
+
+# Environments are made under a lock, since clones that share one may ask at once, and marked ready at the end.
+define make_environment
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; name one with PYTHON=")'
+	@mkdir -p $(dir $(1))
+	@if command -v flock > /dev/null; then exec 9> $(1).lock; flock 9; fi; \
+	if [ ! -f $(1)/.ready ]; then \
+	  echo "Making the environment $(1)"; \
+	  $(PYTHON) -m venv --clear $(1); \
+	  $(1)/bin/pip install --quiet --require-hashes --requirement $(2); \
+	  touch $(1)/.ready; \
+	fi
+endef
+
+$(LIGHT)/.ready:
+	$(call make_environment,$(LIGHT),requirements-book.lock)
+
+$(FULL)/.ready:
+	$(call make_environment,$(FULL),requirements.lock)
