@@ -133,7 +133,8 @@ def main() -> int:
     started = time.perf_counter()
     status = build(ROOT, options.output.resolve(), repository_url=options.repository_url)
     if status == 0:
-        print(f"book: built in {time.perf_counter() - started:.0f} s, open {options.output / 'html' / 'index.html'}")
+        seconds = time.perf_counter() - started
+        print(f"book: built in {seconds:.0f} s, open {options.output / 'html' / 'index.html'}")
     return status
 
 

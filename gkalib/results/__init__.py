@@ -1,0 +1,21 @@
+"""What ran and what came out: the records that chapters quote, read from ``data/results``."""
+
+from gkalib.results.record import SCALES, SOURCES, Record, digest, provenance
+from gkalib.results.store import experiments, find, folder, load, rows, save
+from gkalib.results.table import Table, table
+
+__all__ = [
+    "SCALES",
+    "SOURCES",
+    "Record",
+    "Table",
+    "digest",
+    "experiments",
+    "find",
+    "folder",
+    "load",
+    "provenance",
+    "rows",
+    "save",
+    "table",
+]

@@ -1,0 +1,152 @@
+"""One run written down: what was run, on what, and the numbers that came out."""
+
+import hashlib
+import json
+import math
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, final
+
+SCALES = ("smoke", "reduced", "full")
+SOURCES = ("measured", "paper")
+NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+RUN = re.compile(r"(?P<arm>.+)-(?P<scale>smoke|reduced|full)-s(?P<seed>\d+)-(?P<device>.+)")
+
+
+def digest(recipe: Mapping[str, Any]) -> str:
+    """The first 12 hexadecimal digits of the SHA-256 of a recipe, whatever the order of its keys."""
+    text = json.dumps(recipe, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
+    """The commit, whether the tree was clean, the date and the versions of ``packages``, for a ``Record``.
+
+    Args:
+        packages: names of installed distributions whose versions matter to the run.
+        root: a folder inside the repository; the one that holds this file where not given. Files below
+            ``data/results`` do not make the tree unclean: runs write there.
+    """
+    where = root or Path(__file__).parent
+
+    def git(*words: str) -> str | None:
+        done = subprocess.run(["git", *words], cwd=where, capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    changes = git("status", "--porcelain", "--", ":/", ":(exclude,top)data/results")
+    return {
+        "commit": git("rev-parse", "--short=12", "HEAD") or "unknown",
+        "clean": changes == "",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {name: metadata.version(name) for name in packages},
+    }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One run: its recipe, its surroundings and its metrics.
+
+    Its name is ``<arm>-<scale>-s<seed>-<device>``, in lower case with hyphens.
+
+    Args:
+        experiment: what was compared, for example ``"gpa-dickens"``.
+        arm: which of the things compared this is, for example ``"bank-rope"``.
+        scale: ``"smoke"``, ``"reduced"`` or ``"full"``.
+        source: ``"measured"`` by us, or printed in a ``"paper"``.
+        recipe: every setting of the run, as JSON.
+        seed: the seed that the run started from.
+        device: what it ran on, for example ``"cpu"`` or ``"NVIDIA H100"``.
+        commit: the commit of the code.
+        clean: whether the working tree held nothing beyond that commit.
+        date: when the run ended, ISO 8601.
+        versions: distribution name to version.
+        wall_seconds: how long it took; 0 for a paper's number.
+        metrics: metric name to number.
+
+    Raises:
+        ValueError: if a field has a value that it may not have.
+    """
+
+    experiment: str
+    arm: str
+    scale: str
+    source: str = "measured"
+    recipe: dict[str, Any]
+    seed: int
+    device: str
+    commit: str
+    clean: bool
+    date: str
+    versions: dict[str, str] = field(default_factory=dict)
+    wall_seconds: float
+    metrics: dict[str, float]
+
+    def __post_init__(self) -> None:
+        """Refuse a record that could not be found again or quoted."""
+        for name in ("experiment", "arm"):
+            if not NAME.fullmatch(getattr(self, name)):
+                raise ValueError(
+                    f"results: {name} must be words in lower case joined by hyphens, not "
+                    f"{getattr(self, name)!r}"
+                )
+        for name, known in (("scale", SCALES), ("source", SOURCES)):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"results: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                )
+        if RUN.fullmatch(self.arm):
+            raise ValueError(f"results: arm {self.arm!r} reads like the name of a run")
+        try:
+            datetime.fromisoformat(self.date)
+        except ValueError:
+            raise ValueError(f"results: date must be ISO 8601, not {self.date!r}") from None
+        for name, value in self.metrics.items():
+            if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+                raise ValueError(
+                    f"results: metric {name!r} of {self.run!r} must be a finite number, not {value!r}"
+                )
+
+    @property
+    def run(self) -> str:
+        """The run's name, which is also its folder's."""
+        device = re.sub(r"[^a-z0-9]+", "-", self.device.lower()).strip("-")
+        return f"{self.arm}-{self.scale}-s{self.seed}-{device}"
+
+    @property
+    def recipe_hash(self) -> str:
+        """What tells two recipes apart."""
+        return digest(self.recipe)
+
+    def to_json(self) -> str:
+        """The text of ``run.json``."""
+        return json.dumps({**asdict(self), "recipe_hash": self.recipe_hash}, indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, origin: str = "run.json") -> "Record":
+        """Read a record back.
+
+        Args:
+            text: the text of ``run.json``.
+            origin: where it came from, for the message if it is wrong.
+
+        Raises:
+            ValueError: if a key is missing or unknown, or the recipe is not the one that was hashed.
+        """
+        fields = json.loads(text)
+        stated = fields.pop("recipe_hash", None)
+        try:
+            record = cls(**fields)
+        except TypeError as error:
+            raise ValueError(f"results: {origin} is not a record ({error})") from None
+        if stated != record.recipe_hash:
+            raise ValueError(
+                f"results: the recipe in {origin} was edited after the run (its hash is "
+                f"{record.recipe_hash}, the record says {stated})"
+            )
+        return record

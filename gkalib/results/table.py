@@ -1,0 +1,88 @@
+"""Runs of an experiment as a table that says of each number what it is: its scale and its source."""
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from gkalib.results.record import Record
+from gkalib.results.store import load
+
+FIXED = ("arm", "scale", "source", "device", "seed")
+
+
+def table(
+    experiment: str, *metrics: str, scale: str | None = None, digits: int = 4, root: Path | None = None
+) -> "Table":
+    """The runs of an experiment as a table with visible scale and source.
+
+    Args:
+        experiment: its name.
+        metrics: the columns to show, in order; every metric of any run where none is given.
+        scale: keep only runs of this scale.
+        digits: significant digits.
+        root: the store; ``folder()`` where not given.
+
+    Raises:
+        ValueError: if there is no such run, or no run has one of the metrics.
+    """
+    records = load(experiment, scale=scale, root=root)
+    known = list(dict.fromkeys(name for record in records for name in record.metrics))
+    for name in metrics:
+        if name not in known:
+            raise ValueError(
+                f"results: no run of {experiment!r} has a metric {name!r}. They have: {', '.join(known)}"
+            )
+    return Table(tuple(records), metrics or tuple(known), digits)
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """Records as rows; a notebook shows it as HTML, a terminal as text.
+
+    Args:
+        records: the rows.
+        metrics: the columns after arm, scale, source, device and seed.
+        digits: significant digits.
+    """
+
+    records: tuple[Record, ...]
+    metrics: tuple[str, ...]
+    digits: int = 4
+
+    @property
+    def header(self) -> list[str]:
+        """The names of the columns."""
+        return [*FIXED, *self.metrics]
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """The rows as text; a metric that a run does not have is a dash."""
+        return [
+            [str(getattr(record, name)) for name in FIXED]
+            + [
+                f"{record.metrics[name]:.{self.digits}g}" if name in record.metrics else "-"
+                for name in self.metrics
+            ]
+            for record in self.records
+        ]
+
+    def __str__(self) -> str:
+        """The table in columns of equal width."""
+        lines = [self.header, *self.cells]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.header))]
+        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The table as a notebook shows it."""
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.header)
+        body = "".join(
+            f'<tr class="gkalib-{record.source}">'
+            + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+            + "</tr>"
+            for record, row in zip(self.records, self.cells, strict=True)
+        )
+        return f'<table class="gkalib-results"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

@@ -1,0 +1,204 @@
+"""The results store: what is saved is found again, and what is wrong is refused in the caller's words."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gkalib import results
+from gkalib.results import Record
+
+
+def record(**changes) -> Record:
+    """A valid record, changed where a test needs it."""
+    fields = {
+        "experiment": "toy",
+        "arm": "gaussian",
+        "scale": "smoke",
+        "recipe": {"sigma": 0.5, "steps": 3},
+        "seed": 0,
+        "device": "CPU",
+        "commit": "0123456789ab",
+        "clean": True,
+        "date": "2026-01-02T03:04:05+00:00",
+        "versions": {"numpy": "2.3.5"},
+        "wall_seconds": 1.5,
+        "metrics": {"loss": 0.25},
+    }
+    return Record(**{**fields, **changes})
+
+
+def test_a_saved_record_is_read_back_whole(tmp_path):
+    saved = record()
+    path = results.save(saved, rows=[{"step": 0, "loss": 1.0}, {"step": 1, "loss": 0.5}], root=tmp_path)
+    assert path == tmp_path / "toy" / "gaussian-smoke-s0-cpu"
+    assert results.load("toy", root=tmp_path) == [saved]
+    assert results.rows(saved, root=tmp_path) == [{"step": "0", "loss": "1.0"}, {"step": "1", "loss": "0.5"}]
+    assert sorted(child.name for child in path.parent.iterdir()) == [path.name]
+    assert results.experiments(root=tmp_path) == ["toy"]
+
+
+def test_run_json_holds_the_agreed_keys(tmp_path):
+    path = results.save(record(), root=tmp_path)
+    fields = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    assert set(fields) == {
+        "experiment", "arm", "recipe", "recipe_hash", "commit", "clean", "seed", "device", "versions",
+        "wall_seconds", "date", "metrics", "scale", "source",
+    }  # fmt: skip
+
+
+def test_saving_again_replaces_the_run(tmp_path):
+    results.save(record(), rows=[{"step": 0}], root=tmp_path)
+    results.save(record(metrics={"loss": 0.125}), root=tmp_path)
+    assert [found.metrics for found in results.load("toy", root=tmp_path)] == [{"loss": 0.125}]
+    assert results.rows(record(), root=tmp_path) == []
+
+
+def test_a_failed_save_leaves_the_old_run(tmp_path):
+    results.save(record(), root=tmp_path)
+    with pytest.raises(TypeError):
+        results.save(record(recipe={"not json": object()}), root=tmp_path)
+    assert results.load("toy", root=tmp_path) == [record()]
+    assert len(list((tmp_path / "toy").iterdir())) == 1
+
+
+def test_rows_of_different_keys_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="do not all have the keys step"):
+        results.save(record(), rows=[{"step": 0}, {"epoch": 0}], root=tmp_path)
+
+
+def test_a_key_of_an_arm_takes_the_newest_clean_run_of_the_largest_scale(tmp_path):
+    for changes in (
+        {"scale": "smoke", "seed": 9, "date": "2026-09-01", "metrics": {"loss": 9.0}},
+        {"scale": "reduced", "seed": 1, "date": "2026-01-01T00:00:00+00:00", "metrics": {"loss": 1.0}},
+        {"scale": "reduced", "seed": 2, "date": "2026-02-01", "metrics": {"loss": 2.0}},
+        {"scale": "reduced", "seed": 3, "date": "2026-03-01", "metrics": {"loss": 3.0}, "clean": False},
+        {"scale": "full", "seed": 4, "date": "2026-04-01", "metrics": {"loss": 4.0}, "source": "paper"},
+    ):
+        results.save(record(**changes), root=tmp_path)
+    found, value = results.find("toy/gaussian/loss", root=tmp_path)
+    assert (found.run, value) == ("gaussian-reduced-s2-cpu", 2.0)
+    found, value = results.find("toy/gaussian-full-s4-cpu/loss", root=tmp_path)
+    assert (found.source, value) == ("paper", 4.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda root: results.load("gka-imagenet-tiny", scale="full", root=root),
+            "results: no full-scale run of 'gka-imagenet-tiny'. Make one with: "
+            "python -m gkalib train gka-imagenet-tiny",
+        ),
+        (
+            lambda root: results.load("nothing", root=root),
+            "results: no run of 'nothing'. Make one with: python -m gkalib train nothing",
+        ),
+        (
+            lambda root: results.load("toy", scale="big", root=root),
+            "results: scale must be one of smoke, reduced, full, not 'big'",
+        ),
+        (
+            lambda root: results.find("toy/loss", root=root),
+            "results: a key reads experiment/arm/metric or experiment/run/metric, not 'toy/loss'",
+        ),
+        (
+            lambda root: results.find("toy/laplace/loss", root=root),
+            "results: no arm 'laplace' in 'toy'. Arms: dirty, gaussian",
+        ),
+        (
+            lambda root: results.find("toy/gaussian/accuracy", root=root),
+            "results: toy/gaussian-smoke-s0-cpu has no metric 'accuracy'. It has: loss",
+        ),
+        (
+            lambda root: results.find("toy/gaussian-full-s0-cpu/loss", root=root),
+            "results: no run 'gaussian-full-s0-cpu' of 'toy'",
+        ),
+        (
+            lambda root: results.find("toy/dirty/loss", root=root),
+            "results: no run of toy/dirty was measured from a clean tree. To quote another, name the run: "
+            "dirty-smoke-s0-cpu",
+        ),
+        (
+            lambda root: results.table("toy", "accuracy", root=root),
+            "results: no run of 'toy' has a metric 'accuracy'. They have: loss",
+        ),
+    ],
+)
+def test_what_does_not_exist_is_said_in_the_callers_words(tmp_path, call, message):
+    results.save(record(), root=tmp_path)
+    results.save(record(arm="dirty", clean=False), root=tmp_path)
+    with pytest.raises(ValueError) as error:
+        call(tmp_path)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arm": "Gaussian"}, "arm must be words in lower case joined by hyphens, not 'Gaussian'"),
+        ({"experiment": "a/b"}, "experiment must be words"),
+        ({"arm": "x-full-s1-cpu"}, "reads like the name of a run"),
+        ({"scale": "huge"}, "scale must be one of smoke, reduced, full, not 'huge'"),
+        ({"source": "rumor"}, "source must be one of measured, paper, not 'rumor'"),
+        ({"date": "yesterday"}, "date must be ISO 8601, not 'yesterday'"),
+        (
+            {"metrics": {"loss": float("nan")}},
+            "metric 'loss' of 'gaussian-smoke-s0-cpu' must be a finite number",
+        ),
+        ({"metrics": {"loss": "0.5"}}, "must be a finite number, not '0.5'"),
+    ],
+)
+def test_a_record_refuses_a_wrong_field(changes, message):
+    with pytest.raises(ValueError, match=message):
+        record(**changes)
+
+
+def test_a_recipe_edited_after_the_run_is_noticed(tmp_path):
+    path = results.save(record(), root=tmp_path) / "run.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"steps": 3', '"steps": 4'), encoding="utf-8")
+    with pytest.raises(ValueError, match="was edited after the run"):
+        results.load("toy", root=tmp_path)
+
+
+def test_a_run_in_the_wrong_folder_is_noticed(tmp_path):
+    results.save(record(), root=tmp_path).rename(tmp_path / "toy" / "laplace-smoke-s0-cpu")
+    with pytest.raises(ValueError, match="holds the run 'gaussian-smoke-s0-cpu'"):
+        results.load("toy", root=tmp_path)
+
+
+def test_a_record_with_a_missing_key_is_refused():
+    fields = json.loads(record().to_json())
+    del fields["seed"]
+    with pytest.raises(ValueError, match=r"run\.json is not a record .*seed"):
+        Record.from_json(json.dumps(fields))
+
+
+def test_the_table_shows_scale_and_source(tmp_path):
+    results.save(record(), root=tmp_path)
+    results.save(record(arm="printed", source="paper", metrics={"loss": 0.123456, "a<b": 1.0}), root=tmp_path)
+    shown = results.table("toy", root=tmp_path)
+    assert shown.header == ["arm", "scale", "source", "device", "seed", "loss", "a<b"]
+    assert ["printed", "smoke", "paper", "CPU", "0", "0.1235", "1"] in shown.cells
+    assert ["gaussian", "smoke", "measured", "CPU", "0", "0.25", "-"] in shown.cells
+    assert "<th>a&lt;b</th>" in shown._repr_html_() and '<tr class="gkalib-paper">' in shown._repr_html_()
+    assert str(shown).splitlines()[0].split() == shown.header
+
+
+def test_provenance_fills_a_record(tmp_path):
+    facts = results.provenance("numpy")
+    made = record(**facts)
+    assert made.versions["numpy"] and len(made.commit) == 12
+    assert results.provenance(root=tmp_path)["commit"] == "unknown"
+    assert results.provenance(root=tmp_path)["clean"] is False
+
+
+def test_results_import_neither_torch_nor_the_rest_of_the_library():
+    code = (
+        "import sys, gkalib.results; "
+        "print(sorted(n for n in sys.modules if n in ('torch', 'numpy') or n.startswith('gkalib.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {"", ".record", ".store", ".table"}
+    assert done.stdout.strip() == str(sorted(f"gkalib.results{part}" for part in loaded))
