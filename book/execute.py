@@ -1,0 +1,156 @@
+"""Execute chapters: text -> cells, a fresh kernel -> outputs, and a stamp that says what was run."""
+
+import argparse
+import asyncio
+import datetime
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import nbformat
+from jupyter_client import AsyncKernelManager
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from pairs import ROOT, check, code_hash, paths, read_text, record_hash, slugs, write_set_up
+
+SECONDS = 60.0
+BYTES = int(1.5 * 2**20)
+THREADS = 2
+
+# The high-water mark of the kernel alone: getrusage would start at the parent's, from before the exec.
+_AFTER = {
+    "peak": r"__import__('re').search(r'VmHWM:\s+(\d+)', open('/proc/self/status').read()).group(1)",
+    "python": "__import__('platform').python_version()",
+    "torch": "__import__('importlib.metadata').metadata.version('torch')",
+}
+
+
+def environment(records: str = "") -> dict[str, str]:
+    """The kernel's environment: at most two threads, the library importable, reads of records noted."""
+    threads = str(min(THREADS, os.cpu_count() or 1))
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    return {
+        **os.environ,
+        **dict.fromkeys(names, threads),
+        "PYTHONPATH": path,
+        "PYTHONHASHSEED": "0",
+        "GKALIB_RECORDS_READ": records,
+    }
+
+
+async def _run(notebook: NotebookNode, root: Path, records: str) -> dict:
+    manager = AsyncKernelManager(kernel_name="python3")
+    # A kernel specification installed elsewhere may name another interpreter: take this one.
+    manager.kernel_spec.argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    client = NotebookClient(
+        notebook, km=manager, timeout=600, resources={"metadata": {"path": root / "chapters"}}
+    )
+    async with client.async_setup_kernel(env=environment(records), cwd=str(root / "chapters")):
+        start = time.perf_counter()
+        for index, cell in enumerate(notebook.cells):
+            await client.async_execute_cell(cell, index)
+        seconds = time.perf_counter() - start
+        reply = await client.kc.execute("", silent=True, user_expressions=_AFTER, reply=True, timeout=60)
+    found = reply["content"]["user_expressions"]
+    after = {
+        name: one["data"]["text/plain"].strip("'") for name, one in found.items() if one["status"] == "ok"
+    }
+    return {
+        "seconds": round(seconds, 1),
+        "peak_mib": round(int(after["peak"]) / 1024) if "peak" in after else None,
+        "versions": {name: after[name] for name in ("python", "torch") if name in after},
+    }
+
+
+def clean(notebook: NotebookNode, root: Path) -> None:
+    """Remove what belongs to the machine: paths, widget state and the times of cells."""
+    notebook.metadata.pop("widgets", None)
+    places = {
+        str(root): ".",
+        str(ROOT): ".",
+        sys.prefix: "python",
+        sys.base_prefix: "python",
+        str(Path.home()): "~",
+    }
+    # A prefix such as /usr is too short to be anyone's: it would spoil other words.
+    places = {place: name for place, name in places.items() if len(place) > 4}
+
+    def shorten(value):
+        if isinstance(value, str):
+            for place in sorted(places, key=len, reverse=True):
+                value = value.replace(place, places[place])
+            return re.sub(r"/[\w/.-]*ipykernel_\d+/\d+\.py", "<cell>", value)
+        if isinstance(value, list):
+            return [shorten(one) for one in value]
+        if isinstance(value, dict):
+            return NotebookNode({key: shorten(one) for key, one in value.items()})
+        return value
+
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = [shorten(output) for output in cell.outputs]
+
+
+def execute(slug: str, *, root: Path = ROOT) -> dict:
+    """Run a chapter and store its outputs and stamp; return the stamp.
+
+    Raises:
+        ValueError: when a cell writes to stderr, or the chapter exceeds 60 s or 1.5 MiB.
+        nbclient.exceptions.CellExecutionError: when a cell fails.
+    """
+    write_set_up(root, slug)
+    notebook = read_text(root, slug)
+    with tempfile.TemporaryDirectory() as place:
+        records = Path(place) / "records"
+        records.touch()
+        measured = asyncio.run(_run(notebook, root, str(records)))
+        runs = sorted(set(records.read_text(encoding="utf-8").split()))
+    clean(notebook, root)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.output_type == "stream" and output.name == "stderr":
+                raise ValueError(
+                    f"execute: {slug}: a cell wrote to stderr:\n{cell.source}\n---\n{output.text}"
+                )
+    if measured["seconds"] > SECONDS:
+        raise ValueError(f"execute: {slug} took {measured['seconds']} s, more than {SECONDS:g} s")
+    stamp = {
+        "code": code_hash(notebook),
+        "records": {run: record_hash(root, run) for run in runs},
+        **measured,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+    notebook.metadata.setdefault("gkalib", NotebookNode())["stamp"] = stamp
+    content = nbformat.writes(notebook) + "\n"
+    if len(content.encode()) > BYTES:
+        raise ValueError(f"execute: {slug} has {len(content.encode())} bytes, more than {BYTES}")
+    paths(root, slug)[0].write_text(content, encoding="utf-8")
+    return stamp
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Execute or check the chapters named, all of them unless told."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "slugs", nargs="*", metavar="slug", help="chapters, all unless given: 01-nadaraya-watson"
+    )
+    parser.add_argument("--check", action="store_true", help="verify pairs and stamps, execute nothing")
+    options = parser.parse_args(arguments)
+    chosen = [Path(slug).stem for slug in options.slugs] or slugs(ROOT)
+    if options.check:
+        faults = [fault for slug in chosen for fault in check(slug)]
+        print("\n".join(faults) or f"{len(chosen)} chapters: pairs and stamps agree")
+        return bool(faults)
+    for slug in chosen:
+        stamp = execute(slug)
+        print(f"{slug}: {stamp['seconds']} s, {stamp['peak_mib']} MiB, {len(stamp['records'])} records")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
