@@ -64,6 +64,8 @@ def local_mathjax(package: Path, extra: Path) -> str | None:
 
 def run_sphinx(source: Path, html: Path, doctrees: Path, config: dict) -> int:
     """Run Sphinx with a whole configuration, from scratch, with warnings as errors; 0 means success."""
+    # The extensions read the results store through the library, installed or not.
+    sys.path.insert(0, str(ROOT))
     with patch_docutils(), docutils_namespace():
         try:
             app = Sphinx(

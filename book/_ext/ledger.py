@@ -1,0 +1,56 @@
+"""The directive ``ledger``: a table of every run in the results store, generated at each build."""
+
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from gkalib.results import experiments, load
+
+HEADER = ("experiment", "arm", "scale", "source", "device", "seed", "commit", "date")
+
+
+def table(rows: list[tuple[str, ...]]) -> nodes.table:
+    """A docutils table with the ledger's header."""
+    group = nodes.tgroup(cols=len(HEADER))
+    group += [nodes.colspec(colwidth=1) for _ in HEADER]
+    head, body = nodes.thead(), nodes.tbody()
+    for part, lines in ((head, [HEADER]), (body, rows)):
+        for line in lines:
+            row = nodes.row()
+            row += [nodes.entry("", nodes.paragraph("", cell)) for cell in line]
+            part += row
+    group += [head, body]
+    return nodes.table("", group, classes=["gk-ledger"])
+
+
+class Ledger(SphinxDirective):
+    """Lists the runs of the store, or says that there are none."""
+
+    def run(self) -> list[nodes.Node]:
+        """Read the store and write one row a run."""
+        root = Path(self.env.app.srcdir) / self.config.gkalib_results
+        rows = [
+            (
+                run.experiment,
+                run.arm,
+                run.scale,
+                run.source,
+                run.device,
+                str(run.seed),
+                run.commit[:7],
+                run.date[:10],
+            )
+            for experiment in experiments(root=root)
+            for run in load(experiment, root=root)
+        ]
+        if not rows:
+            return [nodes.paragraph("", "The store holds no run yet.")]
+        return [table(rows)]
+
+
+def setup(app: Sphinx) -> dict:
+    """Register the directive."""
+    app.add_directive("ledger", Ledger)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
