@@ -23,8 +23,6 @@ HTML := _build/html
 # it starts, finds this clone's gkalib by this path.
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Two workers on two cores: more threads in each would only wait for one another.
-export OMP_NUM_THREADS ?= 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
 UV := .cache/lock/bin/uv
@@ -35,7 +33,7 @@ define LOCK_HEADER
 endef
 export LOCK_HEADER
 
-.PHONY: help book serve test lint types chapters links bench lock env clean
+.PHONY: help book serve test lint types pairs chapters links bench lock env clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,12 +46,12 @@ serve: ## serve the built pages at http://localhost:8000 (PORT=)
 	@test -f $(HTML)/index.html || $(MAKE) --no-print-directory book
 	@$(PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory $(HTML)
 
-test: $(FULL)/.ready ## everything CI checks: style, types, floors, spelling, pages, chapters, tests
-	@$(MAKE) --no-print-directory lint types
-	@$(FULL)/bin/python book/execute.py --check
-	@$(MAKE) --no-print-directory book
-	@$(FULL)/bin/python -m pytest -p no:randomly -n $(JOBS) --dist loadfile --nbval --nbval-sanitize-with tests/chapters/sanitize.cfg chapters
-	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist loadfile tests
+# Two workers on two cores: more threads in each would only wait for one another.
+test: export OMP_NUM_THREADS ?= 1
+test: $(FULL)/.ready ## everything CI checks: style, types, floors, spelling, stamps, pages, chapters, tests
+	@$(MAKE) --no-print-directory lint types pairs book
+	@$(FULL)/bin/python -m gkalib data get minilm
+	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: $(FULL)/.ready ## style, import floors, spelling
 	@$(FULL)/bin/ruff check .
@@ -63,6 +61,9 @@ lint: $(FULL)/.ready ## style, import floors, spelling
 
 types: $(FULL)/.ready ## types of the library
 	@$(FULL)/bin/pyright --pythonpath $(FULL)/bin/python
+
+pairs: $(FULL)/.ready ## chapters agree with their texts, outputs with the code and the records they came from
+	@$(FULL)/bin/python book/execute.py --check
 
 chapters: $(FULL)/.ready ## execute the chapters again and store their outputs (ONLY="01-nadaraya-watson ...")
 	@$(FULL)/bin/python book/execute.py $(ONLY)
@@ -89,7 +90,7 @@ clean: ## remove what was built here (shared environments stay)
 
 $(UV):
 	@$(PYTHON) -m venv .cache/lock
-	@.cache/lock/bin/pip install --quiet uv
+	@.cache/lock/bin/pip install -qq uv
 
 # Environments are made under a lock, since clones that share one may ask at once, and marked ready at the end.
 define make_environment
@@ -99,7 +100,7 @@ define make_environment
 	if [ ! -f $(1)/.ready ]; then \
 	  echo "Making the environment $(1)"; \
 	  $(PYTHON) -m venv --clear $(1); \
-	  $(1)/bin/pip install --quiet --require-hashes --requirement $(2); \
+	  $(1)/bin/pip install -qq --require-hashes --requirement $(2); \
 	  touch $(1)/.ready; \
 	fi
 endef

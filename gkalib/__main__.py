@@ -1,0 +1,160 @@
+"""The command line: ``python -m gkalib COMMAND``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+KERNELS = [
+    "gaussian",
+    "exp-dot",
+    "laplace",
+    "matern",
+    "rational-quadratic",
+    "epanechnikov",
+    "boxcar",
+    "tricube",
+]
+NORMALIZERS = ["row-sum", "unnormalized", "top-k", "simplex"]
+SCALES = ["smoke", "reduced", "full"]
+DTYPES = ["float64", "float32", "bfloat16", "float16"]
+DEVICES = ["cpu", "cuda"]
+
+
+def data(options: argparse.Namespace) -> None:
+    """List, fetch or check the data sets."""
+    from gkalib.datasets import registry
+
+    names = options.name or list(registry.DATASETS)
+    if options.action == "list":
+        width = max(map(len, names))
+        for name in names:
+            state = "here" if registry.ready(name) else "to fetch"
+            print(f"{name:<{width}}  {state:<8}  {registry.known(name).description}")
+    else:
+        act = {"get": registry.get, "check": registry.check}[options.action]
+        for name in names:
+            act(name)
+            print(f"{name}: as registered, sha256 {registry.known(name).sha256}")
+
+
+def results(options: argparse.Namespace) -> None:
+    """List the experiments that have recorded runs, or show the runs of one."""
+    from gkalib.results import experiments, load, table
+
+    if options.action == "table":
+        print(table(options.experiment, *options.metric, scale=options.scale))
+    else:
+        for name in experiments():
+            print(f"{name}  {len(load(name))} runs")
+
+
+def explain(options: argparse.Namespace) -> None:
+    """Print which smoothing methods can compute a problem, which cannot, and why."""
+    import torch
+
+    from gkalib import explain, kernels, masks, normalizers
+
+    kernel = getattr(kernels, _class(options.kernel))
+    normalizer = getattr(normalizers, _class(options.normalizer))
+    mask = masks.Causal() if options.causal else None
+    if options.window:
+        mask = masks.Window(options.window) if mask is None else mask & masks.Window(options.window)
+    like = {"dtype": getattr(torch, options.dtype), "device": options.device}
+    heads, keys = options.key_heads or options.heads, options.keys or options.queries
+    print(
+        explain(
+            torch.zeros(1, options.heads, options.queries, options.head_dim, **like),
+            torch.zeros(1, heads, keys, options.head_dim, **like),
+            torch.zeros(1, heads, keys, options.value_dim or options.head_dim, **like),
+            kernel() if options.kernel == "exp-dot" else kernel(options.sigma),
+            mask=mask,
+            normalizer=normalizer(options.top) if options.normalizer == "top-k" else normalizer(),
+        )
+    )
+
+
+def bench(options: argparse.Namespace) -> None:
+    """Time what the library does and print a row a case."""
+    from gkalib.bench.run import run
+
+    run(options.name, device=options.device, scale=options.scale, save=options.save)
+
+
+def _class(option: str) -> str:
+    """The class that an option names: ``top-k`` is ``TopK``."""
+    return "".join(word.capitalize() for word in option.split("-"))
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options; a test holds them as they are."""
+    top = argparse.ArgumentParser(prog="python -m gkalib", description="Attention as kernel regression.")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(name: str, call, help: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=help, description=call.__doc__)
+        added.set_defaults(call=call)
+        return added
+
+    one = command("data", data, "list, fetch or check the data sets")
+    actions = one.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    for action, what in (
+        ("list", "what there is, and what of it is on this machine"),
+        ("get", "fetch what is missing, and check it"),
+        ("check", "compare what is here with the registered checksums; fetches nothing"),
+    ):
+        added = actions.add_parser(action, help=what, description=what.capitalize() + ".")
+        added.add_argument("name", nargs="*", help="a data set; all of them where none is named")
+
+    one = command("results", results, "list the recorded runs, or show those of one experiment")
+    actions = one.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    actions.add_parser("list", help="what has runs", description="The experiments that have runs.")
+    added = actions.add_parser("table", help="the runs of one", description="The runs of one experiment.")
+    added.add_argument("experiment", help="its name, as `results list` prints it")
+    added.add_argument("metric", nargs="*", help="a column to show; all of them where none is named")
+    added.add_argument("--scale", choices=SCALES, help="only runs of this scale")
+
+    one = command("explain", explain, "which methods can compute a problem, which cannot, and why")
+    option = one.add_argument
+    option("--kernel", choices=KERNELS, default="gaussian", help="similarity function (%(default)s)")
+    option("--sigma", type=float, default=1.0, help="its bandwidth (%(default)s)")
+    option("--normalizer", choices=NORMALIZERS, default="row-sum", help="scores to weights (%(default)s)")
+    option("--top", type=_positive, default=8, metavar="K", help="keys that top-k keeps (%(default)s)")
+    option("--causal", action="store_true", help="mask the keys after the query")
+    option("--window", type=_positive, metavar="SIZE", help="mask the keys SIZE or more positions away")
+    option("--queries", type=_positive, default=1024, metavar="N", help="queries (%(default)s)")
+    option("--keys", type=_positive, metavar="M", help="keys (as many as queries)")
+    option("--heads", type=_positive, default=4, metavar="H", help="heads (%(default)s)")
+    option("--key-heads", type=_positive, metavar="H", help="heads of keys and values (as many as heads)")
+    option("--head-dim", type=_positive, default=64, metavar="D", help="width of a head (%(default)s)")
+    option("--value-dim", type=_positive, metavar="E", help="width of a value (that of a head)")
+    option("--dtype", choices=DTYPES, default="float32", help="element type (%(default)s)")
+    option("--device", choices=DEVICES, default="cpu", help="where (%(default)s)")
+
+    one = command("bench", bench, "time what the library does on this machine")
+    one.add_argument("name", help="what to time, for example smooth")
+    one.add_argument("--device", choices=DEVICES, default="cpu", help="where (%(default)s)")
+    one.add_argument("--scale", choices=SCALES, default="full", help="how much of it (%(default)s)")
+    one.add_argument("--save", action="store_true", help="keep the rows in data/results")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; an error that a user can mend is one line and status 2."""
+    options = parser().parse_args(arguments)
+    try:
+        options.call(options)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
