@@ -1,0 +1,54 @@
+"""Attention as kernel regression: one smoother, its kernels, and the modules built from it."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+# Public name -> the module that defines it. Names load on first use, so `import gkalib` is fast and a
+# part whose optional libraries are missing fails only when it is asked for.
+_PUBLIC = {
+    "kernels": "gkalib.kernels",
+    "masks": "gkalib.masks",
+    "normalizers": "gkalib.normalizers",
+    "results": "gkalib.results",
+    "datasets": "gkalib.datasets",
+    "viz": "gkalib.viz",
+    "smooth": "gkalib.smoothing",
+    "attention_weights": "gkalib.smoothing",
+    "explain": "gkalib.smoothing",
+    "NadarayaWatson": "gkalib.regression",
+    "LocalLinear": "gkalib.regression",
+}
+
+if TYPE_CHECKING:
+    from gkalib import datasets, kernels, masks, normalizers, results, viz
+    from gkalib.regression import LocalLinear, NadarayaWatson
+    from gkalib.smoothing import attention_weights, explain, smooth
+
+__all__ = [
+    "LocalLinear",
+    "NadarayaWatson",
+    "__version__",
+    "attention_weights",
+    "datasets",
+    "explain",
+    "kernels",
+    "masks",
+    "normalizers",
+    "results",
+    "smooth",
+    "viz",
+]
+
+
+def __getattr__(name: str):
+    """Import a public name when it is first used."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'gkalib' has no attribute {name!r}. Known: {', '.join(sorted(_PUBLIC))}")
+    module = import_module(_PUBLIC[name])
+    return module if module.__name__.endswith("." + name) else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,32 @@
+"""Similarity functions: what a smoother takes for near."""
+
+from gkalib.kernels.bank import DecayingPeriodicBank
+from gkalib.kernels.base import FeatureMap, Form, Kernel, Mixture, Product
+from gkalib.kernels.compact import Boxcar, Epanechnikov, Tricube
+from gkalib.kernels.dot import ExpDot
+from gkalib.kernels.features import Dot, Elu, FeatureKernel, PositiveRandom, RandomFourier
+from gkalib.kernels.stationary import Gaussian, Laplace, Matern, Periodic, RationalQuadratic, Stationary
+
+__all__ = [
+    "Boxcar",
+    "DecayingPeriodicBank",
+    "Dot",
+    "Elu",
+    "Epanechnikov",
+    "ExpDot",
+    "FeatureKernel",
+    "FeatureMap",
+    "Form",
+    "Gaussian",
+    "Kernel",
+    "Laplace",
+    "Matern",
+    "Mixture",
+    "Periodic",
+    "PositiveRandom",
+    "Product",
+    "RandomFourier",
+    "RationalQuadratic",
+    "Stationary",
+    "Tricube",
+]

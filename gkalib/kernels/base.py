@@ -1,0 +1,219 @@
+"""What a kernel is: a similarity given by its logarithm, with a form or features that make it fast."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gkalib.shapes import Key, Lag, Query, Scores
+
+
+def over_heads(parameter: float | Tensor) -> float | Tensor:
+    """A number or 0-d tensor as it is; one value per head ``[h]`` shaped to multiply scores, ``[h, 1, 1]``."""
+    if isinstance(parameter, Tensor) and parameter.ndim == 1:
+        return parameter[:, None, None]
+    return parameter
+
+
+def positive(owner: str, name: str, parameter: float | Tensor) -> float | Tensor:
+    """Check a positive parameter: a number, a 0-d tensor, or one value per head ``[h]``.
+
+    Values are checked in eager mode and on the CPU only: elsewhere a check would break the graph or wait for
+    the device.
+
+    Raises:
+        ValueError: if the shape is another, or a value is zero, negative, infinite or not a number.
+    """
+    if isinstance(parameter, Tensor):
+        if parameter.ndim > 1:
+            shape = " ".join(map(str, parameter.shape))
+            raise ValueError(f"{owner}: {name} must be a number or one value per head [h], not shape [{shape}]")
+        if not parameter.is_floating_point():
+            raise ValueError(f"{owner}: {name} must be floating point, not {parameter.dtype}")
+        if torch.compiler.is_compiling() or parameter.device.type != "cpu":
+            return parameter
+        values = parameter.detach().reshape(-1).tolist()
+    else:
+        parameter = float(parameter)
+        values = [parameter]
+    wrong = [value for value in values if not (math.isfinite(value) and value > 0)]
+    if wrong:
+        raise ValueError(f"{owner}: {name} must be positive and finite, not {wrong[0]}")
+    return parameter
+
+
+def heads_of(parameter: float | Tensor) -> int | None:
+    """The number of heads that a parameter is given for, or None if it is the same for all."""
+    return parameter.shape[0] if isinstance(parameter, Tensor) and parameter.ndim == 1 else None
+
+
+def _added(first, second):
+    """The sum of two optional functions."""
+    if first is None:
+        return second
+    if second is None:
+        return first
+    return lambda argument: first(argument) + second(argument)
+
+
+@dataclass(frozen=True)
+class Form:
+    r"""A log-kernel as one matrix product and cheap additions.
+
+    $$\log\kappa(q_i, k_j) = s\, q_i^\top k_j + a(q_i) + b(k_j) + t(|i - j|)$$
+
+    Args:
+        scale: s, a number, a 0-d tensor or one value per head, ``[h, 1, 1]``.
+        query_bias: a, from ``[b h n d]`` to ``[b h n]``; None is zero.
+        key_bias: b, from ``[b h m d]`` to ``[b h m]``; None is zero.
+        lag_table: t, from a length L to the values ``[h, L]`` at lags 0 … L-1; None is zero.
+
+    Chapter 14 shows what each method makes of a form.
+    """
+
+    scale: float | Tensor
+    query_bias: Callable[[Tensor], Tensor] | None = None
+    key_bias: Callable[[Tensor], Tensor] | None = None
+    lag_table: Callable[[int], Tensor] | None = None
+
+    def __mul__(self, other: "Form") -> "Form":
+        return Form(
+            self.scale + other.scale,
+            _added(self.query_bias, other.query_bias),
+            _added(self.key_bias, other.key_bias),
+            _added(self.lag_table, other.lag_table),
+        )
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    r"""A kernel as a finite inner product, $\kappa(q, k) = \varphi_q(q)^\top \varphi_k(k)$.
+
+    Args:
+        query: φ_q, from ``[b h n d]`` to ``[b h n r]``.
+        key: φ_k, from ``[b h m d]`` to ``[b h m r]``.
+
+    Chapter 11 teaches feature maps.
+    """
+
+    query: Callable[[Tensor], Tensor]
+    key: Callable[[Tensor], Tensor]
+
+
+class Kernel(nn.Module, ABC):
+    r"""A similarity κ(q, k) ≥ 0, defined by its logarithm.
+
+    $$\kappa(q, k) = \exp(\texttt{log}(q, k)), \qquad \kappa = 0 \text{ is } -\infty$$
+
+    A subclass writes ``log``. One that also gives a ``form`` or ``features`` is computed faster, nothing else
+    changes. ``kernel_a * kernel_b`` is the product (log-kernels add), ``kernel_a + kernel_b`` the sum.
+
+    Chapter 3 teaches kernels and what may be done with them.
+    """
+
+    signed: bool = False  # True if values may be negative: then there is no logarithm, only `forward`
+    of_lag: bool = False  # True if the kernel reads the lag and nothing can be computed without it
+
+    @abstractmethod
+    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+        """log κ of every query with every key; ``lag`` is query position minus key position."""
+
+    def forward(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+        """κ of every query with every key."""
+        return self.log(query, key, lag).exp()
+
+    def form(self, head_dim: int) -> Form | None:
+        """The log-kernel of ``head_dim`` numbers as one matrix product and additions, or None."""
+        return None
+
+    def features(self) -> FeatureMap | None:
+        """The kernel as a finite inner product, or None."""
+        return None
+
+    def heads(self) -> int | None:
+        """The number of heads that the parameters are given for, or None if any number will do."""
+        return None
+
+    def __mul__(self, other: "Kernel") -> "Kernel":
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return Product(self, other)
+
+    def __add__(self, other: "Kernel") -> "Kernel":
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return Mixture(self, other)
+
+
+class _Pair(Kernel, ABC):
+    """Two kernels under one operation."""
+
+    def __init__(self, first: Kernel, second: Kernel):
+        super().__init__()
+        for kernel in (first, second):
+            if kernel.signed:
+                raise ValueError(
+                    f"{type(self).__name__}: {type(kernel).__name__} may be negative and has no logarithm, "
+                    "so it cannot be combined with another kernel"
+                )
+        counts = {first.heads(), second.heads()} - {None, 1}
+        if len(counts) > 1:
+            raise ValueError(
+                f"{type(self).__name__}: {type(first).__name__} has parameters for {first.heads()} heads, "
+                f"{type(second).__name__} for {second.heads()}"
+            )
+        self.first = first
+        self.second = second
+        self.of_lag = first.of_lag or second.of_lag
+
+    def heads(self) -> int | None:
+        counts = {self.first.heads(), self.second.heads()} - {None}
+        return max(counts) if counts else None
+
+
+class Product(_Pair):
+    r"""The product of two kernels, a kernel again.
+
+    $$\log(\kappa_1 \kappa_2) = \log\kappa_1 + \log\kappa_2$$
+
+    Args:
+        first, second: the factors.
+
+    Raises:
+        ValueError: if a factor is signed, or the factors have parameters for different numbers of heads.
+
+    Chapter 3 uses it to build kernels for sunspots.
+    """
+
+    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+        return self.first.log(query, key, lag) + self.second.log(query, key, lag)
+
+    def form(self, head_dim: int) -> Form | None:
+        first, second = self.first.form(head_dim), self.second.form(head_dim)
+        return first * second if first and second else None
+
+
+class Mixture(_Pair):
+    r"""The sum of two kernels, a kernel again.
+
+    $$\log(\kappa_1 + \kappa_2) = \operatorname{logsumexp}(\log\kappa_1, \log\kappa_2)$$
+
+    Args:
+        first, second: the terms.
+
+    Raises:
+        ValueError: if a term is signed, or the terms have parameters for different numbers of heads.
+
+    Chapter 3 uses it; a sum has no single-product form, so only ``reference`` and ``dense`` compute it.
+    """
+
+    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+        first, second = self.first.log(query, key, lag), self.second.log(query, key, lag)
+        first, second = torch.broadcast_tensors(first, second)
+        # Where both are zero logaddexp has no gradient: give it a finite argument and put the zero back.
+        nothing = first.isneginf() & second.isneginf()
+        total = torch.logaddexp(first.masked_fill(nothing, 0.0), second.masked_fill(nothing, 0.0))
+        return total.masked_fill(nothing, -torch.inf)

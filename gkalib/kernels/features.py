@@ -1,0 +1,148 @@
+"""Kernels that are finite inner products of features, exact ones and random ones."""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn.functional import elu
+
+from gkalib.kernels.base import FeatureMap, Kernel, positive
+from gkalib.shapes import Key, Lag, Query, Scores
+
+
+def orthogonal_gaussian(rows: int, columns: int, *, seed: int) -> Tensor:
+    """A matrix ``[rows, columns]`` whose rows look Gaussian one by one and are orthogonal in blocks.
+
+    Directions are Haar-distributed (the QR decomposition with the sign of R's diagonal taken out); lengths are
+    drawn as those of independent Gaussian rows. Chapter 11 shows what goes wrong without the sign.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    blocks = []
+    for _ in range(math.ceil(rows / columns)):
+        q, r = torch.linalg.qr(torch.randn(columns, columns, generator=generator, dtype=torch.float64))
+        blocks.append((q * r.diagonal().sign()).T)
+    lengths = torch.randn(rows, columns, generator=generator, dtype=torch.float64).norm(dim=1, keepdim=True)
+    return torch.cat(blocks)[:rows] * lengths
+
+
+class FeatureKernel(Kernel, ABC):
+    """A kernel that is the inner product of features."""
+
+    @abstractmethod
+    def features(self) -> FeatureMap:
+        """The feature maps of queries and keys."""
+
+    def forward(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+        features = self.features()
+        return features.query(query) @ features.key(key).mT
+
+    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+        if self.signed:
+            name = type(self).__name__
+            raise ValueError(f"{name}: its values may be negative and have no logarithm; call the kernel itself")
+        values = self(query, key)
+        nothing = values <= 0  # features that underflow: zero similarity, zero gradient
+        return values.masked_fill(nothing, 1.0).log().masked_fill(nothing, -torch.inf)
+
+
+class Elu(FeatureKernel):
+    r"""The kernel of the linear transformer.
+
+    $$\kappa(q, k) = \varphi(q)^\top \varphi(k), \qquad \varphi(x) = \operatorname{elu}(x) + 1$$
+
+    References:
+        Katharopoulos et al., Transformers are RNNs, 2020, equation 7. Chapter 11 teaches it.
+    """
+
+    def features(self) -> FeatureMap:
+        return FeatureMap(lambda query: elu(query) + 1, lambda key: elu(key) + 1)
+
+
+class Dot(FeatureKernel):
+    r"""The plain dot product, which may be negative.
+
+    $$\kappa(q, k) = q^\top k$$
+
+    References:
+        Wang et al., Non-local neural networks, 2018, equation 4. Chapter 5 teaches it.
+    """
+
+    signed = True
+
+    def features(self) -> FeatureMap:
+        return FeatureMap(lambda query: query, lambda key: key)
+
+
+class PositiveRandom(FeatureKernel):
+    r"""Positive random features of the exponential dot-product kernel (FAVOR+).
+
+    $$\varphi(x) = \frac{1}{\sqrt r}\exp\left(\sqrt s\,\omega^\top x - \tfrac{s}{2}\|x\|^2\right), \qquad
+    \mathbb E\,\varphi(q)^\top\varphi(k) = \exp(s\,q^\top k)$$
+
+    Args:
+        head_dim: d.
+        num_features: r, the number of rows of ω, which are orthogonal in blocks of d.
+        scale: s > 0; None is 1/√d.
+        seed: of the rows drawn.
+
+    Raises:
+        ValueError: if a count is below 1 or ``scale`` is not positive and finite.
+
+    References:
+        Choromanski et al., Rethinking attention with Performers, 2021, lemma 1. Chapter 11 teaches it.
+    """
+
+    def __init__(self, head_dim: int, num_features: int, *, scale: float | None = None, seed: int = 0):
+        super().__init__()
+        _check_counts("PositiveRandom", head_dim, num_features)
+        self.scale = positive("PositiveRandom", "scale", 1 / math.sqrt(head_dim) if scale is None else scale)
+        self.register_buffer("omega", orthogonal_gaussian(num_features, head_dim, seed=seed))
+
+    def features(self) -> FeatureMap:
+        def positive_features(vectors: Tensor) -> Tensor:
+            vectors = vectors * math.sqrt(self.scale)
+            half_norm = vectors.square().sum(-1, keepdim=True) / 2
+            return (vectors @ self.omega.to(vectors).mT - half_norm).exp() / math.sqrt(self.omega.shape[0])
+
+        return FeatureMap(positive_features, positive_features)
+
+
+class RandomFourier(FeatureKernel):
+    r"""Random Fourier features of the Gaussian kernel; the estimate may be negative.
+
+    $$\varphi(x) = \frac{1}{\sqrt r}[\cos(\omega^\top x/\sigma), \sin(\omega^\top x/\sigma)], \qquad
+    \mathbb E\,\varphi(q)^\top\varphi(k) = e^{-\|q-k\|^2/2\sigma^2}$$
+
+    Args:
+        head_dim: d.
+        num_features: r, the number of rows of ω, which are orthogonal in blocks of d; 2r features.
+        sigma: σ, the bandwidth, in the units of q.
+        seed: of the rows drawn.
+
+    Raises:
+        ValueError: if a count is below 1 or ``sigma`` is not positive and finite.
+
+    References:
+        Rahimi and Recht, Random features for large-scale kernel machines, 2007. Chapters 3 and 11 teach it.
+    """
+
+    signed = True
+
+    def __init__(self, head_dim: int, num_features: int, *, sigma: float = 1.0, seed: int = 0):
+        super().__init__()
+        _check_counts("RandomFourier", head_dim, num_features)
+        self.sigma = positive("RandomFourier", "sigma", sigma)
+        self.register_buffer("omega", orthogonal_gaussian(num_features, head_dim, seed=seed))
+
+    def features(self) -> FeatureMap:
+        def waves(vectors: Tensor) -> Tensor:
+            phase = vectors @ self.omega.to(vectors).mT / self.sigma
+            return torch.cat([phase.cos(), phase.sin()], dim=-1) / math.sqrt(self.omega.shape[0])
+
+        return FeatureMap(waves, waves)
+
+
+def _check_counts(owner: str, head_dim: int, num_features: int) -> None:
+    if head_dim < 1 or num_features < 1:
+        raise ValueError(f"{owner}: head_dim and num_features must be at least 1, not {head_dim} and {num_features}")

@@ -1,0 +1,169 @@
+"""Kernels of the Euclidean distance between query and key."""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from gkalib.kernels.base import Form, Kernel, heads_of, over_heads, positive
+from gkalib.shapes import Key, Lag, Query, Scores
+
+
+def distance(query: Query, key: Key) -> Scores:
+    r"""The Euclidean distances ‖q_i − k_j‖, exact at zero and with gradient zero there.
+
+    Half-precision inputs are measured in float32. Differences are taken before they are squared: the expansion
+    ‖q‖² + ‖k‖² − 2q·k is faster and loses all digits where q and k are close.
+    """
+    if query.dtype in (torch.float16, torch.bfloat16):
+        query, key = query.float(), key.float()
+    return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+class Stationary(Kernel, ABC):
+    """A kernel of u = ‖q − k‖ / σ; a subclass gives log κ as a function of u."""
+
+    def __init__(self, sigma: float | Tensor):
+        super().__init__()
+        self.sigma = positive(type(self).__name__, "sigma", sigma)
+
+    @abstractmethod
+    def profile(self, u: Tensor) -> Tensor:
+        """log κ at the distances u ≥ 0, measured in bandwidths."""
+
+    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+        return self.profile(distance(query, key) / over_heads(self.sigma))
+
+    def heads(self) -> int | None:
+        return heads_of(self.sigma)
+
+
+class Gaussian(Stationary):
+    r"""The Gaussian kernel, also called squared exponential or radial basis function.
+
+    $$\kappa(q, k) = \exp\left(-\frac{\|q - k\|^2}{2\sigma^2}\right)$$
+
+    Args:
+        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+
+    Raises:
+        ValueError: if ``sigma`` is not positive and finite, or of another shape.
+
+    References:
+        GKA equation 3, with γ = 1/(2σ²) the RBF paper's; scikit-learn's ``RBF``. Chapters 1, 6 and 7 teach it.
+    """
+
+    def profile(self, u: Tensor) -> Tensor:
+        return -0.5 * u.square()
+
+    def form(self, head_dim: int) -> Form:
+        precision = over_heads(self.sigma) ** -2
+
+        def bias(vectors: Tensor) -> Tensor:
+            # [b h n] times [h 1]: the precision of a head belongs beside its head axis
+            over_rows = precision.squeeze(-1) if isinstance(precision, Tensor) and precision.ndim else precision
+            return -0.5 * over_rows * vectors.square().sum(-1)
+
+        return Form(precision, bias, bias)
+
+
+class Laplace(Stationary):
+    r"""The Laplace kernel, with a kink at zero.
+
+    $$\kappa(q, k) = \exp(-\|q - k\| / \sigma)$$
+
+    Args:
+        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+
+    Raises:
+        ValueError: if ``sigma`` is not positive and finite, or of another shape.
+
+    References:
+        Rasmussen and Williams, Gaussian processes for machine learning, 2006, section 4.2. Chapter 3 teaches it.
+    """
+
+    def profile(self, u: Tensor) -> Tensor:
+        return -u
+
+
+class Matern(Stationary):
+    r"""The Matérn kernel of half-integer smoothness ν.
+
+    $$\kappa = e^{-u},\; (1 + \sqrt3 u)e^{-\sqrt3 u},\; (1 + \sqrt5 u + \tfrac53 u^2)e^{-\sqrt5 u}
+    \quad\text{for } \nu = \tfrac12, \tfrac32, \tfrac52, \qquad u = \|q - k\|/\sigma$$
+
+    Args:
+        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+        nu: ν, one of 0.5, 1.5, 2.5.
+
+    Raises:
+        ValueError: if ``sigma`` is not positive and finite or of another shape, or ``nu`` is another number.
+
+    References:
+        Rasmussen and Williams, 2006, equation 4.17; scikit-learn's ``Matern``. Chapter 3 teaches it.
+    """
+
+    def __init__(self, sigma: float | Tensor, *, nu: float = 1.5):
+        super().__init__(sigma)
+        if nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, not {nu}")
+        self.nu = nu
+
+    def profile(self, u: Tensor) -> Tensor:
+        scaled = math.sqrt(2 * self.nu) * u
+        if self.nu == 0.5:
+            return -scaled
+        if self.nu == 1.5:
+            return scaled.log1p() - scaled
+        return (scaled + scaled.square() / 3).log1p() - scaled
+
+
+class RationalQuadratic(Stationary):
+    r"""The rational quadratic kernel, a mixture of Gaussians of all bandwidths.
+
+    $$\kappa(q, k) = \left(1 + \frac{\|q - k\|^2}{2\alpha\sigma^2}\right)^{-\alpha}$$
+
+    Args:
+        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+        alpha: α > 0, how alike the mixed bandwidths are; the Gaussian as α → ∞.
+
+    Raises:
+        ValueError: if ``sigma`` or ``alpha`` is not positive and finite, or ``sigma`` is of another shape.
+
+    References:
+        Rasmussen and Williams, 2006, equation 4.19; scikit-learn's ``RationalQuadratic``. Chapter 3 teaches it.
+    """
+
+    def __init__(self, sigma: float | Tensor, *, alpha: float = 1.0):
+        super().__init__(sigma)
+        self.alpha = positive("RationalQuadratic", "alpha", alpha)
+
+    def profile(self, u: Tensor) -> Tensor:
+        return -self.alpha * (u.square() / (2 * self.alpha)).log1p()
+
+
+class Periodic(Stationary):
+    r"""The periodic kernel of the distance; positive semi-definite for one-dimensional inputs.
+
+    $$\kappa(q, k) = \exp\left(-\frac{2 \sin^2(\pi \|q - k\| / p)}{\sigma^2}\right)$$
+
+    Args:
+        sigma: σ, the bandwidth within a period, without unit: a positive number, 0-d tensor or one value per
+            head ``[h]``.
+        period: p, in the units of q.
+
+    Raises:
+        ValueError: if ``sigma`` or ``period`` is not positive and finite, or ``sigma`` is of another shape.
+
+    References:
+        MacKay, Introduction to Gaussian processes, 1998; scikit-learn's ``ExpSineSquared``. Chapter 3 teaches it.
+    """
+
+    def __init__(self, sigma: float | Tensor, *, period: float = 1.0):
+        super().__init__(sigma)
+        self.period = positive("Periodic", "period", period)
+
+    def profile(self, u: Tensor) -> Tensor:
+        sigma = over_heads(self.sigma)
+        return -2 * (torch.sin(math.pi / self.period * sigma * u) / sigma).square()

@@ -1,0 +1,202 @@
+"""Which keys a query may see. A mask is one rule, read by every method."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Place:
+    """One pair of query and key, or many at once: indices and positions that broadcast against each other.
+
+    Args:
+        batch, head, query, key: indices.
+        query_position, key_position: positions, which differ from the indices in caches and packed sequences.
+        queries, keys: the numbers of queries and keys, n and m.
+    """
+
+    batch: Tensor
+    head: Tensor
+    query: Tensor
+    key: Tensor
+    query_position: Tensor
+    key_position: Tensor
+    queries: int
+    keys: int
+
+
+class Mask(ABC):
+    """A rule that says which keys a query may see; ``first & second`` is both rules."""
+
+    @abstractmethod
+    def allows(self, place: Place) -> Tensor:
+        """True where the query may see the key."""
+
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        """Raise ``ValueError`` if the mask does not fit these sizes."""
+
+    def __and__(self, other: "Mask") -> "Mask":
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return Both(self, other)
+
+
+class Causal(Mask):
+    """A query sees the keys at its own position and before: ``key_position <= query_position``.
+
+    Chapter 4 teaches it.
+    """
+
+    def allows(self, place: Place) -> Tensor:
+        return place.key_position <= place.query_position
+
+    def __repr__(self) -> str:
+        return "Causal()"
+
+
+class Window(Mask):
+    """A query sees the keys nearer than ``size``: ``|query_position - key_position| < size``.
+
+    With ``Causal`` these are exactly ``size`` keys. A library that keeps the keys i − S … i calls that a window of
+    S; here it is ``Window(S + 1)``.
+
+    Args:
+        size: in positions, at least 1.
+
+    Raises:
+        ValueError: if ``size`` is below 1.
+
+    Chapter 4 teaches it.
+    """
+
+    def __init__(self, size: int):
+        if size < 1:
+            raise ValueError(f"Window: size must be at least 1, not {size}")
+        self.size = size
+
+    def allows(self, place: Place) -> Tensor:
+        return (place.query_position - place.key_position).abs() < self.size
+
+    def __repr__(self) -> str:
+        return f"Window({self.size})"
+
+
+class KeyPadding(Mask):
+    """In each sequence of the batch only the first ``lengths[b]`` keys exist.
+
+    Args:
+        lengths: ``[b]``, whole numbers from 0 to m.
+
+    Raises:
+        ValueError: if ``lengths`` is not a vector of whole numbers, or does not fit the batch in use.
+
+    Chapter 4 teaches it.
+    """
+
+    def __init__(self, lengths: Tensor):
+        if lengths.ndim != 1 or lengths.is_floating_point() or lengths.dtype == torch.bool:
+            raise ValueError(
+                f"KeyPadding: lengths must be whole numbers [b], not {lengths.dtype} {list(lengths.shape)}"
+            )
+        self.lengths = lengths
+
+    def allows(self, place: Place) -> Tensor:
+        return place.key < self.lengths[place.batch]
+
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        if self.lengths.shape[0] != batch:
+            raise ValueError(f"KeyPadding: {self.lengths.shape[0]} lengths for a batch of {batch}")
+
+    def __repr__(self) -> str:
+        return f"KeyPadding({self.lengths.shape[0]} lengths)"
+
+
+class Document(Mask):
+    """A query sees the keys of its own document, in sequences packed one after another.
+
+    Args:
+        ids: the document of each key, whole numbers ``[m]`` or ``[b m]``. With fewer queries than keys the last
+            query belongs to the last key's document, and so on backwards.
+
+    Raises:
+        ValueError: if ``ids`` is of another type or shape, or there are more queries than keys in use.
+
+    Chapter 4 teaches it.
+    """
+
+    def __init__(self, ids: Tensor):
+        if ids.ndim not in (1, 2) or ids.is_floating_point():
+            raise ValueError(f"Document: ids must be whole numbers [m] or [b m], not {ids.dtype} {list(ids.shape)}")
+        self.ids = ids if ids.ndim == 2 else ids[None]
+
+    def allows(self, place: Place) -> Tensor:
+        batch = place.batch if self.ids.shape[0] > 1 else torch.zeros_like(place.batch)
+        return self.ids[batch, place.query + place.keys - place.queries] == self.ids[batch, place.key]
+
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        if self.ids.shape[0] not in (1, batch) or self.ids.shape[1] != keys or queries > keys:
+            raise ValueError(
+                f"Document: ids {list(self.ids.shape)} do not fit a batch of {batch} with {queries} queries and "
+                f"{keys} keys"
+            )
+
+    def __repr__(self) -> str:
+        return f"Document({list(self.ids.shape)})"
+
+
+class Pairs(Mask):
+    """A mask given pair by pair; ``smooth`` wraps a boolean tensor in it.
+
+    Args:
+        allowed: True where the query may see the key, ``[n m]``, or with heads and batch in front; an axis of 1
+            serves all.
+
+    Raises:
+        ValueError: if ``allowed`` is not boolean, or does not fit the problem in use.
+
+    Chapter 4 teaches it.
+    """
+
+    def __init__(self, allowed: Tensor):
+        if allowed.dtype != torch.bool or not 2 <= allowed.ndim <= 4:
+            raise ValueError(
+                f"mask: a tensor must be boolean [n m], [h n m] or [b h n m], True where a key is seen, not "
+                f"{allowed.dtype} {list(allowed.shape)}; numbers to add belong in a kernel"
+            )
+        self.allowed = allowed.reshape(*[1] * (4 - allowed.ndim), *allowed.shape)
+
+    def allows(self, place: Place) -> Tensor:
+        indices = (place.batch, place.head, place.query, place.key)
+        sizes = self.allowed.shape
+        return self.allowed[tuple(i if n > 1 else torch.zeros_like(i) for i, n in zip(indices, sizes, strict=True))]
+
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        wanted = (batch, heads, queries, keys)
+        if any(have not in (1, want) for have, want in zip(self.allowed.shape, wanted, strict=True)):
+            raise ValueError(
+                f"mask: shape {list(self.allowed.shape)} does not broadcast to the weights' "
+                f"(b h n m = {' '.join(map(str, wanted))})"
+            )
+
+    def __repr__(self) -> str:
+        return f"Pairs({list(self.allowed.shape)})"
+
+
+class Both(Mask):
+    """A query sees the keys that two masks allow; written ``first & second``."""
+
+    def __init__(self, first: Mask, second: Mask):
+        self.first = first
+        self.second = second
+
+    def allows(self, place: Place) -> Tensor:
+        return self.first.allows(place) & self.second.allows(place)
+
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        self.first.check(batch, heads, queries, keys)
+        self.second.check(batch, heads, queries, keys)
+
+    def __repr__(self) -> str:
+        return f"{self.first!r} & {self.second!r}"

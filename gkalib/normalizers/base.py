@@ -1,0 +1,41 @@
+"""What a normalizer is: the step from a row of scores to a row of weights."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from gkalib.shapes import Scores, Weights
+
+
+def empty_rows(scores: Tensor) -> Tensor:
+    """True for rows without a single allowed key, ``[b h n 1]``."""
+    return scores.isneginf().all(-1, keepdim=True)
+
+
+class Normalizer(ABC):
+    """A map from a row of scores (log κ, −∞ where a key is masked) to a row of weights.
+
+    A row without an allowed key gets weights of zero. ``averages`` says whether the weights of every other row
+    are non-negative and sum to one.
+    """
+
+    averages: bool
+
+    @abstractmethod
+    def __call__(self, scores: Scores) -> Weights:
+        """The weights of the scores."""
+
+    def of_values(self, values: Tensor) -> Weights:
+        """The weights of a signed kernel's values (zero where masked) instead of scores.
+
+        Raises:
+            ValueError: if the normalizer is defined on scores only.
+        """
+        raise ValueError(f"{self!r} needs scores, and a kernel that may be negative has none")
+
+
+def softmax(scores: Scores) -> Weights:
+    """Softmax over keys, with zeros and zero gradients in a row of −∞ only."""
+    empty = empty_rows(scores)
+    return torch.softmax(scores.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)

@@ -1,0 +1,17 @@
+"""The shapes that tensors have everywhere in the library, as jaxtyping aliases.
+
+Axes: ``b`` batch, ``h`` query head, ``g`` key head (a divisor of ``h``), ``n`` query, ``m`` key, ``d`` head
+dimension, ``e`` value dimension.
+"""
+
+from jaxtyping import Bool, Float, Real
+from torch import Tensor
+
+Query = Float[Tensor, "b h n d"]
+Key = Float[Tensor, "b g m d"]
+Value = Float[Tensor, "b g m e"]
+Scores = Float[Tensor, "b h n m"]
+Weights = Float[Tensor, "b h n m"]
+Output = Float[Tensor, "b h n e"]
+Lag = Real[Tensor, "*b n m"]
+Allowed = Bool[Tensor, "*allowed"]

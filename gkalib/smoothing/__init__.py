@@ -1,0 +1,25 @@
+"""The one function, `smooth`, and the methods that compute it."""
+
+from gkalib.smoothing.dense import Dense
+from gkalib.smoothing.dispatch import METHODS, Explanation, attention_weights, explain, smooth
+from gkalib.smoothing.flex import Flex
+from gkalib.smoothing.linear import Linear
+from gkalib.smoothing.method import Method
+from gkalib.smoothing.padded import Padded
+from gkalib.smoothing.problem import Problem
+from gkalib.smoothing.reference import Reference
+
+__all__ = [
+    "METHODS",
+    "Dense",
+    "Explanation",
+    "Flex",
+    "Linear",
+    "Method",
+    "Padded",
+    "Problem",
+    "Reference",
+    "attention_weights",
+    "explain",
+    "smooth",
+]
