@@ -1,15 +1,16 @@
 """Execute chapters: text -> cells, a fresh kernel -> outputs, and a stamp that says what was run."""
 
 import argparse
+import ast
 import asyncio
 import datetime
 import os
 import re
 import sys
-import tempfile
 import time
 from pathlib import Path
 
+import matplotlib.font_manager  # noqa: F401  builds its cache here: the notice would land in a chapter
 import nbformat
 from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
@@ -20,16 +21,25 @@ SECONDS = 60.0
 BYTES = int(1.5 * 2**20)
 THREADS = 2
 
-# The high-water mark of the kernel alone: getrusage would start at the parent's, from before the exec.
+# Notes which records a chapter reads, whichever way it opens them.
+_BEFORE = """
+_records = set()
+def _note(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("run.json"):
+        _records.add("/".join(str(arguments[0]).replace("\\\\", "/").split("/")[-3:-1]))
+__import__("sys").addaudithook(_note)
+"""
 _AFTER = {
+    "records": "sorted(_records)",
+    # The high-water mark of the kernel alone: getrusage would start at the parent's, from before the exec.
     "peak": r"__import__('re').search(r'VmHWM:\s+(\d+)', open('/proc/self/status').read()).group(1)",
     "python": "__import__('platform').python_version()",
     "torch": "__import__('importlib.metadata').metadata.version('torch')",
 }
 
 
-def environment(records: str = "") -> dict[str, str]:
-    """The kernel's environment: at most two threads, the library importable, reads of records noted."""
+def environment() -> dict[str, str]:
+    """The kernel's environment: at most two threads, and the library importable without installing it."""
     threads = str(min(THREADS, os.cpu_count() or 1))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -38,18 +48,19 @@ def environment(records: str = "") -> dict[str, str]:
         **dict.fromkeys(names, threads),
         "PYTHONPATH": path,
         "PYTHONHASHSEED": "0",
-        "GKALIB_RECORDS_READ": records,
     }
 
 
-async def _run(notebook: NotebookNode, root: Path, records: str) -> dict:
+async def _run(notebook: NotebookNode, root: Path) -> dict:
     manager = AsyncKernelManager(kernel_name="python3")
     # A kernel specification installed elsewhere may name another interpreter: take this one.
     manager.kernel_spec.argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    manager.kernel_spec.argv.append("--IPKernelApp.log_level=40")  # it warns of loopback without encryption
     client = NotebookClient(
         notebook, km=manager, timeout=600, resources={"metadata": {"path": root / "chapters"}}
     )
-    async with client.async_setup_kernel(env=environment(records), cwd=str(root / "chapters")):
+    async with client.async_setup_kernel(env=environment(), cwd=str(root / "chapters")):
+        await client.kc.execute(_BEFORE, silent=True, reply=True, timeout=60)
         start = time.perf_counter()
         for index, cell in enumerate(notebook.cells):
             await client.async_execute_cell(cell, index)
@@ -57,9 +68,12 @@ async def _run(notebook: NotebookNode, root: Path, records: str) -> dict:
         reply = await client.kc.execute("", silent=True, user_expressions=_AFTER, reply=True, timeout=60)
     found = reply["content"]["user_expressions"]
     after = {
-        name: one["data"]["text/plain"].strip("'") for name, one in found.items() if one["status"] == "ok"
+        name: ast.literal_eval(one["data"]["text/plain"])
+        for name, one in found.items()
+        if one["status"] == "ok"
     }
     return {
+        "records": {run: record_hash(root, run) for run in after["records"]},
         "seconds": round(seconds, 1),
         "peak_mib": round(int(after["peak"]) / 1024) if "peak" in after else None,
         "versions": {name: after[name] for name in ("python", "torch") if name in after},
@@ -100,19 +114,19 @@ def execute(slug: str, *, root: Path = ROOT) -> dict:
     """Run a chapter and store its outputs and stamp; return the stamp.
 
     Raises:
-        ValueError: when a cell writes to stderr, or the chapter exceeds 60 s or 1.5 MiB.
+        ValueError: when a cell writes to stderr or shows a widget, or the chapter exceeds 60 s or 1.5 MiB.
         nbclient.exceptions.CellExecutionError: when a cell fails.
     """
     write_set_up(root, slug)
     notebook = read_text(root, slug)
-    with tempfile.TemporaryDirectory() as place:
-        records = Path(place) / "records"
-        records.touch()
-        measured = asyncio.run(_run(notebook, root, str(records)))
-        runs = sorted(set(records.read_text(encoding="utf-8").split()))
+    measured = asyncio.run(_run(notebook, root))
     clean(notebook, root)
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
+            if "application/vnd.jupyter.widget-view+json" in output.get("data", {}):
+                raise ValueError(
+                    f"execute: {slug}: a page has no kernel for a widget; show explore(...) itself"
+                )
             if output.output_type == "stream" and output.name == "stderr":
                 raise ValueError(
                     f"execute: {slug}: a cell wrote to stderr:\n{cell.source}\n---\n{output.text}"
@@ -121,7 +135,6 @@ def execute(slug: str, *, root: Path = ROOT) -> dict:
         raise ValueError(f"execute: {slug} took {measured['seconds']} s, more than {SECONDS:g} s")
     stamp = {
         "code": code_hash(notebook),
-        "records": {run: record_hash(root, run) for run in runs},
         **measured,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }

@@ -155,6 +155,10 @@ def stamp_faults(notebook: NotebookNode, root: Path) -> list[str]:
     for run, known in stamp["records"].items():
         if known is None or record_hash(root, run) != known:
             faults.append(f"the record {run} it read changed or is missing")
+    for experiment in sorted({run.split("/")[0] for run in stamp["records"]}):
+        stored = (root / "data" / "results").glob(f"{experiment}/[!.]*/run.json")
+        for run in sorted({f"{experiment}/{path.parent.name}" for path in stored} - set(stamp["records"])):
+            faults.append(f"the record {run} is newer than its reading of {experiment}")
     code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
     unrun = sum(cell.execution_count is None for cell in code)
     if unrun:

@@ -29,13 +29,15 @@ window.gkalibExplore = function (input) {
   for (const image of root.querySelectorAll("img")) image.hidden = image.dataset.at !== at;
 };
 """
+# The first rule undoes the light box and the dimming that the theme gives unknown output on a dark page.
 _STYLE = """
+.output.text_html:has(> .gkalib-explore) { background: none !important; color: inherit !important; padding: 0; }
 .gkalib-explore { max-width: 100%; color: inherit; }
 .gkalib-explore img { display: block; width: 100%; height: auto; border-radius: 4px; }
 .gkalib-explore img[hidden] { display: none !important; }
 .gkalib-explore label { display: flex; flex-wrap: wrap; align-items: center; gap: 0.3rem 0.8rem; }
-.gkalib-explore input { flex: 1 1 10rem; min-width: 0; accent-color: #0072b2; }
-.gkalib-explore output { min-width: 4rem; font-variant-numeric: tabular-nums; }
+.gkalib-explore input { flex: 1 1 6rem; min-width: 0; accent-color: #0072b2; }
+.gkalib-explore output { min-width: 3rem; font-variant-numeric: tabular-nums; }
 """
 
 
@@ -161,7 +163,9 @@ class Explore:
             alt = html.escape(self.alt.format(**{name: _text(value) for name, value in setting.items()}))
             source = base64.b64encode(frame.png).decode("ascii")
             hidden = "" if at == here else " hidden"
-            images.append(f'<img data-at="{at}" alt="{alt}" src="data:image/png;base64,{source}"{hidden}>')
+            images.append(
+                f'<img class="dark-light" data-at="{at}" alt="{alt}" src="data:image/png;base64,{source}"{hidden}>'
+            )
         parts = [f"<style>{_STYLE}</style>", *images, *rows, f"<script>{_SCRIPT}</script>"]
         return '<div class="gkalib-explore" role="group">\n' + "\n".join(parts) + "\n</div>"
 

@@ -79,6 +79,16 @@ def register(shell) -> None:
     formatter = shell.display_formatter
     formatter.formatters["image/png"].for_type(Figure, png)
     formatter.mimebundle_formatter.for_type(Figure, _bundle)
+    shell.events.register("pre_run_cell", _remember)  # once, however often it is asked
+
+
+def _remember(info) -> None:
+    # IPython looks for a closing semicolon in the history, where a cell run without history (as nbval runs
+    # all of them) is not: such a cell would show what its author silenced.
+    if not info.store_history:
+        from IPython import get_ipython
+
+        get_ipython().history_manager.input_hist_parsed.append(info.raw_cell)
 
 
 def _bundle(figure: Figure, include=None, exclude=None) -> dict:
