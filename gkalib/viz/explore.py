@@ -31,7 +31,7 @@ window.gkalibExplore = function (input) {
 """
 # The first rule undoes the light box and the dimming that the theme gives unknown output on a dark page.
 _STYLE = """
-.output.text_html:has(> .gkalib-explore) { background: none !important; color: inherit !important; padding: 0; }
+.output:has(> .gkalib-explore) { background: none !important; color: inherit !important; padding: 0; }
 .gkalib-explore { max-width: 100%; color: inherit; }
 .gkalib-explore img { display: block; width: 100%; height: auto; border-radius: 4px; }
 .gkalib-explore img[hidden] { display: none !important; }
@@ -163,9 +163,8 @@ class Explore:
             alt = html.escape(self.alt.format(**{name: _text(value) for name, value in setting.items()}))
             source = base64.b64encode(frame.png).decode("ascii")
             hidden = "" if at == here else " hidden"
-            images.append(
-                f'<img class="dark-light" data-at="{at}" alt="{alt}" src="data:image/png;base64,{source}"{hidden}>'
-            )
+            address = f"data:image/png;base64,{source}"
+            images.append(f'<img class="dark-light" data-at="{at}" alt="{alt}" src="{address}"{hidden}>')
         parts = [f"<style>{_STYLE}</style>", *images, *rows, f"<script>{_SCRIPT}</script>"]
         return '<div class="gkalib-explore" role="group">\n' + "\n".join(parts) + "\n</div>"
 
