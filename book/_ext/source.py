@@ -30,14 +30,19 @@ def _member(body: list[ast.stmt], name: str) -> ast.stmt | None:
     return None
 
 
-def _imported(tree: ast.Module, module: str, name: str, package: bool) -> str | None:
+def imported(root: Path, module: str, name: str) -> str | None:
     """The dotted name that an import anywhere in the module binds to ``name``."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        for alias in node.names:
-            if (alias.asname or alias.name) == name:
-                parts = module.split(".") if package else module.split(".")[:-1]
+    path = module_path(root, module)
+    if path is None:
+        return None
+    parts = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) != name:
+                    continue
+                if isinstance(node, ast.Import):
+                    return alias.name
                 base = parts[: len(parts) - node.level + 1] if node.level else []
                 return ".".join([*base, *filter(None, [node.module]), alias.name])
     return None
@@ -52,20 +57,30 @@ def find_object(root: Path, dotted: str, seen: frozenset[str] = frozenset()) -> 
     if dotted in seen:
         return None
     parts = dotted.split(".")
-    for split in range(len(parts), 0, -1):
-        module = ".".join(parts[:split])
+    for split in range(len(parts) - 1, 0, -1):
+        module, rest = ".".join(parts[:split]), parts[split:]
         path = module_path(root, module)
         if path is None:
             continue
-        if split == len(parts):
-            return module
-        tree, rest = parse(path), parts[split:]
-        node = _member(tree.body, rest[0])
-        if node is None:
-            target = _imported(tree, module, rest[0], path.name == "__init__.py")
-            return target and find_object(root, ".".join([target, *rest[1:]]), seen | {dotted})
-        return dotted if _has_members(root, module, node, rest[1:], seen | {dotted}) else None
-    return None
+        node = _member(parse(path).body, rest[0])
+        if node is not None:
+            return dotted if _has_members(root, module, node, rest[1:], seen | {dotted}) else None
+        target = imported(root, module, rest[0])
+        if target is not None:
+            found = find_object(root, ".".join([target, *rest[1:]]), seen | {dotted})
+            if found is not None:
+                return found
+    return dotted if module_path(root, dotted) else None
+
+
+def definition(root: Path, full: str) -> ast.stmt | None:
+    """The statement that defines a full name, as ``find_object`` gives it; None for a module."""
+    module, _, name = full.rpartition(".")
+    path = module_path(root, module) if module else None
+    if path is not None:
+        return _member(parse(path).body, name)
+    holder = definition(root, module) if module else None
+    return _member(holder.body, name) if isinstance(holder, ast.ClassDef) else None
 
 
 def _has_members(root: Path, module: str, node: ast.stmt, rest: list[str], seen: frozenset[str]) -> bool:
