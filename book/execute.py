@@ -59,7 +59,7 @@ async def _run(notebook: NotebookNode, root: Path) -> dict:
     client = NotebookClient(
         notebook, km=manager, timeout=600, resources={"metadata": {"path": root / "chapters"}}
     )
-    async with client.async_setup_kernel(env=environment(), cwd=str(root / "chapters")):
+    async with client.async_setup_kernel(env=environment(), cwd=str(root / "chapters"), cleanup_kc=True):
         await client.kc.execute(_BEFORE, silent=True, reply=True, timeout=60)
         start = time.perf_counter()
         for index, cell in enumerate(notebook.cells):

@@ -33,7 +33,7 @@ window.gkalibExplore = function (input) {
 _STYLE = """
 .output:has(> .gkalib-explore) { background: none !important; color: inherit !important; padding: 0; }
 .gkalib-explore { max-width: 100%; color: inherit; }
-.gkalib-explore img { display: block; width: 100%; height: auto; border-radius: 4px; }
+.gkalib-explore img { display: block; width: 100%; height: auto; padding: 0 !important; border-radius: 4px; }
 .gkalib-explore img[hidden] { display: none !important; }
 .gkalib-explore label { display: flex; flex-wrap: wrap; align-items: center; gap: 0.3rem 0.8rem; }
 .gkalib-explore input { flex: 1 1 6rem; min-width: 0; accent-color: #0072b2; }

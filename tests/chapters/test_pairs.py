@@ -1,0 +1,98 @@
+"""Every chapter's notebook holds the cells of its text, and the comparison sees every way to differ."""
+
+import jupytext
+import pytest
+import yaml
+from pairs import ROOT, check, paths, read_text, set_up, slugs, write_set_up
+
+from tests.chapters.conftest import SLUG
+
+
+def chapters_of_the_contents() -> list[str]:
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    files = [entry["file"] for part in contents["parts"] for entry in part["chapters"]]
+    return sorted(file.removeprefix("chapters/") for file in files if file.startswith("chapters/"))
+
+
+def test_the_contents_list_every_chapter():
+    assert slugs(ROOT) == chapters_of_the_contents() != []
+
+
+@pytest.mark.parametrize("slug", slugs(ROOT))
+def test_pair_and_stamp_agree(slug):
+    assert check(slug) == []
+
+
+@pytest.mark.parametrize("slug", slugs(ROOT))
+def test_a_stored_notebook_names_no_place_of_the_machine(slug):
+    stored = paths(ROOT, slug)[0].read_text(encoding="utf-8")
+    assert str(ROOT) not in stored
+    assert "site-packages" not in stored
+
+
+def test_a_sound_chapter_has_no_fault(book):
+    assert check(SLUG, root=book) == []
+
+
+def test_an_edited_text_is_found(book):
+    text = paths(book, SLUG)[1]
+    text.write_text(text.read_text().replace("one cell of every kind", "a cell of every kind"))
+    assert check(SLUG, root=book) == [
+        f"{SLUG}: cell 0 differs between notebook and text: "
+        "'# An example for the tests\\n\\nIt has a cell of every kind.'"
+    ]
+
+
+def test_an_edited_notebook_is_found(spoil, book):
+    spoil(lambda notebook: notebook.cells[1].update(source="Two cells became one."))
+    assert len(check(SLUG, root=book)) == 1
+
+
+def test_a_cell_more_is_found(spoil, book):
+    spoil(lambda notebook: notebook.cells.pop())
+    assert "the notebook has 7 cells, the text 8" in check(SLUG, root=book)[0]
+
+
+def test_edited_cell_metadata_are_found(spoil, book):
+    spoil(lambda notebook: notebook.cells[3].metadata.mystnb.figure.update(caption="Another."))
+    assert len(check(SLUG, root=book)) == 1
+
+
+def test_an_edited_header_is_found(spoil, book):
+    spoil(lambda notebook: notebook.metadata.gkalib.update(gpu="yes"))
+    assert "metadata" in check(SLUG, root=book)[0]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_missing_half_is_found(book, which):
+    paths(book, SLUG)[which].unlink()
+    assert "is missing" in check(SLUG, root=book)[0]
+
+
+def test_a_changed_set_up_cell_is_found(book):
+    text = paths(book, SLUG)[1]
+    text.write_text(text.read_text().replace("torch.manual_seed(0)", "torch.manual_seed(1)"))
+    assert f"{SLUG}: the set-up cell is not the book's" in check(SLUG, root=book)
+
+
+def test_a_chapter_without_set_up_cell_is_found(book):
+    text = paths(book, SLUG)[1]
+    text.write_text(text.read_text().replace(":tags: [set-up]", ":tags: [other]"))
+    assert f"{SLUG}: 0 cells are tagged set-up, there must be one" in check(SLUG, root=book)
+
+
+def test_the_set_up_cell_installs_once_the_address_is_known(book):
+    (book / "_config.yml").write_text("repository:\n  url: https://example.org/book\n")
+    write_set_up(book, SLUG)
+    cell = next(cell for cell in read_text(book, SLUG).cells if "set-up" in cell.metadata.get("tags", []))
+    assert cell.source == set_up(book)
+    assert '%pip install -q "gkalib[book] @ git+https://example.org/book"' in cell.source
+    assert cell.source.count("import gkalib") == 2
+
+
+def test_jupytext_pairs_the_two_files_as_we_do(book):
+    settings = jupytext.config.load_jupytext_configuration_file(str(ROOT / "jupytext.toml"))
+    notebook, text = paths(book, SLUG)
+    formats = jupytext.config.notebook_formats(jupytext.read(notebook), settings, str(notebook), "ipynb")
+    pairs = jupytext.paired_paths.paired_paths(str(notebook), "ipynb", formats)
+    assert {path for path, _ in pairs} == {str(notebook), str(text)}
