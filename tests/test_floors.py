@@ -1,0 +1,59 @@
+"""Imports point to lower floors, and the contracts that say so can fail."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+FAULTS = {
+    "a kernel that imports a method": ("kernels/fault.py", "import gkalib.smoothing.dense"),
+    "a kernel that imports a method by its public name": ("kernels/fault.py", "from gkalib import smooth"),
+    "a mask that imports a kernel of its floor": ("masks.py", "from gkalib.kernels import Gaussian"),
+    "shapes that import a kernel": ("shapes.py", "import gkalib.kernels"),
+    "results that import a shape": ("results/fault.py", "import gkalib.shapes"),
+    "results that import torch": ("results/fault.py", "import torch"),
+    "a picture that imports training code": ("viz/fault.py", "import gkalib.training"),
+    "a picture that imports a benchmark": ("viz/fault.py", "import gkalib.bench"),
+    "a module on no floor": ("fault.py", ""),
+}
+
+
+def check(root: Path) -> subprocess.CompletedProcess:
+    """Run import-linter over the package in ``root``."""
+    code = "from importlinter.cli import lint_imports_command; lint_imports_command(['--no-cache'])"
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True
+    )
+
+
+def test_imports_point_to_lower_floors():
+    done = check(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 kept, 0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_breaks_a_contract(fault: str, tmp_path: Path):
+    shutil.copytree(ROOT / "gkalib", tmp_path / "gkalib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name in ("training", "bench"):
+        (tmp_path / "gkalib" / name).mkdir(exist_ok=True)
+        (tmp_path / "gkalib" / name / "__init__.py").touch()
+    assert "0 broken" in check(tmp_path).stdout
+    path, line = FAULTS[fault]
+    target = tmp_path / "gkalib" / path
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(f'"""A fault."""\n\n{line}\n')
+    done = check(tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_importing_the_package_loads_no_torch():
+    code = "import sys, gkalib, gkalib.results; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
