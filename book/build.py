@@ -1,11 +1,11 @@
-"""Builds the book's HTML from stored outputs: ``python book/build.py`` writes ``_build/html``.
+"""Builds the book's HTML from stored outputs: `python book/build.py` writes `_build/html`.
 
 Nothing is executed and torch is not needed. Every warning is an error, the doctrees are fresh, and the build
 fails unless each entry of ``_toc.yml`` became a page.
 """
 
 import argparse
-import os
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -21,6 +21,13 @@ from sphinx.util.docutils import docutils_namespace, patch_docutils
 ROOT = Path(__file__).resolve().parent.parent
 # Jupyter Book loads both on every page; the book uses neither, and both point to other hosts.
 UNWANTED = ("sphinx_thebe", "sphinx_comments")
+INPUTS = {
+    "book": (".md", ".bib", ".py", ".css", ".js", ".svg", ".png", ".json"),
+    "chapters": (".ipynb",),
+    "gkalib": (".py",),
+    "data/results": (".json",),
+    "tests": (".py",),
+}
 MATHJAX_PARTS = ("tex-mml-chtml.js", "input", "output/chtml", "a11y", "sre", "ui")
 
 
@@ -88,14 +95,35 @@ def run_sphinx(source: Path, html: Path, doctrees: Path, config: dict) -> int:
     return app.statuscode
 
 
-def build(source: Path, output: Path, *, repository_url: str | None = None, mathjax: bool = True) -> int:
-    """Build ``source`` (it holds ``_config.yml`` and ``_toc.yml``) into ``output/html``; 0 means success."""
-    html, extra = output / "html", output / "extra"
+def inputs_digest(source: Path) -> str:
+    """A hash of everything that the pages are made from; it tells whether a built book is still current."""
+    names = ["_config.yml", "_toc.yml"]
+    for folder, suffixes in INPUTS.items():
+        paths = (path.relative_to(source).as_posix() for path in (source / folder).rglob("*.*"))
+        names += [name for name in paths if name.endswith(suffixes) and "/node_modules/" not in name]
+    state = hashlib.sha256()
+    for name in sorted(names):
+        state.update(f"{name}\0".encode() + (source / name).read_bytes())
+    return state.hexdigest()
+
+
+def build(source: Path, output: Path, *, repository_url: str | None = None, cdn: bool = False) -> int:
+    """Build a book into ``output/html``; 0 means success.
+
+    Args:
+        source: the folder that holds ``_config.yml`` and ``_toc.yml``.
+        output: the folder for ``html``, the doctrees and the digest of what was built.
+        repository_url: the public address, instead of the one in ``_config.yml``.
+        cdn: load MathJax from its public host even where npm could bring it.
+    """
+    html, extra, mark = output / "html", output / "extra", output / "inputs.sha256"
     for stale in (html, extra, output / "doctrees"):
         shutil.rmtree(stale, ignore_errors=True)
+    mark.unlink(missing_ok=True)
     extra.mkdir(parents=True)
+    digest = inputs_digest(source)
     overrides: dict = {"latex_individualpages": False, "html_extra_path": [str(extra)]}
-    reason = local_mathjax(source / "book", extra) if mathjax else "it was not asked for"
+    reason = "that was asked for" if cdn else local_mathjax(ROOT / "book", extra)
     if reason is None:
         overrides["mathjax_path"] = "../mathjax/tex-mml-chtml.js"
     else:
@@ -123,20 +151,25 @@ def build(source: Path, output: Path, *, repository_url: str | None = None, math
         f'<body><p><a href="{root}.html">Open the book</a></p></body></html>\n',
         encoding="utf-8",
     )
+    mark.write_text(digest + "\n", encoding="utf-8")
     return 0
 
 
 def main() -> int:
     """Read the command line, build, and print where the book is."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--output", type=Path, default=ROOT / "_build", help="folder for html and doctrees")
-    parser.add_argument("--repository-url", default=os.environ.get("GKALIB_REPOSITORY_URL"))
+    parser.add_argument("--source", type=Path, default=ROOT, help="folder of _config.yml and _toc.yml")
+    parser.add_argument("--output", type=Path, help="folder for html and doctrees, _build unless given")
+    parser.add_argument("--repository-url", help="the public address, instead of the one in _config.yml")
+    parser.add_argument("--cdn", action="store_true", help="load MathJax from its public host")
     options = parser.parse_args()
     started = time.perf_counter()
-    status = build(ROOT, options.output.resolve(), repository_url=options.repository_url)
+    source = options.source.resolve()
+    output = options.output.resolve() if options.output else source / "_build"
+    status = build(source, output, repository_url=options.repository_url, cdn=options.cdn)
     if status == 0:
         seconds = time.perf_counter() - started
-        print(f"book: built in {seconds:.0f} s, open {options.output / 'html' / 'index.html'}")
+        print(f"book: built in {seconds:.0f} s, open {output / 'html' / 'index.html'}")
     return status
 
 
