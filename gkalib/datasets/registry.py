@@ -168,3 +168,25 @@ def check(name: str) -> None:
     if not ready(name):
         raise ValueError(f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}")
     known(name).loader()
+
+
+def as_table() -> str:
+    """The registry as the Markdown table of ``data/README.md``."""
+    lines = [
+        "| set | what | source | licence | fetched with | sha256 of the content |",
+        "|---|---|---|---|---|---|",
+    ]
+    for entry in DATASETS.values():
+        fetched = f"{entry.archive.client}: `{entry.archive.package}`" if entry.archive else ""
+        if entry.fixture:
+            fetched = f"`data/fixtures/{entry.fixture.name}`, cut from {fetched}"
+        cells = (
+            f"`{entry.name}`",
+            entry.description,
+            entry.source,
+            entry.licence,
+            fetched,
+            f"`{entry.sha256}`",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

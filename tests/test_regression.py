@@ -1,0 +1,345 @@
+"""The two regressions against their formulas, against refitting, against statsmodels and scikit-learn."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LinearRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from gkalib import LocalLinear, NadarayaWatson, datasets, kernels
+from gkalib.kernels import Boxcar, Epanechnikov, ExpDot, Gaussian, Laplace, Tricube
+from gkalib.regression import base
+
+ROUNDING = 1e-11  # relative to the largest value: float64 sums over some hundred samples
+BOTH = pytest.mark.parametrize("regression", [NadarayaWatson, LocalLinear])
+
+
+def same(found, expected, rounding=ROUNDING):
+    np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding * np.abs(expected).max())
+
+
+def table(count=60, features=2, outputs=1, seed=0):
+    """A curved surface with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(count, features)) * np.arange(1, features + 1)
+    y = np.sin(X.sum(1))[:, None] * np.arange(1, outputs + 1) + 0.1 * rng.normal(size=(count, outputs))
+    return X, y[:, 0] if outputs == 1 else y
+
+
+@parametrize_with_checks([NadarayaWatson(), LocalLinear()])
+def test_scikit_learn_takes_it_for_an_estimator(estimator, check):
+    check(estimator)
+
+
+def test_matches_the_formula():
+    X, y = table()
+    h, queries = 0.7, X[:9] + 0.3
+    distances = np.linalg.norm(queries[:, None] - X, axis=-1)
+    kappa = np.exp(-(distances**2) / (2 * h**2))
+    same(NadarayaWatson(bandwidth=h).fit(X, y).predict(queries), kappa @ y / kappa.sum(1))
+
+
+def test_local_linear_matches_the_formula():
+    """The height of the line of weighted least squares, solved query by query."""
+    X, y = table()
+    h, queries = 0.9, X[:9] + 0.1
+    expected = []
+    for query in queries:
+        root = np.exp(-((X - query) ** 2).sum(1) / (4 * h**2))
+        design = np.column_stack([np.ones(len(X)), X - query])
+        expected.append(np.linalg.lstsq(root[:, None] * design, root * y, rcond=None)[0][0])
+    same(LocalLinear(bandwidth=h).fit(X, y).predict(queries), np.array(expected), 1e-9)
+
+
+@pytest.mark.parametrize("h", [0.5, 1.2, 3.0, 20.0])
+@pytest.mark.parametrize(("regression", "name"), [(NadarayaWatson, "lc"), (LocalLinear, "ll")])
+def test_agrees_with_statsmodels_on_mcycle(regression, name, h):
+    nonparametric = pytest.importorskip(
+        "statsmodels.nonparametric.api", reason="statsmodels is not installed"
+    )
+    X, y, *_ = datasets.mcycle()
+    with warnings.catch_warnings():
+        # statsmodels announces a change of a random generator that a given bandwidth never uses
+        warnings.simplefilter("ignore", FutureWarning)
+        oracle = nonparametric.KernelReg(y, X, var_type="c", reg_type=name, bw=[h])
+        expected = oracle.fit(X)[0]
+    same(regression(bandwidth=h).fit(X, y).predict(X), expected)
+
+
+@BOTH
+@pytest.mark.parametrize("kernel", [Gaussian, Epanechnikov, Laplace])
+def test_closed_form_loo_equals_refitting(regression, kernel):
+    X, y = table(40, 2)
+    model = regression(kernel, bandwidth=3.0).fit(X, y)
+    expected = []
+    for i in range(len(X)):
+        others = np.arange(len(X)) != i
+        expected.append(regression(kernel, bandwidth=3.0).fit(X[others], y[others]).predict(X[i : i + 1])[0])
+    same(model.leave_one_out(), np.array(expected), 1e-9)
+    assert model.loo_score_ == pytest.approx(np.mean((y - np.array(expected)) ** 2))
+
+
+@BOTH
+def test_loo_is_the_shortcut_through_the_diagonal(regression):
+    X, y, *_ = datasets.mcycle()
+    model = regression(bandwidth=2.0).fit(X, y)
+    diagonal = model.weights(X).diagonal()
+    residual = (y - model.predict(X)) / (1 - diagonal)
+    same(model.leave_one_out(), y - residual, 1e-9)
+    assert model.degrees_of_freedom_ == pytest.approx(diagonal.sum())
+
+
+@BOTH
+def test_kfold_equals_refitting_each_fold(regression):
+    X, y = table(30, 1)
+    model = regression(bandwidth=0.8).fit(X, y)
+    fold = np.arange(30) % model.folds
+    expected = np.empty(30)
+    for left_out in range(model.folds):
+        inside = fold == left_out
+        expected[inside] = regression(bandwidth=0.8).fit(X[~inside], y[~inside]).predict(X[inside])
+    same(model._held_out(0.8, *model._folds()).numpy()[:, 0], expected, 1e-9)
+
+
+@BOTH
+@pytest.mark.parametrize("rule", ["loo", "kfold"])
+@pytest.mark.parametrize("features", [1, 3])
+def test_the_chosen_bandwidth_has_the_lowest_error(regression, rule, features):
+    X, _ = table(80, features)
+    y = np.sin(X.sum(1) / 3)
+    model = regression(bandwidth=rule).fit(X, y)
+    held_out = model._alone() if rule == "loo" else model._folds()
+    best = model._score(model.bandwidth_, held_out)
+    for factor in np.geomspace(0.1, 10, 41):
+        assert best <= model._score(model.bandwidth_ * factor, held_out) * (1 + 1e-5)
+    if rule == "loo":
+        assert best == model.loo_score_
+
+
+def test_rules_of_thumb():
+    X, y = table(50, 2)
+    s = X.std(0)
+    same(NadarayaWatson(bandwidth="scott").fit(X, y).bandwidth_, s * 50 ** (-1 / 6))
+    same(NadarayaWatson(bandwidth="silverman").fit(X, y).bandwidth_, s * 50 ** (-1 / 6))
+    X, y = table(50, 1)
+    assert NadarayaWatson(bandwidth="silverman").fit(X, y).bandwidth_ == pytest.approx(
+        X.std() * (4 / (3 * 50)) ** 0.2
+    )
+
+
+def test_limits_of_the_bandwidth():
+    X, y = table(40, 2)
+    same(NadarayaWatson(bandwidth=1e-4).fit(X, y).predict(X), y)
+    same(NadarayaWatson(bandwidth=1e7).fit(X, y).predict(X), np.full(40, y.mean()))
+    nearest = NadarayaWatson(bandwidth=1e-4).fit(X, y).predict(X + 0.01)
+    same(nearest, y[[np.linalg.norm(X - query, axis=1).argmin() for query in X + 0.01]])
+    same(LocalLinear(bandwidth=1e-4).fit(X, y).predict(X), y)
+    line = LinearRegression().fit(X, y).predict(X)
+    # the kernel is not flat yet: what remains is of the order of the square of range over bandwidth
+    same(LocalLinear(bandwidth=1e5).fit(X, y).predict(X), line, 1e-7)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "kernel", [Gaussian, Laplace, Tricube, lambda sigma: Gaussian(sigma) * Boxcar(4 * sigma)]
+)
+def test_constants_are_reproduced(regression, kernel):
+    X, _ = table()
+    same(regression(kernel, bandwidth=4.0).fit(X, np.full(len(X), 7.5)).predict(X), np.full(len(X), 7.5))
+
+
+@pytest.mark.parametrize("kernel", [Gaussian, Laplace, Epanechnikov])
+def test_local_linear_reproduces_lines(kernel):
+    X, _ = table(80, 2)
+    line = X @ [2.0, -3.0] + 5.0
+    model = LocalLinear(kernel, bandwidth=6.0).fit(X, line)
+    same(model.predict(X), line)
+    same(model.weights(X) @ X, X)
+
+
+def test_where_one_sample_has_all_the_weight_the_line_is_flat():
+    model = LocalLinear(bandwidth=0.1).fit([[0.0], [1.0], [2.0]], [0.0, 5.0, 6.0])
+    same(model.predict([[-50.0], [50.0]]), np.array([0.0, 6.0]))
+
+
+@BOTH
+def test_sample_weights_are_repetitions(regression):
+    X, y = table(40, 2)
+    times = np.random.default_rng(1).integers(0, 4, size=40)
+    weighted = regression().fit(X, y, sample_weight=times)
+    repeated = regression().fit(np.repeat(X, times, 0), np.repeat(y, times))
+    same(weighted.bandwidth_, repeated.bandwidth_, 1e-9)
+    same(weighted.predict(X), repeated.predict(X), 1e-8)
+    assert weighted.loo_score_ == pytest.approx(repeated.loo_score_)
+
+
+@BOTH
+def test_outputs_are_columns(regression):
+    X, y = table(50, 2, outputs=3)
+    together = regression(bandwidth=0.8).fit(X, y)
+    columns = [regression(bandwidth=0.8).fit(X, column).predict(X) for column in y.T]
+    same(together.predict(X), np.column_stack(columns))
+    assert together.leave_one_out().shape == (50, 3)
+
+
+@BOTH
+def test_one_bandwidth_per_feature_scales_the_features(regression):
+    X, y = table(50, 2)
+    h = np.array([0.5, 2.0])
+    anisotropic = regression(bandwidth=h).fit(X, y)
+    scaled = regression(bandwidth=1.0).fit(X / h, y)
+    same(anisotropic.predict(X), scaled.predict(X / h), 1e-10)
+    same(
+        regression(bandwidth=[0.7, 0.7]).fit(X, y).predict(X),
+        regression(bandwidth=0.7).fit(X, y).predict(X),
+        1e-10,
+    )
+
+
+@BOTH
+def test_weights_are_the_smoother_matrix(regression):
+    X, y = table(50, 2)
+    model = regression(bandwidth=1.0).fit(X, y, sample_weight=np.arange(50) % 3)
+    W = model.weights(X)
+    assert W.shape == (50, len(model.y_))
+    same(W @ model.y_, model.predict(X), 1e-10)
+    same(W.sum(1), np.ones(50))
+    same(model.effective_neighbors(X), 1 / (W**2).sum(1))
+
+
+@BOTH
+def test_blocks_change_nothing(regression, monkeypatch):
+    X, y = table(50, 2)
+    whole = regression(bandwidth=1.0).fit(X, y)
+    expected = whole.weights(X), whole.leave_one_out(), whole.degrees_of_freedom_
+    monkeypatch.setattr(base, "BLOCK", 8 * 50 * 7)
+    same(whole.weights(X), expected[0])
+    same(whole.leave_one_out(), expected[1])
+    assert whole.degrees_of_freedom_ == pytest.approx(expected[2])
+
+
+def test_any_kernel_with_a_number_in_it_will_do():
+    X, y = table(50, 2)
+    kappa = np.exp(0.3 * X @ X.T)
+    same(NadarayaWatson(ExpDot, bandwidth=0.3).fit(X, y).predict(X), kappa @ y / kappa.sum(1), 1e-10)
+
+
+@pytest.mark.parametrize("origin", [0.0, 1e6])
+def test_far_from_zero_no_digits_are_lost(origin):
+    X, y = table(50, 1)
+    X = np.round(X, 2)
+    same(
+        NadarayaWatson(bandwidth=0.3).fit(X + origin, y).predict(X + origin),
+        NadarayaWatson(bandwidth=0.3).fit(X, y).predict(X),
+        1e-7,
+    )
+
+
+@BOTH
+def test_queries_without_a_neighbor_are_named(regression):
+    model = regression(Epanechnikov, bandwidth=1.0).fit([[0.0], [0.5], [1.0]], [1.0, 2.0, 3.0])
+    with pytest.raises(
+        ValueError,
+        match=rf"{regression.__name__}: no sample lies within reach of 2 of the queries, rows 1, 3",
+    ):
+        model.predict([[0.2], [9.0], [0.7], [-4.0]])
+    with pytest.raises(
+        ValueError, match=r"rows 1: a larger bandwidth or a kernel without bounds, such as Gaussian"
+    ):
+        model.weights([[0.2], [9.0]])
+
+
+def test_left_out_without_a_neighbor_is_nan_and_infinite():
+    model = NadarayaWatson(Boxcar, bandwidth=1.0).fit([[0.0], [0.5], [9.0]], [1.0, 2.0, 3.0])
+    same(model.leave_one_out()[:2], np.array([2.0, 1.0]))
+    assert np.isnan(model.leave_one_out()[2])
+    assert model.loo_score_ == math.inf
+    chosen = NadarayaWatson(Boxcar).fit([[0.0], [0.5], [9.0]], [1.0, 2.0, 3.0])
+    assert chosen.bandwidth_ > 8.5
+    assert np.isfinite(chosen.loo_score_)
+
+
+X3, Y3 = np.arange(3.0)[:, None], np.arange(3.0)
+ERRORS = {
+    "empty": (
+        NadarayaWatson(),
+        np.empty((0, 1)),
+        np.empty(0),
+        r"0 sample\(s\).*minimum of 1 is required by NadarayaWatson",
+    ),
+    "nan": (
+        NadarayaWatson(),
+        [[math.nan], [1.0]],
+        [1.0, 2.0],
+        "Input X contains NaN.\nNadarayaWatson does not accept",
+    ),
+    "nan y": (NadarayaWatson(), [[0.0], [1.0]], [1.0, math.nan], "Input y contains NaN"),
+    "one": (NadarayaWatson(), [[0.0]], [1.0], r"NadarayaWatson: bandwidth='loo' needs more than 1 sample"),
+    "zero": (NadarayaWatson(bandwidth=0.0), X3, Y3, r"bandwidth must be positive and finite, not 0.0"),
+    "infinite": (
+        NadarayaWatson(bandwidth=math.inf),
+        X3,
+        Y3,
+        r"bandwidth must be positive and finite, not inf",
+    ),
+    "shape": (
+        LocalLinear(bandwidth=[1.0, 2.0]),
+        X3,
+        Y3,
+        r"LocalLinear: bandwidth must be a number, one number for each of the 1 features, "
+        r"or one of scott, silverman, loo, kfold, not \[1.0, 2.0\]",
+    ),
+    "rule": (NadarayaWatson(bandwidth="lo"), X3, Y3, r"or one of scott, silverman, loo, kfold, not 'lo'"),
+    "folds": (
+        NadarayaWatson(bandwidth="kfold", folds=1),
+        X3,
+        Y3,
+        r"folds must be a whole number above 1, not 1",
+    ),
+    "instance": (
+        NadarayaWatson(Gaussian(1.0)),
+        X3,
+        Y3,
+        r"kernel must be a class such as Gaussian, or a function from a bandwidth to a kernel, not Gauss",
+    ),
+    "no kernel": (NadarayaWatson(abs), X3, Y3, r"kernel\(1.0\) gives 1.0, which is no kernel"),
+    "lag": (
+        NadarayaWatson(lambda sigma: kernels.DecayingPeriodicBank(1, num_terms=2)),
+        X3,
+        Y3,
+        r"DecayingPeriodicBank is a kernel of the lag between positions, and samples have none",
+    ),
+    "signed": (
+        NadarayaWatson(lambda sigma: kernels.Dot()),
+        X3,
+        Y3,
+        r"Dot may be negative, and its weights would be no average",
+    ),
+    "sigma": (
+        NadarayaWatson(lambda sigma: Gaussian(-sigma)),
+        X3,
+        Y3,
+        r"Gaussian: sigma must be positive and finite, not -1.0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "X", "y", "message"), ERRORS.values(), ids=ERRORS)
+def test_bad_input_is_answered(model, X, y, message):
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y)
+
+
+def test_bad_weights_are_answered():
+    with pytest.raises(ValueError, match="NadarayaWatson: every sample has weight zero"):
+        NadarayaWatson().fit(X3, Y3, sample_weight=[0, 0, 0])
+    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
+        NadarayaWatson().fit(X3, Y3, sample_weight=[1, -1, 1])
+
+
+def test_heads_are_answered():
+    with pytest.raises(ValueError, match="Gaussian has parameters for 2 heads, regression has one"):
+        NadarayaWatson(lambda sigma: Gaussian(torch.tensor([sigma, sigma]))).fit(X3, Y3)
