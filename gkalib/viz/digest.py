@@ -6,6 +6,7 @@ from matplotlib.collections import Collection
 from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.quiver import Quiver
 
 MIME = "application/vnd.gkalib.digest+json"
 
@@ -58,7 +59,10 @@ def digest(figure: Figure) -> dict[str, list[str]]:
 
     Taught in: how-to-read (what the checks on a figure compare).
     """
-    return {f"axes {index}": _axes(axes) for index, axes in enumerate(figure.axes)}
+    every = [*figure.axes, *(inset for axes in figure.axes for inset in axes.child_axes)]
+    found = {f"axes {index}": _axes(axes) for index, axes in enumerate(every)}
+    texts = [f"text {text.get_text()}" for text in figure.texts if text.get_text()]
+    return {**found, "figure": texts} if texts else found
 
 
 def _axes(axes: Axes) -> list[str]:
@@ -95,6 +99,8 @@ def _collection(collection: Collection) -> list[str]:
         paths = [path.vertices for path in collection.get_paths() if len(path.vertices)]
         if paths:
             entries.append(f"paths {summary(np.concatenate(paths))}")
+    if isinstance(collection, Quiver):
+        entries.append(f"arrows {summary(np.stack([collection.U, collection.V]))}")
     if collection.get_array() is not None:
         entries.append(f"colours {summary(collection.get_array())}")
     return entries

@@ -3,10 +3,12 @@
 import base64
 import html
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from gkalib.viz import style
@@ -47,8 +49,8 @@ def explore(
     alt: str,
     labels: Mapping[str, str] | None = None,
     start: Mapping[str, object] | None = None,
-    dpi: float = 110,
-    **parameters: Sequence,
+    dpi: int = 110,
+    **parameters: Sequence | np.ndarray,
 ) -> "Explore":
     """Draw a figure for every value of one or two parameters and show it under sliders.
 
@@ -66,39 +68,42 @@ def explore(
 
     Taught in: chapter 01.
     """
-    names = list(parameters)
+    values = {name: list(given) for name, given in parameters.items()}
     labels, start = dict(labels or {}), dict(start or {})
-    if len(names) not in (1, 2) or not all(len(values) for values in parameters.values()):
-        raise ValueError(f"explore: give one or two parameters, each a list of values; got {names or 'none'}")
-    if not alt.strip():
-        raise ValueError("explore: alt is empty; say what the figure shows")
-    unknown = (set(labels) | set(start)) - set(names)
-    if unknown:
-        raise ValueError(f"explore: {sorted(unknown)} in labels or start; the parameters are {names}")
-    count = 1
-    for name, values in parameters.items():
-        count *= len(values)
-        if name in start and start[name] not in list(values):
-            raise ValueError(
-                f"explore: start {name} = {start[name]!r} is not among its values {list(values)}"
-            )
-    if count > MAX_FRAMES:
-        raise ValueError(f"explore: {count} frames; a page carries at most {MAX_FRAMES}")
+    _validate(values, alt, labels, start)
     control = Explore(
         draw=draw,
-        values={name: list(values) for name, values in parameters.items()},
-        labels={name: labels.get(name, name) for name in names},
-        start={name: start.get(name, values[len(values) // 2]) for name, values in parameters.items()},
+        values=values,
+        labels={name: labels.get(name, name) for name in values},
+        start={name: start.get(name, given[len(given) // 2]) for name, given in values.items()},
         alt=alt,
         frames=[],
     )
     for setting in control.settings():
         control.frames.append(_frame(draw, setting, dpi))
-    if len({frame.size for frame in control.frames}) > 1:
-        raise ValueError(
-            f"explore: frames differ in size {sorted({f.size for f in control.frames})} (inches)"
-        )
+    sizes = {frame.size for frame in control.frames}
+    if len(sizes) > 1:
+        raise ValueError(f"explore: frames differ in size {sorted(sizes)} (inches)")
     return control
+
+
+def _validate(values: dict[str, list], alt: str, labels: dict, start: dict) -> None:
+    names = list(values)
+    if len(names) not in (1, 2) or not all(values.values()):
+        raise ValueError(
+            f"explore: give one or two parameters, each a list of values; got {values or 'none'}"
+        )
+    if not alt.strip():
+        raise ValueError("explore: alt is empty; say what the figure shows")
+    unknown = sorted((set(labels) | set(start)) - set(names))
+    if unknown:
+        raise ValueError(f"explore: {unknown} in labels or start; the parameters are {names}")
+    for name, value in start.items():
+        if value not in values[name]:
+            raise ValueError(f"explore: start {name} = {value!r} is not among its values {values[name]}")
+    count = math.prod(len(given) for given in values.values())
+    if count > MAX_FRAMES:
+        raise ValueError(f"explore: {count} frames; a page carries at most {MAX_FRAMES}")
 
 
 @final
@@ -194,7 +199,7 @@ def _text(value) -> str:
     return (f"{value:g}" if isinstance(value, float) else str(value)).replace("|", "/")
 
 
-def _frame(draw: Callable[..., Figure], setting: dict, dpi: float) -> Frame:
+def _frame(draw: Callable[..., Figure], setting: dict, dpi: int) -> Frame:
     figure = draw(**setting)
     if not isinstance(figure, Figure):
         raise ValueError(

@@ -8,7 +8,7 @@ from gkalib.viz.digest import array
 
 
 def weights(
-    axes: Axes, matrix, *, title: str = "", largest: float | None = None, row: int | None = None
+    axes: Axes, matrix, *, title: str = "", largest: float | int | None = None, row: int | None = None
 ) -> AxesImage:
     """Draw a weight matrix W, queries down and keys across, dark for zero and bright for `largest`.
 

@@ -95,7 +95,7 @@ def _bundle(figure: Figure, include=None, exclude=None) -> dict:
     return {MIME: digest(figure)}
 
 
-def png(figure: Figure, *, colors: int = 256, dpi: float | None = None) -> bytes:
+def png(figure: Figure, *, colors: int = 256, dpi: int | None = None) -> bytes:
     """Draw a figure as a PNG of at most `colors` colours, about a third of the usual size."""
     from PIL import Image
 
