@@ -90,13 +90,14 @@ def _collection(collection: Collection) -> list[str]:
     entries = []
     if isinstance(collection, ContourSet):
         # Vertices of a contour come and go with rounding noise: its levels and range do not.
-        return [f"contour {summary([*collection.levels, collection.zmin, collection.zmax])}"]
+        low, high = (getattr(collection, name) for name in ("zmin", "zmax"))  # in no type stub
+        return [f"contour {summary([*collection.levels, low, high])}"]
     offsets = getattr(collection, "_offsets3d", None)
     offsets = collection.get_offsets() if offsets is None else np.stack([array(o) for o in offsets], axis=-1)
     if np.size(offsets) and np.any(array(offsets) != 0.0):
         entries.append(f"points {summary(offsets)}")
     else:
-        paths = [path.vertices for path in collection.get_paths() if len(path.vertices)]
+        paths = [path.vertices for path in collection.get_paths() if np.size(path.vertices)]
         if paths:
             entries.append(f"paths {summary(np.concatenate(paths))}")
     if isinstance(collection, Quiver):

@@ -1,6 +1,7 @@
 """The look of every figure in the book, and the picture and digest a notebook stores for it."""
 
 import io
+from typing import Any
 
 import matplotlib as mpl
 from cycler import cycler
@@ -22,7 +23,7 @@ COLUMN = 7.0  # inches: the width of the book's text column
 SEQUENTIAL = "cividis"
 DIVERGING = "PuOr"
 
-_RC = {
+_RC: dict[Any, Any] = {
     "figure.figsize": (COLUMN, 3.6),
     "figure.dpi": 130,
     "savefig.dpi": "figure",
@@ -100,7 +101,7 @@ def png(figure: Figure, *, colors: int = 256, dpi: int | None = None) -> bytes:
     from PIL import Image
 
     raw = io.BytesIO()
-    figure.savefig(raw, format="png", **({} if dpi is None else {"dpi": dpi}))
+    figure.savefig(raw, format="png", dpi="figure" if dpi is None else dpi)
     picture = Image.open(raw).convert("RGB")
     small = io.BytesIO()
     picture.quantize(colors, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
