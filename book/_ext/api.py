@@ -194,10 +194,6 @@ def entry(root: Path, full: str, public: str) -> list[str]:
 
 def reference(root: Path, name: str) -> list[str]:
     """The reference of a module or of a package's public names, under the modules that define them."""
-    path = module_path(root, name)
-    if path is None:
-        logger.warning("api: there is no module %s", name, type="gkalib", subtype="api")
-        return []
     shown = {full: public for full, public in public_names(root).items() if f"{full}.".startswith(f"{name}.")}
     lines: list[str] = []
     for module in sorted({full.rpartition(".")[0] for full in shown}):
@@ -217,9 +213,12 @@ def extend(app: Sphinx, docname: str, source: list[str]) -> None:
     path = Path(app.env.doc2path(docname))
     if path.suffix != ".md":
         return
+    root = Path(app.srcdir)
     lines: list[str] = []
     for name in metadata(path).get("api", []):
-        lines += reference(Path(app.srcdir), name)
+        if module_path(root, name) is None:
+            logger.warning("api: there is no module %s", name, location=docname, type="gkalib", subtype="api")
+        lines += reference(root, name)
     if lines:
         source[0] += "\n" + "\n".join(lines) + "\n"
 

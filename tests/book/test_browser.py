@@ -1,0 +1,249 @@
+"""Every page in a headless Chromium: no fault, no other host, formulas, sliders, search, a phone."""
+
+import functools
+import http.server
+import os
+import shutil
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from tests.book.conftest import ROOT
+
+pytestmark = pytest.mark.browser
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WIDE, NARROW = {"width": 1400, "height": 900}, {"width": 390, "height": 844}
+# The notes that the theme's own scripts write about themselves.
+HARMLESS = ("log", "debug", "info")
+
+
+def entries() -> list[str]:
+    """The pages of the table of contents, root first."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+
+    def walk(node: dict):
+        for child in [*node.get("parts", []), *node.get("chapters", []), *node.get("sections", [])]:
+            if "file" in child:
+                yield child["file"]
+            yield from walk(child)
+
+    return [toc["root"], *walk(toc)]
+
+
+def serve(folder: Path):
+    """A server of a folder on this machine; returns it and its address."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server, f"http://127.0.0.1:{server.server_port}"
+
+
+@pytest.fixture(scope="session")
+def address(book):
+    """The built book, served on this machine."""
+    server, url = serve(book)
+    yield url
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The system's Chromium; a developer may lack it, CI may not."""
+    if CHROMIUM is None:
+        if os.environ.get("CI"):
+            pytest.fail("no Chromium on this machine; .ci/run installs it")
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+SHOWN = "(root) => [...root.querySelectorAll('img')].filter((one) => one.offsetParent).map((one) => one.src)"
+
+
+class Watch:
+    """What went wrong on a page and whom it asked."""
+
+    def __init__(self, page, address: str) -> None:
+        self.faults: list[str] = []
+        self.requests: list[str] = []
+        host = urlsplit(address).netloc
+        page.on(
+            "console", lambda said: self.note(said.type not in HARMLESS, f"console {said.type}: {said.text}")
+        )
+        page.on("pageerror", lambda error: self.note(True, f"error: {error}"))
+        page.on("requestfailed", lambda request: self.note(True, f"failed: {request.url}"))
+        page.on("response", lambda got: self.note(got.status >= 400, f"{got.status}: {got.url}"))
+        page.on("request", lambda request: self.asked(request.url, host))
+
+    def note(self, wrong: bool, text: str) -> None:
+        """Keep a fault."""
+        if wrong:
+            self.faults.append(text)
+
+    def asked(self, url: str, host: str) -> None:
+        """Keep a request; one to another host is a fault."""
+        self.requests.append(url)
+        parts = urlsplit(url)
+        self.note(parts.scheme not in ("data", "blob") and parts.netloc != host, f"another host: {url}")
+
+
+def settle(page) -> None:
+    """Wait until the page is loaded and its formulas are set."""
+    page.wait_for_load_state("networkidle")
+    page.wait_for_function(
+        "() => !document.querySelector('.math') || window.MathJax?.startup?.promise !== undefined"
+    )
+    page.evaluate("() => window.MathJax?.startup?.promise?.then(() => true)")
+
+
+def open_page(browser, address: str, entry: str, *, size: dict = WIDE, scheme: str = "light"):
+    """A page of the book in a fresh context, watched; returns both."""
+    context = browser.new_context(viewport=size, color_scheme=scheme)
+    page = context.new_page()
+    watch = Watch(page, address)
+    page.goto(f"{address}/{entry}.html")
+    settle(page)
+    return page, watch
+
+
+def shoot(page, entry: str, name: str) -> None:
+    """Keep a screenshot for people to look at."""
+    folder = ROOT / "_build" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=folder / f"{entry.replace('/', '-')}-{name}.png")
+
+
+def unset_formulas(page) -> list[str]:
+    """The formulas that are still TeX source, or that MathJax could not read."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll('.math')]
+            .filter((one) => !one.querySelector('mjx-container') || one.querySelector('mjx-merror'))
+            .map((one) => one.textContent.slice(0, 80))"""
+    )
+
+
+def sideways(page) -> int:
+    """How many pixels the page can be scrolled to the side."""
+    return page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+@pytest.mark.parametrize("entry", entries())
+def test_a_page_is_quiet_and_whole(chromium, address, entry):
+    page, watch = open_page(chromium, address, entry)
+    try:
+        assert page.locator("h1").count() == 1
+        assert unset_formulas(page) == []
+        assert (
+            page.evaluate(
+                "() => [...document.images].filter((one) => !one.alt && !one.closest('.navbar-brand')).length"
+            )
+            == 0
+        )
+        shoot(page, entry, "wide-light")
+        page.set_viewport_size(NARROW)
+        page.wait_for_timeout(100)
+        shoot(page, entry, "narrow-light")
+        assert sideways(page) == 0, "the page scrolls sideways on a phone"
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_timeout(100)
+        assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+        shoot(page, entry, "narrow-dark")
+        page.set_viewport_size(WIDE)
+        shoot(page, entry, "wide-dark")
+        assert watch.faults == []
+        assert len(watch.requests) > 3, "the page loaded its style and scripts"
+    finally:
+        page.context.close()
+
+
+@pytest.mark.parametrize("entry", [entry for entry in entries() if entry.startswith("chapters/")])
+def test_the_sliders_of_a_chapter_move(chromium, address, entry):
+    page, watch = open_page(chromium, address, entry)
+    try:
+        for control in page.locator(".gkalib-explore").all():
+            for slider in control.locator("input[type=range]").all():
+                slider.scroll_into_view_if_needed()
+                slider.focus()
+                slider.press("Home")
+                first = control.evaluate(SHOWN)
+                slider.press("ArrowRight")
+                second = control.evaluate(SHOWN)
+                assert len(first) == len(second) == 1 and first != second
+        assert watch.faults == []
+    finally:
+        page.context.close()
+
+
+def test_search_finds_a_word(chromium, address):
+    page, watch = open_page(chromium, address, "search")
+    try:
+        page.goto(f"{address}/search.html?q=bandwidth")
+        page.wait_for_selector("#search-results ul.search li", timeout=20_000)
+        found = page.locator("#search-results ul.search li a").all_text_contents()
+        assert any("Notation" in title for title in found), found
+        page.goto(f"{address}/search.html?q=zyxwvut")
+        page.wait_for_selector("#search-results p.search-summary")
+        page.wait_for_function(
+            "() => document.querySelector('#search-results').textContent.includes('did not match')"
+        )
+        assert watch.faults == []
+    finally:
+        page.context.close()
+
+
+FAULTY = """<!doctype html><html><head><meta charset="utf-8"></head><body>
+<h1>A page with every fault</h1>
+<span class="math">\\(x\\)</span>
+<div style="width: 1000px">wide</div>
+<script>console.error("a complaint"); setTimeout(() => { throw new Error("a failure"); }, 0);</script>
+<img src="gone.png"><script src="http://elsewhere.invalid/x.js"></script>
+</body></html>"""
+
+
+def test_faults_on_a_page_are_noticed(chromium, tmp_path):
+    (tmp_path / "page.html").write_text(FAULTY, encoding="utf-8")
+    server, url = serve(tmp_path)
+    context = chromium.new_context(viewport=NARROW)
+    page = context.new_page()
+    try:
+        watch = Watch(page, url)
+        page.goto(f"{url}/page.html")
+        page.wait_for_load_state("networkidle")
+        said = "\n".join(watch.faults)
+        for fault in (
+            "console error: a complaint",
+            "error: a failure",
+            f"404: {url}/gone.png",
+            "another host: http://elsewhere.invalid/x.js",
+            "failed: http://elsewhere.invalid/x.js",
+        ):
+            assert fault in said, fault
+        assert unset_formulas(page) == ["\\(x\\)"]
+        assert sideways(page) > 0
+    finally:
+        context.close()
+        server.shutdown()
+        server.server_close()
