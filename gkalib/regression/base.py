@@ -16,7 +16,7 @@ from gkalib.regression.bandwidth import RULES, lowest, scott, silverman, spread
 from gkalib.shapes import Key, Lag, Query, Scores
 from gkalib.smoothing import attention_weights, smooth
 
-BLOCK = 2**27  # bytes of one block of weights; a few such blocks live at once
+BLOCK = 2**24  # bytes of one block of weights: few enough to stay in the cache while they are worked on
 
 
 class _Prior(Kernel):
