@@ -77,7 +77,7 @@ def bench(options: argparse.Namespace) -> None:
     """Time what the library does and print a row a case."""
     from gkalib.bench.run import run
 
-    run(options.name, device=options.device, scale=options.scale, save=options.save)
+    run(options.name, device=options.device, scale=options.scale, keep=options.keep)
 
 
 def _class(option: str) -> str:
@@ -141,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("name", help="what to time, for example smooth")
     one.add_argument("--device", choices=DEVICES, default="cpu", help="where (%(default)s)")
     one.add_argument("--scale", choices=SCALES, default="full", help="how much of it (%(default)s)")
-    one.add_argument("--save", action="store_true", help="keep the rows in data/results")
+    one.add_argument("--keep", action="store_true", help="keep the rows in data/results")
     return top
 
 

@@ -14,7 +14,7 @@ from gkalib.datasets import DATASETS
 ROOT = Path(__file__).resolve().parents[1]
 
 FLAGS = """\
-bench: name --device=cpu --scale=full --save=False
+bench: name --device=cpu --scale=full --keep=False
 data check: name*
 data get: name*
 data list: name*
@@ -130,3 +130,12 @@ def test_explain_refuses_a_size_of_zero(capsys: pytest.CaptureFixture):
 def test_explain_passes_on_what_does_not_fit(capsys: pytest.CaptureFixture):
     assert main(["explain", "--heads", "4", "--key-heads", "3"]) == 2
     assert "3" in capsys.readouterr().err
+
+
+def test_bench_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    assert main(["bench", "smoth"]) == 2
+    assert capsys.readouterr().err.startswith("bench: no benchmark named 'smoth'. Known: smooth")
+    asked = []
+    monkeypatch.setattr("gkalib.bench.run.run", lambda *name, **options: asked.append((*name, options)))
+    assert main(["bench", "smooth", "--scale", "smoke", "--keep"]) == 0
+    assert asked == [("smooth", {"device": "cpu", "scale": "smoke", "keep": True})]
