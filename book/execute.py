@@ -15,7 +15,7 @@ import nbformat
 from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
-from pairs import ROOT, check, code_hash, paths, read_text, record_hash, slugs, write_set_up
+from pairs import ROOT, check, code_hash, outputs_hash, paths, read_text, record_hash, slugs, write_set_up
 
 SECONDS = 60.0
 BYTES = int(1.5 * 2**20)
@@ -135,6 +135,7 @@ def execute(slug: str, *, root: Path = ROOT) -> dict:
         raise ValueError(f"execute: {slug} took {measured['seconds']} s, more than {SECONDS:g} s")
     stamp = {
         "code": code_hash(notebook),
+        "outputs": outputs_hash(notebook),
         **measured,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }

@@ -1,5 +1,9 @@
 """Every chapter's notebook holds the cells of its text, and the comparison sees every way to differ."""
 
+import shutil
+import subprocess
+import sys
+
 import jupytext
 import pytest
 import yaml
@@ -32,6 +36,18 @@ def test_a_stored_notebook_names_no_place_of_the_machine(slug):
 
 def test_a_sound_chapter_has_no_fault(book):
     assert check(SLUG, root=book) == []
+
+
+def test_the_command_fails_when_there_is_a_fault(book):
+    (book / "book").mkdir()
+    for script in ("execute.py", "pairs.py"):
+        shutil.copy(ROOT / "book" / script, book / "book")
+    command = [sys.executable, str(book / "book" / "execute.py"), "--check"]
+    sound = subprocess.run(command, capture_output=True, text=True)
+    assert (sound.returncode, sound.stdout) == (0, "1 chapters: pairs and stamps agree\n")
+    paths(book, SLUG)[1].unlink()
+    faulty = subprocess.run(command, capture_output=True, text=True)
+    assert (faulty.returncode, faulty.stdout) == (1, f"{SLUG}: chapters/text/{SLUG}.md is missing\n")
 
 
 def test_an_edited_text_is_found(book):

@@ -24,7 +24,7 @@ def edit_code_in_both(book, old, new):
 
 def test_the_stamp_says_what_was_run(executed):
     stamp = nbformat.read(paths(executed, SLUG)[0], as_version=4).metadata.gkalib.stamp
-    assert sorted(stamp) == ["code", "date", "peak_mib", "records", "seconds", "versions"]
+    assert sorted(stamp) == ["code", "date", "outputs", "peak_mib", "records", "seconds", "versions"]
     assert list(stamp.records) == ["demo/base-smoke-s0-cpu"]
     assert 0 < stamp.seconds < 60
     assert 50 < stamp.peak_mib < 4096
@@ -64,9 +64,20 @@ def test_a_notebook_without_outputs_is_found(spoil, book):
 
     spoil(clear)
     assert check(SLUG, root=book) == [
+        f"{SLUG}: the outputs changed since it was executed",
         f"{SLUG}: 5 of 5 code cells have not run",
         f"{SLUG}: no cell has an output",
     ]
+
+
+def test_an_exchanged_picture_is_found(spoil, book):
+    # Its digest is the same, so a rerun would not tell.
+    def exchange(notebook):
+        picture = next(cell for cell in notebook.cells if "label=" in cell.source).outputs[0]
+        picture.data["image/png"] = "AAAA"
+
+    spoil(exchange)
+    assert only_fault(book) == f"{SLUG}: the outputs changed since it was executed"
 
 
 def test_a_missing_stamp_is_found(spoil, book):
@@ -74,8 +85,8 @@ def test_a_missing_stamp_is_found(spoil, book):
     assert only_fault(book) == f"{SLUG}: no stamp: it was never executed"
 
 
-@pytest.mark.parametrize("key", ["code", "records"])
+@pytest.mark.parametrize("key", ["code", "outputs", "records"])
 def test_a_forged_stamp_is_found(spoil, book, key):
-    forged = {"code": "0" * 64, "records": {"demo/base-smoke-s0-cpu": "0" * 64}}[key]
+    forged = {"demo/base-smoke-s0-cpu": "0" * 64} if key == "records" else "0" * 64
     spoil(lambda notebook: notebook.metadata.gkalib.stamp.update({key: forged}))
     assert only_fault(book)
