@@ -45,7 +45,7 @@ def positive(owner: str, name: str, parameter: float | Tensor) -> float | Tensor
     return parameter
 
 
-def heads_of(parameter: float | Tensor) -> int | None:
+def heads_of(parameter: float | Tensor | None) -> int | None:
     """The number of heads that a parameter is given for, or None if it is the same for all."""
     return parameter.shape[0] if isinstance(parameter, Tensor) and parameter.ndim == 1 else None
 

@@ -35,8 +35,10 @@ class RowSum(Normalizer):
             return softmax(scores)
         empty = empty_rows(scores)
         scores = scores.masked_fill(empty, 0.0)
-        log_eps = torch.full_like(scores[..., :1], math.log(self.eps))
-        log_sum = torch.logaddexp(scores.logsumexp(-1, keepdim=True), log_eps)
+        # Relative to the row's largest score, so that large scores cost no digits.
+        largest = scores.detach().amax(-1, keepdim=True)
+        scores = scores - largest
+        log_sum = torch.logaddexp(scores.logsumexp(-1, keepdim=True), math.log(self.eps) - largest)
         return (scores - log_sum).exp().masked_fill(empty, 0.0)
 
     def of_values(self, values: Tensor) -> Weights:

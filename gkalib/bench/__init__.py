@@ -1,0 +1,1 @@
+"""Benchmarks: what the library does, timed beside what it could be replaced by."""

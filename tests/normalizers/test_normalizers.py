@@ -1,0 +1,95 @@
+"""From scores to weights: averages, projections, empty rows, the smallest details of ties."""
+
+import pytest
+import torch
+
+from gkalib.normalizers import RowSum, Simplex, TopK, Unnormalized
+from tests.cases import NORMALIZERS
+from tests.tolerance import equal
+
+
+def _scores(rows: int = 40, keys: int = 12) -> torch.Tensor:
+    scores = 2 * torch.randn(2, 3, rows, keys, dtype=torch.float64)
+    scores[..., -3:, 4:] = -torch.inf
+    scores[..., -1, :] = -torch.inf
+    return scores
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_averages_is_true_exactly_where_rows_are_averages(name):
+    normalizer = NORMALIZERS[name]()
+    weights = normalizer(_scores())
+    assert (weights >= 0).all()
+    assert (weights[..., -1, :] == 0).all(), "the row without a key"
+    totals = weights[..., :-1, :].sum(-1)
+    if normalizer.averages:
+        equal(totals, torch.ones_like(totals))
+    else:
+        assert ((totals - 1).abs() > 1e-3).any()
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_masked_keys_get_nothing_and_change_nothing(name):
+    normalizer = NORMALIZERS[name]()
+    scores = _scores()
+    weights = normalizer(scores)
+    assert (weights[scores.isneginf()] == 0).all()
+    equal(weights[..., -3:-1, :4], normalizer(scores[..., -3:-1, :4]))
+
+
+def test_row_sum_with_eps_is_the_formula():
+    scores = _scores()
+    values = scores.exp()
+    equal(RowSum(eps=0.3)(scores), values / (values.sum(-1, keepdim=True) + 0.3))
+
+
+def test_row_sum_survives_scores_that_overflow_and_underflow():
+    scores = torch.tensor([[[[2000.0, 1999.0, -torch.inf]], [[-2000.0, -2001.0, -torch.inf]]]], dtype=torch.float64)
+    wanted = torch.tensor([1 / (1 + torch.e**-1), 1 - 1 / (1 + torch.e**-1), 0.0], dtype=torch.float64)
+    equal(RowSum()(scores), wanted.expand(1, 2, 1, 3))
+    with_eps = RowSum(eps=1e-6)(scores)
+    equal(with_eps[:, 0], wanted.expand(1, 1, 3))
+    assert (with_eps[:, 1] == 0).all()
+
+
+def test_top_k_keeps_k_and_breaks_ties_by_index():
+    weights = TopK(2)(torch.tensor([[[[1.0, 3.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]]], dtype=torch.float64))
+    assert (weights > 0).int().tolist() == [[[[1, 1, 0, 0], [1, 1, 0, 0]]]]
+
+
+def test_top_k_of_all_keys_is_the_row_sum():
+    scores = _scores()
+    equal(TopK(50)(scores), RowSum()(scores))
+
+
+def test_simplex_equals_bisection_and_is_idempotent():
+    scores = _scores()[..., :-3, :]
+    low, high = scores.min(-1, keepdim=True).values - 1, scores.max(-1, keepdim=True).values
+    for _ in range(200):
+        middle = (low + high) / 2
+        too_much = (scores - middle).clamp(min=0).sum(-1, keepdim=True) > 1
+        low, high = torch.where(too_much, middle, low), torch.where(too_much, high, middle)
+    projected = Simplex()(scores)
+    equal(projected, (scores - low).clamp(min=0))
+    equal(Simplex()(projected), projected)
+
+
+def test_signed_values_are_divided_by_their_sum():
+    values = torch.tensor([[[[1.0, -0.5, 1.5], [0.0, 0.0, 0.0]]]], dtype=torch.float64)
+    equal(RowSum().of_values(values), torch.tensor([[[[0.5, -0.25, 0.75], [0, 0, 0]]]], dtype=torch.float64))
+    equal(Unnormalized().of_values(values), values)
+    with pytest.raises(ValueError, match=r"TopK\(2\) needs scores"):
+        TopK(2).of_values(values)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RowSum(eps=-1.0), "eps must be zero or positive"),
+        (lambda: RowSum(eps=float("nan")), "eps must be zero or positive"),
+        (lambda: TopK(0), "k must be at least 1"),
+    ],
+)
+def test_bad_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

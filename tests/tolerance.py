@@ -1,0 +1,33 @@
+"""How close is close enough: one policy for every comparison of a method with the reference in float64."""
+
+import torch
+from torch import Tensor
+
+# In units of the dtype's spacing at the largest number of the exact result. Scores of matrix-product methods carry
+# the rounding error of their largest term, so a weight loses a few digits more in the wide dtypes, where the
+# reference, which subtracts first, loses none. In half precision all methods score in float32 or better.
+FLOOR = {torch.float64: 64, torch.float32: 64, torch.bfloat16: 8, torch.float16: 8}
+
+
+def floor(dtype: torch.dtype, exact: Tensor) -> float:
+    """The error that a result of this dtype may have whatever the reference's own error is."""
+    largest = exact.abs().max().item() if exact.numel() else 0.0
+    return FLOOR[dtype] * torch.finfo(dtype).eps * max(largest, torch.finfo(dtype).tiny)
+
+
+def agree(actual: Tensor, exact: Tensor, same_dtype: Tensor) -> None:
+    """Assert |actual − exact| ≤ 2 × the error of the reference run in the same dtype, plus the floor.
+
+    ``exact`` is the reference in float64; ``same_dtype`` the reference on the inputs as ``actual`` had them.
+    """
+    assert actual.shape == exact.shape, f"shape {list(actual.shape)}, expected {list(exact.shape)}"
+    assert actual.dtype == same_dtype.dtype, f"dtype {actual.dtype}, expected {same_dtype.dtype}"
+    assert actual.isfinite().all(), f"{(~actual.isfinite()).sum()} of {actual.numel()} numbers are not finite"
+    error = (actual.double() - exact).abs().max().item()
+    allowed = 2 * (same_dtype.double() - exact).abs().max().item() + floor(actual.dtype, exact)
+    assert error <= allowed, f"error {error:.2e} is above {allowed:.2e}"
+
+
+def equal(actual: Tensor, exact: Tensor) -> None:
+    """Assert that two float64 results of one quantity differ by rounding only."""
+    agree(actual, exact, exact)
