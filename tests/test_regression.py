@@ -34,8 +34,9 @@ def test_scikit_learn_takes_it_for_an_estimator(estimator, check):
     check(estimator)
 
 
-def test_matches_the_formula():
-    X, y = table()
+@pytest.mark.parametrize("count", [60, 700])  # below and above the size at which `auto` changes its method
+def test_matches_the_formula(count):
+    X, y = table(count)
     h, queries = 0.7, X[:9] + 0.3
     distances = np.linalg.norm(queries[:, None] - X, axis=-1)
     kappa = np.exp(-(distances**2) / (2 * h**2))

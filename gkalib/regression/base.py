@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -257,7 +257,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator, ABC):
 
     def _folds(self) -> tuple[Tensor, Tensor]:
         """Samples dealt out to the folds in turn; nothing of a fold stays when it is left out."""
-        if not (isinstance(self.folds, int) and self.folds > 1):
+        if not (isinstance(self.folds, Integral) and self.folds > 1):
             raise ValueError(f"{self._name}: folds must be a whole number above 1, not {self.folds!r}")
         return torch.arange(len(self.X_)) % self.folds, torch.zeros(len(self.X_), dtype=torch.float64)
 
