@@ -33,6 +33,9 @@ def data(options: argparse.Namespace) -> None:
     else:
         act = {"get": registry.get, "check": registry.check}[options.action]
         for name in names:
+            if options.action == "check" and not options.name and not registry.ready(name):
+                print(f"{name}: not here, so not checked")
+                continue
             act(name)
             print(f"{name}: as registered, sha256 {registry.known(name).sha256}")
 

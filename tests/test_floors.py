@@ -10,16 +10,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+LOWER, ALONE, UNTRAINED, TORCHLESS = (
+    "An import points to a lower floor",
+    "Results import nothing of ours",
+    "Pictures import no training code",
+    "Results and pages need no torch",
+)
 FAULTS = {
-    "a kernel that imports a method": ("kernels/fault.py", "import gkalib.smoothing.dense"),
-    "a kernel that imports a method by its public name": ("kernels/fault.py", "from gkalib import smooth"),
-    "a mask that imports a kernel of its floor": ("masks.py", "from gkalib.kernels import Gaussian"),
-    "shapes that import a kernel": ("shapes.py", "import gkalib.kernels"),
-    "results that import a shape": ("results/fault.py", "import gkalib.shapes"),
-    "results that import torch": ("results/fault.py", "import torch"),
-    "a picture that imports training code": ("viz/fault.py", "import gkalib.training"),
-    "a picture that imports a benchmark": ("viz/fault.py", "import gkalib.bench"),
-    "a module on no floor": ("fault.py", ""),
+    "a kernel that imports a method": ("kernels/fault.py", "import gkalib.smoothing.dense", LOWER),
+    "a kernel that imports one by its public name": ("kernels/fault.py", "from gkalib import smooth", LOWER),
+    "a mask that imports a kernel of its floor": ("masks.py", "from gkalib.kernels import Gaussian", LOWER),
+    "shapes that import a kernel": ("shapes.py", "import gkalib.kernels", LOWER),
+    "results that import a shape": ("results/fault.py", "import gkalib.shapes", ALONE),
+    "results that import torch": ("results/fault.py", "import torch", TORCHLESS),
+    "a picture that imports training code": ("viz/fault.py", "import gkalib.training", UNTRAINED),
+    "a picture that imports a benchmark": ("viz/fault.py", "import gkalib.bench", LOWER),
+    "a module on no floor": ("fault.py", "", LOWER),
 }
 
 
@@ -46,12 +52,13 @@ def test_a_fault_breaks_a_contract(fault: str, tmp_path: Path):
         (tmp_path / "gkalib" / name).mkdir(exist_ok=True)
         (tmp_path / "gkalib" / name / "__init__.py").touch()
     assert "0 broken" in check(tmp_path).stdout
-    path, line = FAULTS[fault]
+    path, line, contract = FAULTS[fault]
     target = tmp_path / "gkalib" / path
     target.parent.mkdir(exist_ok=True)
     target.write_text(f'"""A fault."""\n\n{line}\n')
     done = check(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{contract} BROKEN" in done.stdout
 
 
 def test_importing_the_package_loads_no_torch():

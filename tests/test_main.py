@@ -67,6 +67,19 @@ def test_data_check_prints_the_registered_sum(capsys: pytest.CaptureFixture):
     assert DATASETS["mcycle"].sha256 in capsys.readouterr().out
 
 
+def test_data_check_says_what_it_did_not_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    kept = {name: DATASETS[name] for name in ("mcycle", "minilm")}
+    monkeypatch.setattr("gkalib.datasets.registry.DATASETS", kept)
+    monkeypatch.setattr("gkalib.datasets.registry.find", lambda archive: None)
+    assert main(["data", "check"]) == 0
+    checked, skipped = capsys.readouterr().out.splitlines()
+    assert checked.startswith("mcycle: as registered") and skipped == "minilm: not here, so not checked"
+    assert main(["data", "check", "minilm"]) == 2
+    assert "python -m gkalib data get minilm" in capsys.readouterr().err
+
+
 def test_what_a_user_can_mend_is_one_line_and_status_two(capsys: pytest.CaptureFixture):
     assert main(["data", "get", "mcicle"]) == 2
     printed = capsys.readouterr()
