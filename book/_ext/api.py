@@ -40,23 +40,27 @@ def exported(root: Path, module: str) -> list[str]:
     return [name for name in names if not name.startswith("_")]
 
 
+def _shows_all(root: Path, module: str) -> bool:
+    """Whether all public names of a module are for users: what a package leaves out is its own business."""
+    package = module.rpartition(".")[0]
+    if module_path(root, module).name == "__init__.py" or package in ("", PACKAGE):
+        return True
+    names = exported(root, package)
+    return not names or module in (find_object(root, f"{package}.{name}") for name in names)
+
+
 @cache
 def public_names(root: Path) -> dict[str, str]:
     """From the full name of everything exported to the shortest name that users import it by."""
     names: dict[str, str] = {}
-    files = sorted(
-        (root / PACKAGE).rglob("*.py"), key=lambda path: (len(path.parts), path.name != "__init__.py")
-    )
-    for path in files:
-        relative = path.relative_to(root).with_suffix("")
-        module = ".".join(relative.parts).removesuffix(".__init__")
-        if any(part.startswith("_") for part in module.split(".")):
+    files = (path.relative_to(root).with_suffix("") for path in (root / PACKAGE).rglob("*.py"))
+    modules = (".".join(path.parts).removesuffix(".__init__") for path in files)
+    for module in sorted(modules, key=lambda name: (name.count("."), name)):
+        if any(part.startswith("_") for part in module.split(".")) or not _shows_all(root, module):
             continue
         for name in exported(root, module):
             full = find_object(root, f"{module}.{name}")
-            # What a package does not export is its own business: only the modules that stand alone show all.
-            alone = path.name == "__init__.py" or len(relative.parts) == 2
-            if full and alone and module_path(root, full) is None:
+            if full and module_path(root, full) is None:
                 names.setdefault(full, f"{module}.{name}")
     return names
 

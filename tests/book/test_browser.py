@@ -154,7 +154,7 @@ def sideways(page) -> int:
 def test_a_page_is_quiet_and_whole(chromium, address, entry):
     page, watch = open_page(chromium, address, entry)
     try:
-        assert page.locator("h1").count() == 1
+        assert page.locator("article h1").count() == 1
         assert unset_formulas(page) == []
         assert (
             page.evaluate(
@@ -168,8 +168,7 @@ def test_a_page_is_quiet_and_whole(chromium, address, entry):
         shoot(page, entry, "narrow-light")
         assert sideways(page) == 0, "the page scrolls sideways on a phone"
         page.emulate_media(color_scheme="dark")
-        page.wait_for_timeout(100)
-        assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+        page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'", timeout=10_000)
         shoot(page, entry, "narrow-dark")
         page.set_viewport_size(WIDE)
         shoot(page, entry, "wide-dark")
