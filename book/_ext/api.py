@@ -199,16 +199,22 @@ def entry(root: Path, full: str, public: str) -> list[str]:
 def reference(root: Path, name: str) -> list[str]:
     """The reference of a module or of a package's public names, under the modules that define them."""
     shown = {full: public for full, public in public_names(root).items() if f"{full}.".startswith(f"{name}.")}
+    homes: dict[str, list[str]] = {}
+    for full in shown:
+        homes.setdefault(full.rpartition(".")[0], []).append(full)
+
+    def place(module: str) -> tuple[int, str]:
+        return min(shown[full].count(".") for full in homes[module]), module
+
     lines: list[str] = []
-    for module in sorted({full.rpartition(".")[0] for full in shown}):
+    for module in sorted(homes, key=place):  # what `gkalib` itself exports comes first
         source = module_path(root, module)
         text = ast.get_docstring(parse(source)) if source else None
         lines += [f"## {module.removeprefix(PACKAGE + '.')}", "", *to_myst(text or ""), ""]
         if module not in shown.values():  # a function may share its module's name
             lines += [f"```{{py:module}} {module}", "```", ""]
-        for full, public in shown.items():
-            if full.rpartition(".")[0] == module:
-                lines += entry(root, full, public)
+        for full in sorted(homes[module], key=lambda name: definition(root, name).lineno):
+            lines += entry(root, full, shown[full])
     return lines
 
 

@@ -59,6 +59,10 @@ def serve(folder: Path):
 @pytest.fixture(scope="session")
 def address(book):
     """The built book, served on this machine."""
+    if not (book / "mathjax").is_dir():
+        if os.environ.get("CI"):
+            pytest.fail("the book was built without npm; .ci/run installs it")
+        pytest.skip("the book was built without npm, so its formulas come from another host")
     server, url = serve(book)
     yield url
     server.shutdown()

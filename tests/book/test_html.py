@@ -1,5 +1,6 @@
 """The built book as files: a page per entry of the contents, no dead link, nothing loaded from elsewhere."""
 
+import os
 import re
 import shutil
 from functools import cache
@@ -100,7 +101,7 @@ def test_no_link_is_dead(book):
 
 
 def test_nothing_is_loaded_from_another_host(book):
-    if shutil.which("npm") is None:
+    if shutil.which("npm") is None and not os.environ.get("CI"):
         pytest.skip("without npm the build takes MathJax from its public host, and says so")
     assert foreign_loads(book) == []
     assert (book / "mathjax" / "tex-mml-chtml.js").is_file()
