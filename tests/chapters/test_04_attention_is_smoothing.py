@@ -45,7 +45,9 @@ def test_attention_is_gaussian_smoothing_with_votes():
     weights = gkalib.attention_weights(query, key, ExpDot())
     torch.testing.assert_close(_with_votes(query, key, votes, D**0.25), weights, rtol=1e-12, atol=1e-14)
     equal_votes = gkalib.attention_weights(query, key, Gaussian(D**0.25))
-    torch.testing.assert_close(_with_votes(query, key, 0 * votes, D**0.25), equal_votes, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        _with_votes(query, key, 0 * votes, D**0.25), equal_votes, rtol=1e-12, atol=1e-14
+    )
     assert (weights - equal_votes).abs().max() > 0.01
 
 
@@ -134,4 +136,6 @@ def test_keys_on_a_sphere_have_equal_votes():
     found = torch.linalg.lstsq(unknowns, -key.square().sum(-1, keepdim=True)).solution[:, :, :6].mT
     torch.testing.assert_close(found, center)
     by_distance = gkalib.attention_weights(query, key + found, Gaussian(6**0.25))
-    torch.testing.assert_close(by_distance, gkalib.attention_weights(query, key, ExpDot()), rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(
+        by_distance, gkalib.attention_weights(query, key, ExpDot()), rtol=1e-10, atol=1e-14
+    )
