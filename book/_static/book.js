@@ -1,9 +1,9 @@
-/* An inline formula that is wider than its line scrolls inside its own box, so that the page does not. */
+/* Keeps pages as wide as the screen: a wide inline formula scrolls in its own box, a tooltip stays inside the window. */
 
 (function () {
   "use strict";
 
-  function fit() {
+  function fitFormulas() {
     for (const formula of document.querySelectorAll("span.math")) {
       formula.classList.remove("gk-wide");
       const box = formula.parentElement.closest("p, li, dd, td, th, figcaption, div");
@@ -12,10 +12,21 @@
     }
   }
 
+  function fitTip(event) {
+    const number = event.target.closest && event.target.closest(".gk-res");
+    const tip = number && number.querySelector(".gk-tip");
+    if (!tip || getComputedStyle(tip).position === "fixed") return;
+    tip.style.left = "0";
+    const over = tip.getBoundingClientRect().right - document.documentElement.clientWidth + 8;
+    if (over > 0) tip.style.left = -over + "px";
+  }
+
+  document.addEventListener("focusin", fitTip);
+  document.addEventListener("mouseover", fitTip);
   window.addEventListener("load", function () {
     const ready = window.MathJax && MathJax.startup && MathJax.startup.promise;
     if (!ready) return;
-    ready.then(fit);
-    window.addEventListener("resize", fit);
+    ready.then(fitFormulas);
+    window.addEventListener("resize", fitFormulas);
   });
 })();

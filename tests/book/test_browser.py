@@ -217,6 +217,32 @@ def test_search_finds_a_word(chromium, address):
         page.context.close()
 
 
+NUMBER = """() => {
+  const line = document.querySelector("article p");
+  line.innerHTML = "word ".repeat(60) + '<span class="gk-res" tabindex="0">0.944' +
+    '<span class="gk-tip" role="tooltip">' + "experiment/arm/metric: reduced run, ".repeat(5) +
+    "</span></span>" + line.innerHTML;
+  line.style.textAlign = "right";
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 700, 1000, 1400])
+def test_the_origin_of_a_number_shows_when_it_is_focused(chromium, address, width):
+    page, watch = open_page(chromium, address, entries()[0], size={"width": width, "height": 800})
+    try:
+        page.evaluate(NUMBER)
+        tip = page.locator(".gk-tip")
+        assert not tip.is_visible()
+        page.locator(".gk-res").focus()
+        assert tip.is_visible()
+        box = tip.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width
+        assert sideways(page) == 0
+        assert watch.faults == []
+    finally:
+        page.context.close()
+
+
 FAULTY = """<!doctype html><html><head><meta charset="utf-8"></head><body>
 <h1>A page with every fault</h1>
 <span class="math">\\(x\\)</span>
