@@ -1,0 +1,114 @@
+"""The page on adding a variant: its code runs, and the lines it adds to the tests pass those tests."""
+
+import inspect
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from tests import cases
+from tests.book.conftest import ROOT
+from tests.kernels import test_kernel_laws as kernel_laws
+from tests.normalizers import test_normalizers as normalizer_laws
+from tests.smoothing import test_agreement as agreement
+from tests.smoothing import test_laws as laws
+
+pytestmark = pytest.mark.usefixtures("as_a_user")
+
+PAGE = (ROOT / "book" / "add-a-variant.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^#{1,2} (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
+LINE = re.compile(r"# tests/cases\.py, in (\w+)\n(.*)", re.S)
+
+
+def blocks(text: str) -> list[str]:
+    """The blocks of Python of a page."""
+    return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+
+
+def run(text: str) -> tuple[dict, dict[str, dict]]:
+    """The namespace after all blocks of a page, and the lines it adds to each table of cases."""
+    namespace, added = {}, {}
+    for block in blocks(text):
+        if line := LINE.match(block):
+            # The page's classes stand where they would be once they are in the library.
+            known = SimpleNamespace(**namespace)
+            names = {"kernels": known, "masks": known, "normalizers": known, "KernelCase": cases.KernelCase}
+            added.setdefault(line[1], {}).update(eval("{" + line[2] + "}", names))
+        else:
+            exec(compile(block, "book/add-a-variant.md", "exec"), namespace)
+    return namespace, added
+
+
+@pytest.fixture(scope="module")
+def page():
+    """The page, executed once."""
+    return run(PAGE)
+
+
+@pytest.fixture
+def added(page, monkeypatch) -> dict[str, dict]:
+    """The lines of the page, added to the tables of the tests."""
+    for table, lines in page[1].items():
+        for name, case in lines.items():
+            monkeypatch.setitem(getattr(cases, table), name, case)
+    return page[1]
+
+
+def test_every_way_of_the_page_is_executed_and_asserts(page):
+    ways = ["A kernel", "A mask", "A normalizer", "A method", "An attention layer"]
+    assert [title for title in SECTIONS if title in ways] == ways
+    for title in ways:
+        assert re.search(r"^\s*assert |assert_close", "".join(blocks(SECTIONS[title])), re.M), title
+    classes = {
+        name for name, found in page[0].items() if inspect.isclass(found) and found.__module__ == "builtins"
+    }
+    assert classes == {"Sech", "Dial", "Neighborhood", "Sigmoid", "Coarse", "KernelAttention"}
+
+
+def test_a_wrong_page_fails():
+    broken = PAGE.replace("math.log(2) - u - softplus(-2 * u)", "-u")
+    assert broken != PAGE
+    with pytest.raises(AssertionError):
+        run(broken)
+
+
+def test_the_page_adds_a_line_to_each_table(page):
+    assert {table: list(lines) for table, lines in page[1].items()} == {
+        "KERNELS": ["sech", "dial"],
+        "MASKS": ["neighborhood"],
+        "NORMALIZERS": ["sigmoid"],
+    }
+
+
+@pytest.mark.parametrize("name", ["sech", "dial"])
+def test_the_kernels_obey_the_laws(added, name):
+    case = added["KERNELS"][name]
+    assert case.symmetric and case.semidefinite
+    kernel_laws.test_values_are_the_exponential_of_the_logarithm(name)
+    kernel_laws.test_symmetric(name)
+    kernel_laws.test_positive_semidefinite(name)
+    kernel_laws.test_shift_invariance_is_as_claimed(name)
+    kernel_laws.test_rotation_invariance_is_as_claimed(name)
+    for mask in cases.MASKS:
+        laws.test_averages_reproduce_constants_and_stay_in_range(name, mask, "row-sum")
+        for method in agreement.UNDER_TEST:
+            agreement.test_method_agrees_with_reference(name, mask, method, "float64")
+            agreement.test_gradients_agree_with_reference(name, mask, method)
+
+
+def test_the_form_is_the_logarithm(added):
+    kernel_laws.test_form_is_the_logarithm("dial")
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "expdot", "bank", "elu"])
+def test_the_mask_is_obeyed_by_every_method(added, kernel):
+    laws.test_averages_reproduce_constants_and_stay_in_range(kernel, "neighborhood", "row-sum")
+    for method in agreement.UNDER_TEST:
+        agreement.test_method_agrees_with_reference(kernel, "neighborhood", method, "float64")
+        agreement.test_gradients_agree_with_reference(kernel, "neighborhood", method)
+
+
+def test_the_normalizer_keeps_its_promises(added):
+    normalizer_laws.test_averages_is_true_exactly_where_rows_are_averages("sigmoid")
+    normalizer_laws.test_masked_keys_get_nothing_and_change_nothing("sigmoid")
+    laws.test_masked_is_deleted("gaussian", "sigmoid")
