@@ -28,6 +28,7 @@ INPUTS = {
     "data/results": (".json",),
     "tests": (".py",),
 }
+NPM_SECONDS = 120  # one package of 6 MB; without a network npm would try for minutes
 MATHJAX_PARTS = ("tex-mml-chtml.js", "input", "output/chtml", "a11y", "sre", "ui")
 
 
@@ -56,8 +57,11 @@ def local_mathjax(package: Path, extra: Path) -> str | None:
     if not (source / "tex-mml-chtml.js").is_file():
         if shutil.which("npm") is None:
             return "npm is not installed"
-        command = ["npm", "ci", "--no-audit", "--no-fund", "--silent", "--prefix", str(package)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        command = ["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(package)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=NPM_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"npm took more than {NPM_SECONDS} s"
         if done.returncode:
             return f"npm failed: {done.stderr.strip()[-300:]}"
     target = extra / "mathjax"

@@ -166,6 +166,15 @@ def test_a_failing_npm_is_reported(build_module, tmp_path, monkeypatch):
     assert build_module.local_mathjax(tmp_path, tmp_path / "extra") == "npm failed: no network"
 
 
+def test_a_slow_npm_is_given_up(build_module, tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "npm").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "bin" / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(build_module, "NPM_SECONDS", 0.2)
+    assert build_module.local_mathjax(tmp_path, tmp_path / "extra") == "npm took more than 0.2 s"
+
+
 def test_the_fallback_to_the_public_host_builds_and_says_so(tiny):
     tiny.page("# Page\n\n$y = x$")
     done = tiny.build("--cdn")
