@@ -1,4 +1,4 @@
-"""The equation registry: every labelled equation names the function and the test that check it."""
+"""The equation registry: every labeled equation names the function and the test that check it."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def faults(root: Path, label: str, entry: dict | None) -> list[str]:
 
 
 def register(app: Sphinx, doctree: nodes.document) -> None:
-    """Check a page's labelled equations against its metadata and leave a tick after each."""
+    """Check a page's labeled equations against its metadata and leave a tick after each."""
     root = Path(app.srcdir)
     entries = dict(page_metadata(app.env).get("equations", {}))
     for block in list(doctree.findall(nodes.math_block)):

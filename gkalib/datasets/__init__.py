@@ -1,6 +1,6 @@
 """Loaders of the data that the book is computed on, each checked against its registered sha256."""
 
-from gkalib.datasets.images import Labelled, digits, picture
+from gkalib.datasets.images import Labeled, digits, picture
 from gkalib.datasets.registry import DATASETS, Dataset
 from gkalib.datasets.tables import Table, california_schools, co2, diabetes, mcycle, sunspots
 from gkalib.datasets.text import Encoder, minilm, state_of_the_union
@@ -9,7 +9,7 @@ __all__ = [
     "DATASETS",
     "Dataset",
     "Encoder",
-    "Labelled",
+    "Labeled",
     "Table",
     "california_schools",
     "co2",

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from gkalib.datasets.registry import DATASETS, Dataset, carrier, dataset, verified
 
 # Photographs that lie inside the installed scikit-image as PNG: no download, and the same bytes everywhere.
-# Name -> (file, description, source, licence, sha256).
+# Name -> (file, description, source, license, sha256).
 _CC0 = "CC0-1.0"
 _PUBLIC = "no known copyright restrictions"
 _PICTURES = {
@@ -74,7 +74,7 @@ _PICTURES = {
 }
 
 
-class Labelled(NamedTuple):
+class Labeled(NamedTuple):
     """Pictures and what they show.
 
     Args:
@@ -106,19 +106,19 @@ def picture(name: str) -> Float64[np.ndarray, "height width *channels"]:
         return verified(name, np.asarray(pixels, np.float64) / 255)
 
 
-for _name, (_, _description, _author, _licence, _sha256) in _PICTURES.items():
+for _name, (_, _description, _author, _license, _sha256) in _PICTURES.items():
     DATASETS[_name] = Dataset(
-        _name, _description, f"{_author}; scikit-image", _licence, _sha256, partial(picture, _name)
+        _name, _description, f"{_author}; scikit-image", _license, _sha256, partial(picture, _name)
     )
 
 
 @dataset(
     description="Handwritten digits, 1,797 pictures of 8 by 8",
     source="Alpaydin and Kaynak 1998, UCI test set; scikit-learn",
-    licence="CC-BY-4.0",
+    license="CC-BY-4.0",
     sha256="4f94960cfffd7cf4331047a36568c9e525ecd30a38919294d4d70225458fabda",
 )
-def digits() -> Labelled:
+def digits() -> Labeled:
     """Handwritten digits from 43 writers: pictures ``[1797, 8, 8]`` from 0 to 1, labels 0 to 9.
 
     Raises:
@@ -128,4 +128,4 @@ def digits() -> Labelled:
         Alpaydin and Kaynak, Optical recognition of handwritten digits, 1998. Chapters 7 and 9 train on it.
     """
     pixels, labels = map(np.asarray, load_digits(return_X_y=True))
-    return verified("digits", Labelled(pixels.reshape(-1, 8, 8) / 16, labels.astype(np.int64)))
+    return verified("digits", Labeled(pixels.reshape(-1, 8, 8) / 16, labels.astype(np.int64)))

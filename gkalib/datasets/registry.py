@@ -24,7 +24,7 @@ class Dataset:
         name: the name of its loader in ``gkalib.datasets``.
         description: what it holds, in one line.
         source: who measured or wrote it, and the package that carries it.
-        licence: the terms of the data.
+        license: the terms of the data.
         sha256: of the decoded content, see :func:`digest`.
         loader: reads, checks and returns it.
         archive: what has to be fetched first; None if a dependency carries the data.
@@ -34,7 +34,7 @@ class Dataset:
     name: str
     description: str
     source: str
-    licence: str
+    license: str
     sha256: str
     loader: Callable[[], Any]
     archive: Archive | None = None
@@ -173,7 +173,7 @@ def check(name: str) -> None:
 def as_table() -> str:
     """The registry as the Markdown table of ``data/README.md``."""
     lines = [
-        "| set | what | source | licence | fetched with | sha256 of the content |",
+        "| set | what | source | license | fetched with | sha256 of the content |",
         "|---|---|---|---|---|---|",
     ]
     for entry in DATASETS.values():
@@ -184,7 +184,7 @@ def as_table() -> str:
             f"`{entry.name}`",
             entry.description,
             entry.source,
-            entry.licence,
+            entry.license,
             fetched,
             f"`{entry.sha256}`",
         )

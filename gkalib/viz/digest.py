@@ -55,7 +55,7 @@ def summary(values) -> str:
 
 
 def digest(figure: Figure) -> dict[str, list[str]]:
-    """Summarise every array and every text of a figure: `{"axes 0": ["line 200x2 …", …], …}`.
+    """Summarize every array and every text of a figure: `{"axes 0": ["line 200x2 …", …], …}`.
 
     Taught in: how-to-read (what the checks on a figure compare).
     """

@@ -14,9 +14,9 @@ def weights(
 
     Args:
         axes: where to draw.
-        matrix: `[n, m]` weights, tensor or array; negative weights switch to a diverging map centred on zero.
+        matrix: `[n, m]` weights, tensor or array; negative weights switch to a diverging map around zero.
         title: what the matrix is.
-        largest: the weight at the end of the colour map, the largest in the matrix unless given.
+        largest: the weight at the end of the color map, the largest in the matrix unless given.
         row: a query to frame.
 
     Raises:

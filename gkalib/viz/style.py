@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from gkalib.viz.digest import MIME, digest
 
-# Okabe and Ito's palette, told apart with any common colour vision; its yellow is too pale for a line.
+# Okabe and Ito's palette, told apart with any common color vision; its yellow is too pale for a line.
 PALETTE = {
     "blue": "#0072B2",
     "orange": "#E69F00",
@@ -97,7 +97,7 @@ def _bundle(figure: Figure, include=None, exclude=None) -> dict:
 
 
 def png(figure: Figure, *, colors: int = 256, dpi: int | None = None) -> bytes:
-    """Draw a figure as a PNG of at most `colors` colours, about a third of the usual size."""
+    """Draw a figure as a PNG of at most `colors` colors, about a third of the usual size."""
     from PIL import Image
 
     raw = io.BytesIO()

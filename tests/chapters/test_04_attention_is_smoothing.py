@@ -1,4 +1,4 @@
-"""The labelled equations of chapter 4."""
+"""The labeled equations of chapter 4."""
 
 import math
 

@@ -52,7 +52,7 @@ def test_other_content_is_refused(name, monkeypatch):
 def test_every_row_of_the_registry_says_what_where_and_under_which_terms(name):
     entry = DATASETS[name]
     assert entry.name == name
-    assert min(map(len, (entry.description, entry.source, entry.licence))) > 3
+    assert min(map(len, (entry.description, entry.source, entry.license))) > 3
     assert len(entry.sha256) == 64
 
 

@@ -44,7 +44,7 @@ def test_fewer_colours_make_a_smaller_picture():
 
 
 def simulated(color: str, deficiency: str) -> np.ndarray:
-    """A colour as someone without one kind of cone sees it (Viénot, Brettel and Mollon 1999), linear RGB."""
+    """A color as someone without one kind of cone sees it (Viénot, Brettel and Mollon 1999), linear RGB."""
     linear = np.array([c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)])
     matrix = {
         "protan": [[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]],
