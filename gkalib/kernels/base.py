@@ -212,7 +212,6 @@ class Mixture(_Pair):
 
     def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
         first, second = self.first.log(query, key, lag), self.second.log(query, key, lag)
-        first, second = torch.broadcast_tensors(first, second)
         # Where both are zero logaddexp has no gradient: give it a finite argument and put the zero back.
         nothing = first.isneginf() & second.isneginf()
         total = torch.logaddexp(first.masked_fill(nothing, 0.0), second.masked_fill(nothing, 0.0))

@@ -23,7 +23,6 @@ METHODS: dict[str, Method] = {
     method.name: method for method in (Fused(), Flex(), Padded(), Linear(), Dense(), Reference())
 }
 WEIGHTS = {"reference": reference_weights, "dense": dense_weights}
-PADDED_FROM = 512  # keys from which padded beats dense on a CPU: chapter 14 and the recorded rows of `bench smooth`
 
 _logger = logging.getLogger("gkalib")
 _logged: set[tuple[str, str]] = set()
@@ -173,9 +172,7 @@ def _preference(problem: Problem) -> list[str]:
     """The methods to try, fastest first, by the recorded benchmark of the device."""
     if problem.query.device.type == "cuda":
         return ["fused", "linear", "flex", "padded", "dense"]
-    if problem.query.dtype == torch.float32 and problem.sizes[3] >= PADDED_FROM:
-        return ["linear", "padded", "dense"]
-    return ["linear", "dense"]
+    return ["linear", "padded", "dense"]
 
 
 def _choose(problem: Problem) -> Method:

@@ -45,7 +45,9 @@ class Problem:
 
     @property
     def needs_grad(self) -> bool:
-        """Whether a gradient will be asked for."""
+        """Whether a gradient will be asked for; assumed so while a graph is traced."""
+        if torch.compiler.is_compiling():
+            return torch.is_grad_enabled()
         tensors = (self.query, self.key, self.value, *self.kernel.parameters(), *_tensors_of(self.kernel))
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 

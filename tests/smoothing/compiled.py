@@ -1,0 +1,63 @@
+"""`smooth` inside torch.compile, for a process without shape checks, which a traced graph cannot hold.
+
+Prints a line a case: its name and "ok" or the error.
+"""
+
+import sys
+
+import torch
+from torch import nn
+
+import gkalib
+from gkalib import kernels, masks
+from tests.tolerance import agree
+
+KERNELS = {
+    "gaussian": lambda sigma: kernels.Gaussian(sigma),
+    "expdot": lambda sigma: kernels.ExpDot(sigma / 8),
+    "laplace": lambda sigma: kernels.Laplace(sigma),
+    "mixture": lambda sigma: kernels.Gaussian(sigma) + kernels.Laplace(1.0),
+    "product": lambda sigma: kernels.Gaussian(sigma) * kernels.ExpDot(),
+}
+CASES = [(name, n, "aot_eager") for name in KERNELS for n in (33, 600)]
+CASES += [(name, 33, "inductor") for name in ("gaussian", "laplace", "product")]
+
+
+class Smoother(nn.Module):
+    """A module that owns log σ and builds its kernel in every forward pass, as attention modules do."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.name = name
+        self.log_sigma = nn.Parameter(torch.linspace(0, 1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return gkalib.smooth(x, x, x, KERNELS[self.name](self.log_sigma.exp()), mask=masks.Causal())
+
+
+def compare(name: str, n: int, backend: str) -> None:
+    """Output and gradients of the compiled module, against the eager one in float64."""
+    torch._dynamo.reset()
+    module, x = Smoother(name), torch.randn(2, 4, n, 16)
+    compiled = torch.compile(module, backend=backend, fullgraph=True)
+
+    def results(call: nn.Module, owner: Smoother, x: torch.Tensor) -> list[torch.Tensor]:
+        x = x.requires_grad_()
+        out = call(x)
+        return [out, *torch.autograd.grad(out.square().sum(), (x, owner.log_sigma))]
+
+    graph, same = results(compiled, module, x), results(module, module, x)
+    double = Smoother(name).double()
+    exact = results(double, double, x.detach().double())
+    for have, want, eager in zip(graph, exact, same, strict=True):
+        agree(have, want, eager)
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        try:
+            compare(*case)
+            print(*case, "ok", flush=True)
+        except Exception as error:
+            print(*case, str(error).replace("\n", " ")[:500], flush=True)
+    sys.exit(0)

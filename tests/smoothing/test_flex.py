@@ -1,0 +1,44 @@
+"""FlexAttention, which compiles for every case: a dozen here, the rest on a GPU."""
+
+import pytest
+import torch
+
+import gkalib
+from gkalib import kernels
+from tests.cases import HEADS, MASKS, SIGMAS
+from tests.tolerance import agree
+
+# torch's tracer warns of functions of torch that it cannot trace, once a process.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace:UserWarning")]
+
+CASES = [
+    ("gaussian", "none", (17, 17)),
+    ("gaussian", "causal", (17, 63)),
+    ("gaussian", "causal-window", (63, 63)),
+    ("gaussian", "padding", (17, 17)),
+    ("gaussian", "document", (63, 63)),
+    ("gaussian", "pairs", (17, 63)),
+    ("expdot", "causal", (63, 63)),
+    ("product-with-bank", "none", (17, 63)),
+    ("product-with-bank", "causal", (63, 63)),
+]
+
+
+def _kernel(name: str) -> kernels.Kernel:
+    if name == "gaussian":
+        return kernels.Gaussian(SIGMAS.float())
+    if name == "expdot":
+        return kernels.ExpDot()
+    return kernels.Gaussian(2.0) * kernels.DecayingPeriodicBank(HEADS, 5, sigma=0.5, length=20.0, tau=(2.0, 9.0))
+
+
+@pytest.mark.parametrize(("name", "mask", "lengths"), CASES)
+@torch.no_grad()
+def test_flex_agrees_with_reference(name, mask, lengths):
+    n, m = lengths
+    query, key, value = torch.randn(2, HEADS, n, 16), torch.randn(2, 2, m, 16), torch.randn(2, 2, m, 24)
+    kernel, slots = _kernel(name), {"mask": MASKS[mask](2, n, m)}
+    actual = gkalib.smooth(query, key, value, kernel, method="flex", **slots)
+    same = gkalib.smooth(query, key, value, kernel, method="reference", **slots)
+    exact = gkalib.smooth(query.double(), key.double(), value.double(), _kernel(name).double(), method="reference", **slots)
+    agree(actual, exact, same)

@@ -1,0 +1,239 @@
+"""The laws that make a smoother a smoother, over kernels, normalizers and masks."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gkalib
+from gkalib import kernels, masks, normalizers
+from tests.cases import HEADS, KERNELS, MASKS, NORMALIZERS, tensors
+from tests.tolerance import equal
+
+AVERAGES = [name for name, make in NORMALIZERS.items() if make().averages]
+POSITIVE = [name for name, case in KERNELS.items() if not case.make(8).signed]
+CONTENT = [name for name in KERNELS if not KERNELS[name].make(8).of_lag]
+N = 17
+
+
+def _odd(kernel: str):
+    query, key, value = tensors("odd")
+    return query, key, value, KERNELS[kernel].make(query.shape[-1])
+
+
+
+
+@pytest.mark.parametrize("normalizer", AVERAGES)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("kernel", POSITIVE)
+def test_averages_reproduce_constants_and_stay_in_range(kernel, mask, normalizer):
+    query, key, value, function = _odd(kernel)
+    slots = {"mask": MASKS[mask](2, N, N), "normalizer": NORMALIZERS[normalizer]()}
+    constant = gkalib.smooth(query, key, torch.full_like(value, 3.0), function, **slots)
+    some = constant != 0  # compact kernels and masks leave rows without a neighbor, which are zero
+    equal(constant[some], torch.full_like(constant[some], 3.0))
+    out = gkalib.smooth(query, key, value, function, **slots)
+    low, high = (extreme(value, 2, keepdim=True).values for extreme in (torch.min, torch.max))
+    inside = (out >= low - 1e-12) & (out <= high + 1e-12)
+    assert (inside | ~some).all() and some.any()
+
+
+@pytest.mark.parametrize("normalizer", [name for name in NORMALIZERS if name != "top-k"])  # it breaks ties by index
+@pytest.mark.parametrize("kernel", CONTENT)
+def test_order_of_queries_and_keys_is_immaterial(kernel, normalizer):
+    query, key, value, function = _odd(kernel)
+    slots = {"normalizer": normalizers.Unnormalized() if function.signed else NORMALIZERS[normalizer]()}
+    to, fro = torch.randperm(N), torch.randperm(N)
+    out = gkalib.smooth(query, key, value, function, **slots)
+    equal(gkalib.smooth(query[:, :, to], key[:, :, fro], value[:, :, fro], function, **slots), out[:, :, to])
+
+
+@pytest.mark.parametrize("method", ["reference", "dense", "padded", "linear"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_under_a_causal_mask_the_future_changes_nothing(kernel, method):
+    query, key, value, function = _odd(kernel)
+    slots = {"mask": masks.Causal(), "method": method}
+    if function.signed:
+        slots["normalizer"] = normalizers.Unnormalized()
+    try:
+        before = gkalib.smooth(query, key, value, function, **slots)
+    except ValueError as error:
+        assert "cannot compute this" in str(error)
+        return
+    key, value = key.clone(), value.clone()
+    key[:, :, 9:] += 7.0
+    value[:, :, 9:] = 1e3
+    after = gkalib.smooth(query, key, value, function, **slots)
+    equal(after[:, :, :9], before[:, :, :9])
+    assert (after[:, :, 9:] != before[:, :, 9:]).any()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_heads_and_batch_are_independent(kernel):
+    query, key, value, function = _odd(kernel)
+    slots = {"normalizer": normalizers.Unnormalized()}
+    out = gkalib.smooth(query, key, value, function, **slots)
+    other = torch.randn_like(value)
+    other[1, 2] = value[1, 2]
+    equal(gkalib.smooth(query, key, other, function, **slots)[1, 2], out[1, 2])
+    equal(gkalib.smooth(query[1:], key[1:], value[1:], function, **slots), out[1:])
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("kernel", POSITIVE)
+def test_masked_is_deleted(kernel, normalizer):
+    query, key, value, function = _odd(kernel)
+    kept = torch.arange(N) % 3 != 1
+    positions = (torch.arange(N), torch.arange(N)[kept])
+    slots = {"normalizer": NORMALIZERS[normalizer]()}
+    masked = gkalib.smooth(query, key, value, function, mask=kept.expand(N, N), **slots)
+    deleted = gkalib.smooth(query, key[:, :, kept], value[:, :, kept], function, positions=positions, **slots)
+    equal(masked, deleted)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "causal-window", "document"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_decoding_one_query_gives_the_last_row(kernel, mask):
+    query, key, value, function = _odd(kernel)
+    slots = {"mask": MASKS[mask](2, N, N), "normalizer": normalizers.Unnormalized()}
+    full = gkalib.smooth(query, key, value, function, **slots)
+    equal(gkalib.smooth(query[:, :, -1:], key, value, function, **slots), full[:, :, -1:])
+
+
+def test_decoding_over_a_trimmed_window_gives_the_last_row():
+    query, key, value, function = _odd("product-with-bank")
+    full = gkalib.smooth(query, key, value, function, mask=masks.Causal() & masks.Window(5))
+    positions = (torch.tensor([N - 1]), torch.arange(N - 5, N))
+    trimmed = gkalib.smooth(query[:, :, -1:], key[:, :, -5:], value[:, :, -5:], function, positions=positions)
+    equal(trimmed, full[:, :, -1:])
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 9), st.integers(1, 5), st.integers(0, 2**31))
+def test_any_shape(n, m, d, e, seed):
+    generator = torch.Generator().manual_seed(seed)
+    query, key, value = (
+        torch.randn(1, 2, *shape, dtype=torch.float64, generator=generator) for shape in ((n, d), (m, d), (m, e))
+    )
+    exact = gkalib.smooth(query, key, value, kernels.Gaussian(2.0), mask=masks.Causal(), method="reference")
+    for method in ("dense", "padded"):
+        equal(gkalib.smooth(query, key, value, kernels.Gaussian(2.0), mask=masks.Causal(), method=method), exact)
+
+
+def test_gaussian_removes_a_prior_from_the_dot_product():
+    """exp(q·k/√d) is the Gaussian of σ² = √d over samples of prior weight exp(‖k‖²/(2√d))."""
+    query, key, value = tensors("grouped")
+    d = query.shape[-1]
+    prior = key.square().sum(-1).repeat_interleave(2, 1)[:, :, None] / (2 * math.sqrt(d))
+    scores = kernels.Gaussian(d**0.25).log(query, key.repeat_interleave(2, 1)) + prior
+    equal(normalizers.RowSum()(scores), gkalib.attention_weights(query, key, kernels.ExpDot()))
+
+
+def test_on_the_sphere_the_gaussian_is_softmax():
+    query, key, value = (torch.nn.functional.normalize(t, dim=-1) for t in tensors("long"))
+    sigma = 0.7
+    equal(
+        gkalib.smooth(query, key, value, kernels.Gaussian(sigma)),
+        gkalib.smooth(query, key, value, kernels.ExpDot(1 / sigma**2)),
+    )
+
+
+def test_a_key_moved_far_away_is_ignored_by_the_gaussian_alone():
+    query, key, _ = tensors("odd")
+    key = key.clone()
+    key[:, :, 3] *= 1e7
+    gaussian = gkalib.attention_weights(query, key, kernels.Gaussian(1.0))[..., 3]
+    dot = gkalib.attention_weights(query, key, kernels.ExpDot())[..., 3]
+    assert gaussian.max() == 0
+    ignored, taken = dot < 1e-6, dot > 1 - 1e-6
+    assert (ignored | taken).all() and ignored.any() and taken.any()
+
+
+def test_constant_per_query_is_invisible_to_the_row_sum_only():
+    scores, constant = torch.randn(1, 2, 5, 7, dtype=torch.float64), torch.randn(1, 2, 5, 1, dtype=torch.float64)
+    equal(normalizers.RowSum()(scores + constant), normalizers.RowSum()(scores))
+    moved = normalizers.Unnormalized()(scores + constant)
+    assert ((moved - normalizers.Unnormalized()(scores)).abs() > 1e-3).any()
+
+
+def test_unnormalized_over_its_sum_is_the_row_sum():
+    query, key, value, function = _odd("gaussian")
+    summed = gkalib.smooth(query, key, torch.ones_like(value), function, normalizer=normalizers.Unnormalized())
+    plain = gkalib.smooth(query, key, value, function, normalizer=normalizers.Unnormalized())
+    equal(plain / summed, gkalib.smooth(query, key, value, function))
+
+
+class TestOneTensor:
+    """Query, key and value the same tensor: a reversible Markov chain on tokens."""
+
+    sigma = torch.linspace(0.7, 3.0, HEADS, dtype=torch.float64)
+
+    def _weights(self, x: torch.Tensor, sigma=None, **slots) -> torch.Tensor:
+        return gkalib.attention_weights(x, x, kernels.Gaussian(self.sigma if sigma is None else sigma), **slots)
+
+    def test_detailed_balance(self):
+        x = tensors("odd")[0]
+        stationary = kernels.Gaussian(self.sigma)(x, x).sum(-1, keepdim=True)
+        flow = stationary * self._weights(x)
+        equal(flow, flow.mT)
+
+    def test_spectrum_is_real_and_in_the_unit_interval(self):
+        values = torch.linalg.eigvals(self._weights(tensors("odd")[0]))
+        assert values.imag.abs().max() < 1e-10
+        assert values.real.min() > -1e-10 and values.real.max() < 1 + 1e-10
+
+    def test_narrow_is_the_identity_and_wide_is_the_mean(self):
+        x = tensors("odd")[0]
+        equal(self._weights(x, 1e-3), torch.eye(N, dtype=torch.float64).expand(2, HEADS, N, N))
+        wide = self._weights(x, 1e9, mask=masks.Causal(), method="dense")
+        uniform = torch.ones(N, N, dtype=torch.float64).tril() / torch.arange(1, N + 1, dtype=torch.float64)[:, None]
+        equal(wide, uniform.expand_as(wide))
+
+    def test_first_causal_row_is_the_identity(self):
+        x = tensors("odd")[0]
+        equal(gkalib.smooth(x, x, x, kernels.Gaussian(1.0), mask=masks.Causal())[:, :, 0], x[:, :, 0])
+
+    def test_equal_tokens_are_a_fixed_point(self):
+        x = tensors("odd")[0][:, :, :1].expand(-1, -1, N, -1)
+        equal(gkalib.smooth(x, x, x, kernels.Gaussian(1.0)), x)
+
+    def test_equal_norms_make_it_softmax(self):
+        x = torch.nn.functional.normalize(tensors("odd")[0], dim=-1)
+        equal(self._weights(x, 0.5), torch.softmax(x @ x.mT / 0.25, -1))
+
+    def test_window_as_long_as_the_sequence_is_causal(self):
+        x = tensors("odd")[0]
+        equal(self._weights(x, mask=masks.Causal() & masks.Window(N)), self._weights(x, mask=masks.Causal()))
+
+    def test_euler_identity_gives_the_gradient_of_sigma(self):
+        """dL/dlog σ = Σ ⟨out, dout⟩ − ⟨x, dx⟩, because out(λx, λσ) = λ out(x, σ)."""
+        x = tensors("odd")[0].requires_grad_()
+        log_sigma = self.sigma.log().requires_grad_()
+        out = gkalib.smooth(x, x, x, kernels.Gaussian(log_sigma.exp()))
+        upstream = torch.randn_like(out)
+        dx, dlog_sigma = torch.autograd.grad((out * upstream).sum(), (x, log_sigma))
+        equal(dlog_sigma, ((out * upstream) - (x * dx)).sum((0, 2, 3)).detach())
+
+
+def test_top_k_of_every_key_is_the_plain_kernel():
+    query, key, value, function = _odd("gaussian")
+    equal(
+        gkalib.smooth(query, key, value, function, normalizer=normalizers.TopK(N)),
+        gkalib.smooth(query, key, value, function),
+    )
+
+
+def test_linear_recurrence_is_the_parallel_form():
+    """One state updated key by key gives the causal output row by row."""
+    query, key, value, function = _odd("elu")
+    features = function.features()
+    q, k = features.query(query), features.key(key)
+    state = torch.zeros(2, HEADS, q.shape[-1], value.shape[-1], dtype=torch.float64)
+    total = torch.zeros(2, HEADS, q.shape[-1], 1, dtype=torch.float64)
+    rows = []
+    for i in range(N):
+        state = state + k[:, :, i, :, None] * value[:, :, i, None, :]
+        total = total + k[:, :, i, :, None]
+        rows.append(q[:, :, i, None] @ state / (q[:, :, i, None] @ total))
+    equal(gkalib.smooth(query, key, value, function, mask=masks.Causal(), method="linear"), torch.cat(rows, dim=2))
