@@ -87,7 +87,9 @@ def test_moments_of_the_distance_of_two_noisy_patches():
 class TakenApart(Kernel):
     """scikit-image's exact mode: each of its three departures from a Gaussian can be left out."""
 
-    def __init__(self, h: float, noise: float, *, center: bool = False, cut: bool = True, integers: bool = True):
+    def __init__(
+        self, h: float, noise: float, *, center: bool = False, cut: bool = True, integers: bool = True
+    ):
         super().__init__()
         self.h, self.noise, self.center, self.cut, self.integers = h, noise, center, cut, integers
 
@@ -99,8 +101,8 @@ class TakenApart(Kernel):
         for row, share in enumerate(bump(WIDTH).sum(1)):
             part = slice(row * WIDTH, (row + 1) * WIDTH)
             given_up = given_up | ((total > 5) & self.cut)
-            squared = torch.cdist(query[..., part], key[..., part], compute_mode="donot_use_mm_for_euclid_dist") ** 2
-            total = total + (squared - 2 * self.noise**2 * share) / self.h**2
+            apart = torch.cdist(query[..., part], key[..., part], compute_mode="donot_use_mm_for_euclid_dist")
+            total = total + (apart**2 - 2 * self.noise**2 * share) / self.h**2
         score = -total.clamp(min=0)
         if self.integers:
             # Schraudolph's exponential: y scaled and shifted is the upper half of the bits of exp(y)
