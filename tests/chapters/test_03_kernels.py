@@ -70,7 +70,7 @@ def test_sums_mix_scores():
         (kernels.Boxcar(1.0), lambda w: 2 * np.sinc(w / np.pi)),
         (kernels.Epanechnikov(1.0), lambda w: 4 * (np.sin(w) - w * np.cos(w)) / w**3),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__ if isinstance(value, kernels.Kernel) else "formula",
 )
 def test_spectrum(kernel, formula):
     lag = np.arange(-40, 40.001, 0.004)
