@@ -45,7 +45,9 @@ __all__ = [
 def __getattr__(name: str):
     """Import a public name when it is first used."""
     if name not in _PUBLIC:
-        raise AttributeError(f"module 'gkalib' has no attribute {name!r}. Known: {', '.join(sorted(_PUBLIC))}")
+        raise AttributeError(
+            f"module 'gkalib' has no attribute {name!r}. Known: {', '.join(sorted(_PUBLIC))}"
+        )
     module = import_module(_PUBLIC[name])
     return module if module.__name__.endswith("." + name) else getattr(module, name)
 

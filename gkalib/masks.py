@@ -59,8 +59,8 @@ class Causal(Mask):
 class Window(Mask):
     """A query sees the keys nearer than ``size``: ``|query_position - key_position| < size``.
 
-    With ``Causal`` these are exactly ``size`` keys. A library that keeps the keys i − S … i calls that a window of
-    S; here it is ``Window(S + 1)``.
+    With ``Causal`` these are exactly ``size`` keys. A library that keeps the keys i − S … i calls that a
+    window of S; here it is ``Window(S + 1)``.
 
     Args:
         size: in positions, at least 1.
@@ -117,8 +117,8 @@ class Document(Mask):
     """A query sees the keys of its own document, in sequences packed one after another.
 
     Args:
-        ids: the document of each key, whole numbers ``[m]`` or ``[b m]``. With fewer queries than keys the last
-            query belongs to the last key's document, and so on backwards.
+        ids: the document of each key, whole numbers ``[m]`` or ``[b m]``. With fewer queries than keys the
+            last query belongs to the last key's document, and so on backwards.
 
     Raises:
         ValueError: if ``ids`` is of another type or shape, or there are more queries than keys in use.
@@ -128,7 +128,9 @@ class Document(Mask):
 
     def __init__(self, ids: Tensor):
         if ids.ndim not in (1, 2) or ids.is_floating_point():
-            raise ValueError(f"Document: ids must be whole numbers [m] or [b m], not {ids.dtype} {list(ids.shape)}")
+            raise ValueError(
+                f"Document: ids must be whole numbers [m] or [b m], not {ids.dtype} {list(ids.shape)}"
+            )
         self.ids = ids if ids.ndim == 2 else ids[None]
 
     def allows(self, place: Place) -> Tensor:
@@ -138,8 +140,8 @@ class Document(Mask):
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         if self.ids.shape[0] not in (1, batch) or self.ids.shape[1] != keys or queries > keys:
             raise ValueError(
-                f"Document: ids {list(self.ids.shape)} do not fit a batch of {batch} with {queries} queries and "
-                f"{keys} keys"
+                f"Document: ids {list(self.ids.shape)} do not fit a batch of {batch} with {queries} queries "
+                f"and {keys} keys"
             )
 
     def __repr__(self) -> str:
@@ -150,8 +152,8 @@ class Pairs(Mask):
     """A mask given pair by pair; ``smooth`` wraps a boolean tensor in it.
 
     Args:
-        allowed: True where the query may see the key, ``[n m]``, or with heads and batch in front; an axis of 1
-            serves all.
+        allowed: True where the query may see the key, ``[n m]``, or with heads and batch in front; an axis of
+            1 serves all.
 
     Raises:
         ValueError: if ``allowed`` is not boolean, or does not fit the problem in use.
@@ -170,7 +172,9 @@ class Pairs(Mask):
     def allows(self, place: Place) -> Tensor:
         indices = (place.batch, place.head, place.query, place.key)
         sizes = self.allowed.shape
-        return self.allowed[tuple(i if n > 1 else torch.zeros_like(i) for i, n in zip(indices, sizes, strict=True))]
+        return self.allowed[
+            tuple(i if n > 1 else torch.zeros_like(i) for i, n in zip(indices, sizes, strict=True))
+        ]
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         wanted = (batch, heads, queries, keys)

@@ -1,4 +1,4 @@
-"""The slots that the laws and the agreement tests run over: one line a kernel, a mask, a normalizer, a shape."""
+"""The slots that laws and agreement tests run over: one line a kernel, mask, normalizer or shape."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

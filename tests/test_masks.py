@@ -28,7 +28,9 @@ def test_causal_with_more_queries_leaves_the_first_without_a_key():
 
 def test_window_is_symmetric_and_with_causal_shows_exactly_size_keys():
     assert _seen(masks.Window(2)) == [[[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]]
-    assert _seen(masks.Causal() & masks.Window(2)) == [[[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]]
+    assert _seen(masks.Causal() & masks.Window(2)) == [
+        [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+    ]
 
 
 def test_key_padding_may_leave_a_sequence_empty():
@@ -47,7 +49,10 @@ def test_tensor_is_taken_pair_by_pair_and_broadcast():
     allowed = torch.tensor([[True, False], [False, False]])
     assert _seen(allowed, 2, 2) == [[[1, 0], [0, 0]]]
     assert _seen(allowed[None, None, :1], 2, 2) == [[[1, 0], [1, 0]]]
-    assert _seen(torch.stack([allowed, ~allowed])[:, None], 2, 2, batch=2) == [[[1, 0], [0, 0]], [[0, 1], [1, 1]]]
+    assert _seen(torch.stack([allowed, ~allowed])[:, None], 2, 2, batch=2) == [
+        [[1, 0], [0, 0]],
+        [[0, 1], [1, 1]],
+    ]
 
 
 def test_positions_move_masks():

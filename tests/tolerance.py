@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-# In units of the dtype's spacing at the largest number of the exact result. Scores of matrix-product methods carry
-# the rounding error of their largest term, so a weight loses a few digits more in the wide dtypes, where the
-# reference, which subtracts first, loses none. In half precision all methods score in float32 or better.
+# In units of the dtype's spacing at the largest number of the exact result. Scores of matrix-product methods
+# carry the rounding error of their largest term, so a weight loses a few digits more in the wide dtypes,
+# where the reference, which subtracts first, loses none. In half precision all methods score in float32 or
+# better.
 FLOOR = {torch.float64: 64, torch.float32: 64, torch.bfloat16: 8, torch.float16: 8}
 
 

@@ -42,7 +42,7 @@ def _peak(device: str) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
-def measure(name: str, case: Case) -> dict[str, object]:
+def measure(name: str, case: Case) -> Case:
     """Run a case and return it with its times in milliseconds and its memory in MiB.
 
     ``peak_mib`` is what the runs took beyond the inputs, ``process_mib`` the whole process's peak.

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-import gkalib
 from gkalib.bench.registry import Benchmark, Case
 from gkalib.kernels import Elu, Gaussian
+from gkalib.smoothing import smooth
 
 BATCH = HEADS = 4
 HEAD_DIM = 64
@@ -33,7 +33,15 @@ EAGER = {"eager-cdist": eager_cdist, "eager-matmul": eager_matmul}
 def cases(scale: str, device: str) -> list[Case]:
     """Every arm at every length; the linear method computes its own kernel, the others the Gaussian."""
     return [
-        {"arm": arm, "n": n, "device": device, "batch": BATCH, "heads": HEADS, "head_dim": HEAD_DIM, "dtype": "float32"}
+        {
+            "arm": arm,
+            "n": n,
+            "device": device,
+            "batch": BATCH,
+            "heads": HEADS,
+            "head_dim": HEAD_DIM,
+            "dtype": "float32",
+        }
         for n in LENGTHS[scale]
         for arm in (*EAGER, *METHODS)
     ]
@@ -47,17 +55,20 @@ def prepare(case: Case) -> Callable[[], Tensor]:
     if case["arm"] in EAGER:
         return lambda: EAGER[case["arm"]](query, key, value)
     kernel = Elu() if case["arm"] == "linear" else Gaussian(SIGMA)
-    return lambda: gkalib.smooth(query, key, value, kernel, method=case["arm"])
+    return lambda: smooth(query, key, value, kernel, method=case["arm"])
 
 
 def gate(device: str) -> None:
     """Every arm against the reference in float64, at a length that is no multiple of a block."""
     torch.manual_seed(0)
-    inputs = [torch.randn(BATCH, HEADS, 197, HEAD_DIM, device=device) for _ in range(3)]
+    query, key, value = (torch.randn(BATCH, HEADS, 197, HEAD_DIM, device=device) for _ in range(3))
     for arm in (*EAGER, *METHODS):
         kernel = Elu() if arm == "linear" else Gaussian(SIGMA)
-        exact = gkalib.smooth(*(tensor.double() for tensor in inputs), kernel, method="reference")
-        actual = EAGER[arm](*inputs) if arm in EAGER else gkalib.smooth(*inputs, kernel, method=arm)
+        exact = smooth(query.double(), key.double(), value.double(), kernel, method="reference")
+        if arm in EAGER:
+            actual = EAGER[arm](query, key, value)
+        else:
+            actual = smooth(query, key, value, kernel, method=arm)
         error = (actual - exact).abs().max().item()
         assert error < 1e-4, f"{arm} is off by {error:.1e} from the reference in float64"
 

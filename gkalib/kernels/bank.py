@@ -13,8 +13,8 @@ class DecayingPeriodicBank(Kernel):
     $$\log\kappa = G(\Delta) = \sum_{m=1}^{M} \sigma_m^2 e^{-\Delta/\ell_m}
     \exp\left(-2\alpha_m^2 \sin^2(\Delta/\tau_m)\right)$$
 
-    There is no π in the sine, as in the paper: a term has the period πτ. α, σ, log ℓ and log τ are parameters of
-    shape ``[h, M]``, 4M per head.
+    There is no π in the sine, as in the paper: a term has the period πτ. α, σ, log ℓ and log τ are parameters
+    of shape ``[h, M]``, 4M per head.
 
     Args:
         num_heads: h, the number of heads.
@@ -46,7 +46,8 @@ class DecayingPeriodicBank(Kernel):
         super().__init__()
         if num_heads < 1 or num_terms < 1:
             raise ValueError(
-                f"DecayingPeriodicBank: num_heads and num_terms must be at least 1, not {num_heads} and {num_terms}"
+                "DecayingPeriodicBank: num_heads and num_terms must be at least 1, not "
+                f"{num_heads} and {num_terms}"
             )
         if length <= 0 or min(tau) <= 0:
             raise ValueError(f"DecayingPeriodicBank: length and tau must be positive, not {length} and {tau}")
@@ -59,8 +60,8 @@ class DecayingPeriodicBank(Kernel):
     def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
         if lag is None:
             raise ValueError(
-                "DecayingPeriodicBank: a kernel of the lag needs lag, query position minus key position [n m]; "
-                "smooth and attention_weights pass it"
+                "DecayingPeriodicBank: a kernel of the lag needs lag, query position minus key position "
+                "[n m]; smooth and attention_weights pass it"
             )
         batch, heads, queries, _ = query.shape
         bias = self._bank(lag)

@@ -12,7 +12,7 @@ from gkalib.shapes import Key, Lag, Query, Scores
 
 
 def over_heads(parameter: float | Tensor) -> float | Tensor:
-    """A number or 0-d tensor as it is; one value per head ``[h]`` shaped to multiply scores, ``[h, 1, 1]``."""
+    """A number or 0-d tensor as it is; one value per head ``[h]`` as ``[h, 1, 1]``, to multiply scores."""
     if isinstance(parameter, Tensor) and parameter.ndim == 1:
         return parameter[:, None, None]
     return parameter
@@ -30,7 +30,9 @@ def positive(owner: str, name: str, parameter: float | Tensor) -> float | Tensor
     if isinstance(parameter, Tensor):
         if parameter.ndim > 1:
             shape = " ".join(map(str, parameter.shape))
-            raise ValueError(f"{owner}: {name} must be a number or one value per head [h], not shape [{shape}]")
+            raise ValueError(
+                f"{owner}: {name} must be a number or one value per head [h], not shape [{shape}]"
+            )
         if not parameter.is_floating_point():
             raise ValueError(f"{owner}: {name} must be floating point, not {parameter.dtype}")
         if torch.compiler.is_compiling() or parameter.device.type != "cpu":
@@ -170,8 +172,7 @@ class _Pair(Kernel, ABC):
         self.of_lag = first.of_lag or second.of_lag
 
     def heads(self) -> int | None:
-        counts = {self.first.heads(), self.second.heads()} - {None}
-        return max(counts) if counts else None
+        return max((count for count in (self.first.heads(), self.second.heads()) if count), default=None)
 
 
 class Product(_Pair):

@@ -27,7 +27,8 @@ class Epanechnikov(_Compact):
     $$\kappa(q, k) = \max(0, 1 - \|q - k\|^2/\sigma^2)$$
 
     Args:
-        sigma: σ, the half-width, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+        sigma: σ, the half-width, in the units of q: a positive number, 0-d tensor or one value per head
+            ``[h]``.
 
     Raises:
         ValueError: if ``sigma`` is not positive and finite, or of another shape.
@@ -46,7 +47,8 @@ class Boxcar(_Compact):
     $$\kappa(q, k) = 1 \text{ where } \|q - k\| < \sigma, \text{ else } 0$$
 
     Args:
-        sigma: σ, the half-width, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+        sigma: σ, the half-width, in the units of q: a positive number, 0-d tensor or one value per head
+            ``[h]``.
 
     Raises:
         ValueError: if ``sigma`` is not positive and finite, or of another shape.
@@ -65,7 +67,8 @@ class Tricube(_Compact):
     $$\kappa(q, k) = \max(0, 1 - \|q - k\|^3/\sigma^3)^3$$
 
     Args:
-        sigma: σ, the half-width, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+        sigma: σ, the half-width, in the units of q: a positive number, 0-d tensor or one value per head
+            ``[h]``.
 
     Raises:
         ValueError: if ``sigma`` is not positive and finite, or of another shape.

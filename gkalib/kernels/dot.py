@@ -14,7 +14,8 @@ class ExpDot(Kernel):
     $$\kappa(q, k) = \exp(s\, q^\top k)$$
 
     Args:
-        scale: s, a positive number, 0-d tensor or one value per head ``[h]``; None is 1/√d, d the head dimension.
+        scale: s, a positive number, 0-d tensor or one value per head ``[h]``; None is 1/√d, d the head
+            dimension.
 
     Raises:
         ValueError: if ``scale`` is not positive and finite, or of another shape.

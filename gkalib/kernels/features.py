@@ -14,8 +14,8 @@ from gkalib.shapes import Key, Lag, Query, Scores
 def orthogonal_gaussian(rows: int, columns: int, *, seed: int) -> Tensor:
     """A matrix ``[rows, columns]`` whose rows look Gaussian one by one and are orthogonal in blocks.
 
-    Directions are Haar-distributed (the QR decomposition with the sign of R's diagonal taken out); lengths are
-    drawn as those of independent Gaussian rows. Chapter 11 shows what goes wrong without the sign.
+    Directions are Haar-distributed (the QR decomposition with the sign of R's diagonal taken out); lengths
+    are drawn as those of independent Gaussian rows. Chapter 11 shows what goes wrong without the sign.
     """
     generator = torch.Generator().manual_seed(seed)
     blocks = []
@@ -29,6 +29,8 @@ def orthogonal_gaussian(rows: int, columns: int, *, seed: int) -> Tensor:
 class FeatureKernel(Kernel, ABC):
     """A kernel that is the inner product of features."""
 
+    omega: Tensor  # of random features: the rows drawn, [r, d]
+
     @abstractmethod
     def features(self) -> FeatureMap:
         """The feature maps of queries and keys."""
@@ -40,7 +42,9 @@ class FeatureKernel(Kernel, ABC):
     def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
         if self.signed:
             name = type(self).__name__
-            raise ValueError(f"{name}: its values may be negative and have no logarithm; call the kernel itself")
+            raise ValueError(
+                f"{name}: its values may be negative and have no logarithm; call the kernel itself"
+            )
         values = self(query, key)
         nothing = values <= 0  # features that underflow: zero similarity, zero gradient
         return values.masked_fill(nothing, 1.0).log().masked_fill(nothing, -torch.inf)
@@ -145,4 +149,6 @@ class RandomFourier(FeatureKernel):
 
 def _check_counts(owner: str, head_dim: int, num_features: int) -> None:
     if head_dim < 1 or num_features < 1:
-        raise ValueError(f"{owner}: head_dim and num_features must be at least 1, not {head_dim} and {num_features}")
+        raise ValueError(
+            f"{owner}: head_dim and num_features must be at least 1, not {head_dim} and {num_features}"
+        )

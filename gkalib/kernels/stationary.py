@@ -13,8 +13,8 @@ from gkalib.shapes import Key, Lag, Query, Scores
 def distance(query: Query, key: Key) -> Scores:
     r"""The Euclidean distances ‖q_i − k_j‖, exact at zero and with gradient zero there.
 
-    Half-precision inputs are measured in float32. Differences are taken before they are squared: the expansion
-    ‖q‖² + ‖k‖² − 2q·k is faster and loses all digits where q and k are close.
+    Half-precision inputs are measured in float32. Differences are taken before they are squared: the
+    expansion ‖q‖² + ‖k‖² − 2q·k is faster and loses all digits where q and k are close.
     """
     if query.dtype in (torch.float16, torch.bfloat16):
         query, key = query.float(), key.float()
@@ -45,13 +45,14 @@ class Gaussian(Stationary):
     $$\kappa(q, k) = \exp\left(-\frac{\|q - k\|^2}{2\sigma^2}\right)$$
 
     Args:
-        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head
+            ``[h]``.
 
     Raises:
         ValueError: if ``sigma`` is not positive and finite, or of another shape.
 
     References:
-        GKA equation 3, with γ = 1/(2σ²) the RBF paper's; scikit-learn's ``RBF``. Chapters 1, 6 and 7 teach it.
+        GKA equation 3, with γ = 1/(2σ²) the RBF paper's; scikit-learn's ``RBF``. Chapters 1 and 7 teach it.
     """
 
     def profile(self, u: Tensor) -> Tensor:
@@ -62,7 +63,9 @@ class Gaussian(Stationary):
 
         def bias(vectors: Tensor) -> Tensor:
             # [b h n] times [h 1]: the precision of a head belongs beside its head axis
-            over_rows = precision.squeeze(-1) if isinstance(precision, Tensor) and precision.ndim else precision
+            over_rows = (
+                precision.squeeze(-1) if isinstance(precision, Tensor) and precision.ndim else precision
+            )
             return -0.5 * over_rows * vectors.square().sum(-1)
 
         return Form(precision, bias, bias)
@@ -74,13 +77,15 @@ class Laplace(Stationary):
     $$\kappa(q, k) = \exp(-\|q - k\| / \sigma)$$
 
     Args:
-        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head
+            ``[h]``.
 
     Raises:
         ValueError: if ``sigma`` is not positive and finite, or of another shape.
 
     References:
-        Rasmussen and Williams, Gaussian processes for machine learning, 2006, section 4.2. Chapter 3 teaches it.
+        Rasmussen and Williams, Gaussian processes for machine learning, 2006, section 4.2. Chapter 3 teaches
+        it.
     """
 
     def profile(self, u: Tensor) -> Tensor:
@@ -94,7 +99,8 @@ class Matern(Stationary):
     \quad\text{for } \nu = \tfrac12, \tfrac32, \tfrac52, \qquad u = \|q - k\|/\sigma$$
 
     Args:
-        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head
+            ``[h]``.
         nu: ν, one of 0.5, 1.5, 2.5.
 
     Raises:
@@ -125,14 +131,16 @@ class RationalQuadratic(Stationary):
     $$\kappa(q, k) = \left(1 + \frac{\|q - k\|^2}{2\alpha\sigma^2}\right)^{-\alpha}$$
 
     Args:
-        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head ``[h]``.
+        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head
+            ``[h]``.
         alpha: α > 0, how alike the mixed bandwidths are; the Gaussian as α → ∞.
 
     Raises:
         ValueError: if ``sigma`` or ``alpha`` is not positive and finite, or ``sigma`` is of another shape.
 
     References:
-        Rasmussen and Williams, 2006, equation 4.19; scikit-learn's ``RationalQuadratic``. Chapter 3 teaches it.
+        Rasmussen and Williams, 2006, equation 4.19; scikit-learn's ``RationalQuadratic``. Chapter 3 teaches
+        it.
     """
 
     def __init__(self, sigma: float | Tensor, *, alpha: float = 1.0):
@@ -157,7 +165,8 @@ class Periodic(Stationary):
         ValueError: if ``sigma`` or ``period`` is not positive and finite, or ``sigma`` is of another shape.
 
     References:
-        MacKay, Introduction to Gaussian processes, 1998; scikit-learn's ``ExpSineSquared``. Chapter 3 teaches it.
+        MacKay, Introduction to Gaussian processes, 1998; scikit-learn's ``ExpSineSquared``. Chapter 3 teaches
+        it.
     """
 
     def __init__(self, sigma: float | Tensor, *, period: float = 1.0):

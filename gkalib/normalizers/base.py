@@ -16,8 +16,8 @@ def empty_rows(scores: Tensor) -> Tensor:
 class Normalizer(ABC):
     """A map from a row of scores (log κ, −∞ where a key is masked) to a row of weights.
 
-    A row without an allowed key gets weights of zero. ``averages`` says whether the weights of every other row
-    are non-negative and sum to one.
+    A row without an allowed key gets weights of zero. ``averages`` says whether the weights of every other
+    row are non-negative and sum to one.
     """
 
     averages: bool

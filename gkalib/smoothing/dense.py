@@ -38,11 +38,12 @@ def dense_weights(problem: Problem, rows: slice | None = None) -> Weights:
 
 
 class Dense(Method):
-    """Scores by matrix products where the kernel has a form, by its definition where not, in blocks of queries.
+    """Scores by matrix products where the kernel has a form, by its definition where not, in blocks of
+    queries.
 
-    A block of weights takes at most ``memory`` bytes; a few such blocks live at once. For a gradient the blocks
-    are computed again in the backward pass, so memory stays linear in the number of queries there too. Without a
-    gradient a CPU works in blocks of 16 MiB at most, which its caches hold.
+    A block of weights takes at most ``memory`` bytes; a few such blocks live at once. For a gradient the
+    blocks are computed again in the backward pass, so memory stays linear in the number of queries there too.
+    Without a gradient a CPU works in blocks of 16 MiB at most, which its caches hold.
 
     Args:
         memory: bytes for one block of weights.

@@ -42,7 +42,10 @@ class Explanation:
 
     def __str__(self) -> str:
         width = max(map(len, self.refusals))
-        lines = [f"{name:<{width}}  {'no:  ' + reason if reason else 'yes'}" for name, reason in self.refusals.items()]
+        lines = [
+            f"{name:<{width}}  {'no:  ' + reason if reason else 'yes'}"
+            for name, reason in self.refusals.items()
+        ]
         return "\n".join([*lines, f"auto takes {self.choice}"])
 
 
@@ -69,10 +72,10 @@ def smooth(
         kernel: κ.
         mask: which keys a query may see; a boolean tensor is taken pair by pair. None is all.
         normalizer: from scores to weights; None is ``RowSum()``.
-        positions: (query positions, key positions), each ``[n]``/``[m]`` or with a batch axis in front. None puts
-            the last query on the last key.
-        method: ``"auto"``, the name of a method, or a method object. An exact method gives the same result up to
-            rounding; one that cannot run raises instead of handing over to another.
+        positions: (query positions, key positions), each ``[n]``/``[m]`` or with a batch axis in front. None
+            puts the last query on the last key.
+        method: ``"auto"``, the name of a method, or a method object. An exact method gives the same result up
+            to rounding; one that cannot run raises instead of handing over to another.
 
     Returns:
         ``[b h n e]``. A row without an allowed key is zero.
@@ -115,9 +118,18 @@ def attention_weights(
     Chapter 4 teaches it.
     """
     if method not in WEIGHTS:
-        raise ValueError(f"attention_weights: no method {method!r} that forms weights. Known: {', '.join(WEIGHTS)}")
+        raise ValueError(
+            f"attention_weights: no method {method!r} that forms weights. Known: {', '.join(WEIGHTS)}"
+        )
     problem = pose(
-        query, key, None, kernel, mask=mask, normalizer=normalizer, positions=positions, name="attention_weights"
+        query,
+        key,
+        None,
+        kernel,
+        mask=mask,
+        normalizer=normalizer,
+        positions=positions,
+        name="attention_weights",
     )
     return WEIGHTS[method](problem)
 
@@ -148,7 +160,9 @@ def explain(
     problem = pose(
         query, key, value, kernel, mask=mask, normalizer=normalizer, positions=positions, name="explain"
     )
-    return Explanation(_choose(problem).name, {name: method.refuses(problem) for name, method in METHODS.items()})
+    return Explanation(
+        _choose(problem).name, {name: method.refuses(problem) for name, method in METHODS.items()}
+    )
 
 
 def _method(problem: Problem, method: str | Method) -> Method:

@@ -52,7 +52,12 @@ class Flex(Method):
 
     def __call__(self, problem: Problem) -> Tensor:
         form = problem.form()
+        assert form is not None  # else it refuses
         query, key, value = problem.query, problem.key, problem.value
+        if query.device.type == "cpu":
+            # The CPU's code takes no two inputs that share memory.
+            key = key.clone() if key.data_ptr() == query.data_ptr() else key
+            value = value.clone() if value.data_ptr() in (query.data_ptr(), problem.key.data_ptr()) else value
         return _compiled()(query, key, value, score_mod=_score_mod(problem, form), scale=1.0).to(query.dtype)
 
 

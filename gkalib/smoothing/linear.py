@@ -43,6 +43,7 @@ class Linear(Method):
     def __call__(self, problem: Problem) -> Tensor:
         query, key, value = problem.upcast()
         features = problem.kernel.features()
+        assert features is not None  # else it refuses
         query, key = features.query(query), features.key(key)
         # One more value column, of ones, sums the weights.
         value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1)

@@ -15,8 +15,10 @@ class Padded(Method):
 
     $$s\,q^\top k + b(k) = [s\,q, 1]^\top [k, b(k)]$$
 
-    The query's bias cancels in the row sum. In half precision b is split into a high part and the remainder, in
-    two columns: one rounded column would put its rounding error into the score. Vectors are padded to a multiple
+    The query's bias cancels in the row sum. In half precision b is split into a high part and the remainder,
+    in
+    two columns: one rounded column would put its rounding error into the score. Vectors are padded to a
+        multiple
     of 8, values to the same width, so memory is linear in the number of keys.
 
     Chapter 14 teaches it.
@@ -37,6 +39,7 @@ class Padded(Method):
     def __call__(self, problem: Problem) -> Tensor:
         query, key, value = problem.upcast()
         form = problem.form()
+        assert form is not None  # else it refuses
         dtype, width = problem.query.dtype, value.shape[-1]
         query = (form.scale * query).to(dtype)
         columns = [problem.key]
@@ -49,7 +52,11 @@ class Padded(Method):
         key = torch.cat(columns, dim=-1)
         key = pad(key, (0, size - key.shape[-1]))
         value = pad(problem.value, (0, size - width))
-        causal = isinstance(problem.mask, Causal) and not problem.given_positions and query.shape[2] == key.shape[2]
+        causal = (
+            isinstance(problem.mask, Causal)
+            and not problem.given_positions
+            and query.shape[2] == key.shape[2]
+        )
         allowed = None if causal else problem.allowed()
         if allowed is None:
             return scaled_dot_product_attention(query, key, value, scale=1.0, is_causal=causal)[..., :width]

@@ -41,7 +41,8 @@ class Problem:
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """b, h, n and m."""
-        return (*self.query.shape[:3], self.key.shape[2])
+        batch, heads, queries, _ = self.query.shape
+        return batch, heads, queries, self.key.shape[2]
 
     @property
     def needs_grad(self) -> bool:
@@ -92,10 +93,9 @@ class Problem:
 
     def upcast(self) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, in float32 where they are in half precision."""
-        return tuple(
-            tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-            for tensor in (self.query, self.key, self.value)
-        )
+        if self.query.dtype in (torch.float16, torch.bfloat16):
+            return self.query.float(), self.key.float(), self.value.float()
+        return self.query, self.key, self.value
 
 
 def pose(
@@ -120,7 +120,9 @@ def pose(
         raise ValueError(f"{name}: kernel must be a gkalib kernel such as Gaussian(1.0), not {kernel!r}")
     normalizer = RowSum() if normalizer is None else normalizer
     if not isinstance(normalizer, Normalizer):
-        raise ValueError(f"{name}: normalizer must be a gkalib normalizer such as RowSum(), not {normalizer!r}")
+        raise ValueError(
+            f"{name}: normalizer must be a gkalib normalizer such as RowSum(), not {normalizer!r}"
+        )
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
     if kernel.heads() not in (None, 1, heads):
@@ -131,7 +133,9 @@ def pose(
         mask = Pairs(mask)
     if mask is not None:
         if not isinstance(mask, Mask):
-            raise ValueError(f"{name}: mask must be a gkalib mask such as Causal(), or a boolean tensor, not {mask!r}")
+            raise ValueError(
+                f"{name}: mask must be a gkalib mask such as Causal(), or a boolean tensor, not {mask!r}"
+            )
         mask.check(batch, heads, queries, keys)
     query_position, key_position = _positions(name, query, keys, positions)
     one_tensor = query is key and key is given_value
@@ -155,8 +159,12 @@ def _all_if_none(rows: slice | None) -> slice:
 
 
 def _check_tensors(name: str, query: Tensor, key: Tensor, value: Tensor, *, with_value: bool) -> None:
-    named = {"query": (query, "b h n d"), "key": (key, "b h m d")} | ({"value": (value, "b h m e")} if with_value else {})
-    shapes = ", ".join(f"{label} {axes} = {' '.join(map(str, t.shape))}" for label, (t, axes) in named.items())
+    named = {"query": (query, "b h n d"), "key": (key, "b h m d")} | (
+        {"value": (value, "b h m e")} if with_value else {}
+    )
+    shapes = ", ".join(
+        f"{label} {axes} = {' '.join(map(str, t.shape))}" for label, (t, axes) in named.items()
+    )
     for label, (tensor, axes) in named.items():
         if tensor.ndim != 4:
             raise ValueError(f"{name}: {label} must have four axes {axes}, not {tensor.ndim} ({shapes})")
@@ -164,17 +172,22 @@ def _check_tensors(name: str, query: Tensor, key: Tensor, value: Tensor, *, with
             raise ValueError(f"{name}: {label} must be floating point, not {tensor.dtype}")
         if tensor.dtype != query.dtype or tensor.device != query.device:
             raise ValueError(
-                f"{name}: {label} is {tensor.dtype} on {tensor.device}, query is {query.dtype} on {query.device}"
+                f"{name}: {label} is {tensor.dtype} on {tensor.device}, "
+                f"query is {query.dtype} on {query.device}"
             )
         if tensor.shape[0] != query.shape[0]:
-            raise ValueError(f"{name}: {label} has batch {tensor.shape[0]}, query has {query.shape[0]} ({shapes})")
+            raise ValueError(
+                f"{name}: {label} has batch {tensor.shape[0]}, query has {query.shape[0]} ({shapes})"
+            )
         if query.shape[1] % max(tensor.shape[1], 1) or tensor.shape[1] == 0:
             raise ValueError(
-                f"{name}: {label} has {tensor.shape[1]} heads, which do not divide the query's {query.shape[1]} "
-                f"({shapes})"
+                f"{name}: {label} has {tensor.shape[1]} heads, which do not divide the query's "
+                f"{query.shape[1]} ({shapes})"
             )
     if key.shape[3] != query.shape[3]:
-        raise ValueError(f"{name}: key has head dimension {key.shape[3]}, query has {query.shape[3]} ({shapes})")
+        raise ValueError(
+            f"{name}: key has head dimension {key.shape[3]}, query has {query.shape[3]} ({shapes})"
+        )
     if value.shape[2] != key.shape[2]:
         raise ValueError(f"{name}: value has length {value.shape[2]}, key has {key.shape[2]} ({shapes})")
     if 0 in (query.shape[2], query.shape[3], key.shape[2]):
@@ -191,11 +204,13 @@ def _positions(name: str, query: Tensor, keys: int, positions: Positions | None)
     for label, position, length in zip(("query", "key"), positions, (queries, keys), strict=True):
         if position.shape not in ((length,), (batch, length)):
             raise ValueError(
-                f"{name}: {label} positions must have shape [{length}] or [{batch} {length}], not {list(position.shape)}"
+                f"{name}: {label} positions must have shape [{length}] or [{batch} {length}], "
+                f"not {list(position.shape)}"
             )
-    if len({position.ndim for position in positions}) > 1:
-        return tuple(position.expand(batch, -1) for position in positions)
-    return tuple(positions)
+    query_position, key_position = positions
+    if query_position.ndim != key_position.ndim:
+        return query_position.expand(batch, -1), key_position.expand(batch, -1)
+    return query_position, key_position
 
 
 def _for_every_head(tensor: Tensor, heads: int) -> Tensor:

@@ -184,7 +184,9 @@ def test_positive_random_features_are_unbiased():
 def test_random_fourier_features_are_unbiased():
     query, key = torch.randn(2, 1, 1, 6, 4, dtype=torch.float64)
     exact = kernels.Gaussian(1.5)(query, key)
-    draws = torch.stack([kernels.RandomFourier(4, 8, sigma=1.5, seed=seed)(query, key) for seed in range(500)])
+    draws = torch.stack(
+        [kernels.RandomFourier(4, 8, sigma=1.5, seed=seed)(query, key) for seed in range(500)]
+    )
     error = (draws.mean(0) - exact).abs() / (draws.std(0) / math.sqrt(len(draws)))
     assert error.max() < 4.5
 

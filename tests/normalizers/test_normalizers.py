@@ -44,7 +44,9 @@ def test_row_sum_with_eps_is_the_formula():
 
 
 def test_row_sum_survives_scores_that_overflow_and_underflow():
-    scores = torch.tensor([[[[2000.0, 1999.0, -torch.inf]], [[-2000.0, -2001.0, -torch.inf]]]], dtype=torch.float64)
+    scores = torch.tensor(
+        [[[[2000.0, 1999.0, -torch.inf]], [[-2000.0, -2001.0, -torch.inf]]]], dtype=torch.float64
+    )
     wanted = torch.tensor([1 / (1 + torch.e**-1), 1 - 1 / (1 + torch.e**-1), 0.0], dtype=torch.float64)
     equal(RowSum()(scores), wanted.expand(1, 2, 1, 3))
     with_eps = RowSum(eps=1e-6)(scores)

@@ -1,4 +1,4 @@
-"""Every exact method gives what the reference gives: kernel × mask × method × dtype, over shapes and normalizers."""
+"""Every method gives what the reference gives: kernel × mask × method × dtype, over shapes."""
 
 import pytest
 import torch
@@ -10,9 +10,19 @@ from gkalib.smoothing.problem import pose
 from tests.cases import KERNELS, MASKS, NORMALIZERS, SHAPES, tensors
 from tests.tolerance import agree
 
-DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 # Flex compiles for each case and has a file of its own; `blocks` is dense in blocks of a few queries.
-UNDER_TEST = {"dense": METHODS["dense"], "blocks": Dense(memory=2**15), "padded": METHODS["padded"], "linear": METHODS["linear"]}
+UNDER_TEST = {
+    "dense": METHODS["dense"],
+    "blocks": Dense(memory=2**15),
+    "padded": METHODS["padded"],
+    "linear": METHODS["linear"],
+}
 
 
 def _pairs(kernel: str, mask: str) -> list[tuple[str, str]]:
@@ -60,7 +70,13 @@ def test_method_agrees_with_reference(kernel, mask, method, dtype):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_gradients_agree_with_reference(kernel, mask, method):
     for shape in ("odd", "rectangular"):
-        inputs, function, slots = _problem(kernel, mask, "unnormalized" if kernel in ("dot", "random-fourier") else "row-sum", shape, torch.float64)
+        inputs, function, slots = _problem(
+            kernel,
+            mask,
+            "unnormalized" if kernel in ("dot", "random-fourier") else "row-sum",
+            shape,
+            torch.float64,
+        )
         leaves = [tensor.requires_grad_() for tensor in inputs]
         parameters = list(function.parameters())
         exact = gkalib.smooth(*leaves, function, method="reference", **slots)
@@ -71,5 +87,9 @@ def test_gradients_agree_with_reference(kernel, mask, method):
         except ValueError as error:
             assert method in ("padded", "linear") and "cannot compute this" in str(error)
             continue
-        for have, want in zip(torch.autograd.grad((actual * weight).sum(), leaves + parameters, materialize_grads=True), wanted, strict=True):
+        for have, want in zip(
+            torch.autograd.grad((actual * weight).sum(), leaves + parameters, materialize_grads=True),
+            wanted,
+            strict=True,
+        ):
             agree(have, want, want)

@@ -51,7 +51,9 @@ def test_auto_takes_what_explain_says_and_logs_it_once(n, dtype, kernel, choice,
         for _ in range(2):
             gkalib.smooth(*inputs, kernel)
     assert ran and set(ran) == {choice}
-    assert [record.getMessage() for record in caplog.records] == [f"smooth: auto takes {choice} for {type(kernel).__name__}"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"smooth: auto takes {choice} for {type(kernel).__name__}"
+    ]
 
 
 def test_explain_has_a_line_for_every_method():
@@ -63,7 +65,9 @@ def test_explain_has_a_line_for_every_method():
 
 
 def test_blocks_hold_to_the_memory_stated():
-    problem = dispatch.pose(*_qkv(100), kernels.Gaussian(1.0), mask=None, normalizer=None, positions=None, name="smooth")
+    problem = dispatch.pose(
+        *_qkv(100), kernels.Gaussian(1.0), mask=None, normalizer=None, positions=None, name="smooth"
+    )
     assert Dense(memory=2 * 100 * 4 * 7).block(problem) == 7
     assert Dense(memory=1).block(problem) == 1
     assert Dense().block(problem) == 100
@@ -75,12 +79,16 @@ def test_dense_regression_stays_in_its_memory():
         import resource, torch, gkalib
         from gkalib.smoothing import Dense
         x = torch.rand(1, 1, 20_000, 1, dtype=torch.float64)
-        smoothed = lambda n: gkalib.smooth(x[:, :, :n], x[:, :, :n], x[:, :, :n], gkalib.kernels.Gaussian(0.1), method=Dense(2**24))
+        def smoothed(n):
+            part = x[:, :, :n]
+            gkalib.smooth(part, part, part, gkalib.kernels.Gaussian(0.1), method=Dense(2**24))
         smoothed(100)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         smoothed(20_000)
         print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
     """
     run = [sys.executable, "-c", textwrap.dedent(script)]
-    done = subprocess.run(run, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": "."})
+    done = subprocess.run(
+        run, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": "."}
+    )
     assert float(done.stdout) < 300

@@ -23,30 +23,58 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
     [
         (
             lambda: _smooth(key=K[..., :48]),
-            "smooth: key has head dimension 48, query has 64 (query b h n d = 2 12 19 64, key b h m d = 2 12 19 48",
+            "smooth: key has head dimension 48, query has 64 (query b h n d = 2 12 19 64, "
+            "key b h m d = 2 12 19 48",
         ),
         (lambda: _smooth(query=Q[0]), "smooth: query must have four axes b h n d, not 3"),
         (lambda: _smooth(query=Q.long()), "smooth: query must be floating point, not torch.int64"),
-        (lambda: _smooth(value=V.double()), "smooth: value is torch.float64 on cpu, query is torch.float32 on cpu"),
+        (
+            lambda: _smooth(value=V.double()),
+            "smooth: value is torch.float64 on cpu, query is torch.float32 on cpu",
+        ),
         (lambda: _smooth(key=K[:, :5]), "smooth: key has 5 heads, which do not divide the query's 12"),
         (lambda: _smooth(key=K[:1]), "smooth: key has batch 1, query has 2"),
         (lambda: _smooth(value=V[:, :, :4]), "smooth: value has length 4, key has 19"),
         (lambda: _smooth(query=Q[:, :, :0]), "at least one query, one key and one dimension"),
-        (lambda: _smooth(kernel="gaussian"), "kernel must be a gkalib kernel such as Gaussian(1.0), not 'gaussian'"),
-        (lambda: _smooth(kernel=kernels.Gaussian(torch.ones(3))), "Gaussian has parameters for 3 heads, query has 12"),
+        (
+            lambda: _smooth(kernel="gaussian"),
+            "kernel must be a gkalib kernel such as Gaussian(1.0), not 'gaussian'",
+        ),
+        (
+            lambda: _smooth(kernel=kernels.Gaussian(torch.ones(3))),
+            "Gaussian has parameters for 3 heads, query has 12",
+        ),
         (lambda: _smooth(mask="causal"), "mask must be a gkalib mask such as Causal(), or a boolean tensor"),
-        (lambda: _smooth(mask=torch.ones(18, 19, dtype=torch.bool)), "mask: shape [1, 1, 18, 19] does not broadcast"),
+        (
+            lambda: _smooth(mask=torch.ones(18, 19, dtype=torch.bool)),
+            "mask: shape [1, 1, 18, 19] does not broadcast",
+        ),
         (lambda: _smooth(mask=torch.zeros(19, 19)), "mask: a tensor must be boolean"),
         (lambda: _smooth(normalizer="softmax"), "normalizer must be a gkalib normalizer such as RowSum()"),
-        (lambda: _smooth(positions=(torch.arange(3), torch.arange(19))), "query positions must have shape [19] or [2 19]"),
+        (
+            lambda: _smooth(positions=(torch.arange(3), torch.arange(19))),
+            "query positions must have shape [19] or [2 19]",
+        ),
         (lambda: _smooth(method="flsh"), "smooth: no method named 'flsh'. Known: auto, fused, flex, padded"),
-        (lambda: _smooth(method="fused"), "smooth: fused cannot compute this: fused operations run on a CUDA device"),
+        (
+            lambda: _smooth(method="fused"),
+            "smooth: fused cannot compute this: fused operations run on a CUDA device",
+        ),
         (lambda: _smooth(method="fused"), "These can: flex, padded, dense, reference"),
-        (lambda: gkalib.attention_weights(Q, K, GAUSSIAN, method="padded"), "no method 'padded' that forms weights"),
+        (
+            lambda: gkalib.attention_weights(Q, K, GAUSSIAN, method="padded"),
+            "no method 'padded' that forms weights",
+        ),
         (lambda: kernels.Gaussian(0.0), "Gaussian: sigma must be positive and finite, not 0.0"),
         (lambda: kernels.Gaussian(float("nan")), "Gaussian: sigma must be positive and finite, not nan"),
-        (lambda: kernels.Laplace(torch.tensor([1.0, -2.0])), "Laplace: sigma must be positive and finite, not -2.0"),
-        (lambda: kernels.Gaussian(torch.ones(2, 2)), "sigma must be a number or one value per head [h], not shape [2 2]"),
+        (
+            lambda: kernels.Laplace(torch.tensor([1.0, -2.0])),
+            "Laplace: sigma must be positive and finite, not -2.0",
+        ),
+        (
+            lambda: kernels.Gaussian(torch.ones(2, 2)),
+            "sigma must be a number or one value per head [h], not shape [2 2]",
+        ),
         (lambda: kernels.Gaussian(torch.tensor(1)), "sigma must be floating point, not torch.int64"),
         (lambda: kernels.ExpDot(-1.0), "ExpDot: scale must be positive and finite"),
         (lambda: kernels.Matern(1.0, nu=1.0), "nu must be 0.5, 1.5 or 2.5, not 1.0"),
@@ -54,7 +82,10 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
         (lambda: kernels.RationalQuadratic(1.0, alpha=-1.0), "RationalQuadratic: alpha must be positive"),
         (lambda: kernels.DecayingPeriodicBank(0), "num_heads and num_terms must be at least 1, not 0 and 64"),
         (lambda: kernels.DecayingPeriodicBank(2, length=-1.0), "length and tau must be positive"),
-        (lambda: kernels.DecayingPeriodicBank(12).log(Q, K), "needs lag, query position minus key position [n m]"),
+        (
+            lambda: kernels.DecayingPeriodicBank(12).log(Q, K),
+            "needs lag, query position minus key position [n m]",
+        ),
         (lambda: kernels.PositiveRandom(0, 4), "head_dim and num_features must be at least 1"),
         (lambda: kernels.Dot() * GAUSSIAN, "Dot may be negative and has no logarithm"),
         (
@@ -74,15 +105,35 @@ def test_message(call, message):
     [
         ("padded", {"kernel": kernels.Laplace(1.0)}, "Laplace has no form scale"),
         ("padded", {"normalizer": gkalib.normalizers.TopK(2)}, "normalizes by the row sum only, not TopK(2)"),
-        ("padded", {"kernel": kernels.DecayingPeriodicBank(12)}, "a bias of the lag would need a mask of n × m numbers"),
+        (
+            "padded",
+            {"kernel": kernels.DecayingPeriodicBank(12)},
+            "a bias of the lag would need a mask of n × m numbers",
+        ),
         ("flex", {"kernel": kernels.Laplace(1.0)}, "Laplace has no form scale"),
-        ("flex", {"normalizer": gkalib.normalizers.Simplex()}, "normalizes by the row sum only, not Simplex()"),
+        (
+            "flex",
+            {"normalizer": gkalib.normalizers.Simplex()},
+            "normalizes by the row sum only, not Simplex()",
+        ),
         ("flex", {"query": Q.clone().requires_grad_()}, "no backward pass of FlexAttention on a CPU"),
         ("flex", {"query": Q.bfloat16(), "key": K.bfloat16(), "value": V.bfloat16()}, "in float32 only"),
         ("linear", {}, "Gaussian is not a finite inner product of features"),
-        ("linear", {"kernel": kernels.Elu(), "normalizer": gkalib.normalizers.TopK(2)}, "needs the weights one by one"),
-        ("linear", {"kernel": kernels.Elu(), "mask": masks.Window(3)}, "Window(3) does not split into sums over keys"),
-        ("linear", {"kernel": kernels.Elu(), "mask": masks.Causal(), "query": Q[:, :, :3]}, "as many queries as keys"),
+        (
+            "linear",
+            {"kernel": kernels.Elu(), "normalizer": gkalib.normalizers.TopK(2)},
+            "needs the weights one by one",
+        ),
+        (
+            "linear",
+            {"kernel": kernels.Elu(), "mask": masks.Window(3)},
+            "Window(3) does not split into sums over keys",
+        ),
+        (
+            "linear",
+            {"kernel": kernels.Elu(), "mask": masks.Causal(), "query": Q[:, :, :3]},
+            "as many queries as keys",
+        ),
     ],
 )
 def test_refusals_give_their_reason_and_what_would_do(method, slots, reason):

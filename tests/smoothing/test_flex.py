@@ -9,7 +9,10 @@ from tests.cases import HEADS, MASKS, SIGMAS
 from tests.tolerance import agree
 
 # torch's tracer warns of functions of torch that it cannot trace, once a process.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace:UserWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace:UserWarning"),
+]
 
 CASES = [
     ("gaussian", "none", (17, 17)),
@@ -29,7 +32,17 @@ def _kernel(name: str) -> kernels.Kernel:
         return kernels.Gaussian(SIGMAS.float())
     if name == "expdot":
         return kernels.ExpDot()
-    return kernels.Gaussian(2.0) * kernels.DecayingPeriodicBank(HEADS, 5, sigma=0.5, length=20.0, tau=(2.0, 9.0))
+    return kernels.Gaussian(2.0) * kernels.DecayingPeriodicBank(
+        HEADS, 5, sigma=0.5, length=20.0, tau=(2.0, 9.0)
+    )
+
+
+@torch.no_grad()
+def test_one_tensor():
+    x = torch.randn(2, HEADS, 17, 16)
+    same = gkalib.smooth(x, x, x, kernels.Gaussian(2.0), method="reference")
+    exact = gkalib.smooth(x.double(), x.double(), x.double(), kernels.Gaussian(2.0), method="reference")
+    agree(gkalib.smooth(x, x, x, kernels.Gaussian(2.0), method="flex"), exact, same)
 
 
 @pytest.mark.parametrize(("name", "mask", "lengths"), CASES)
@@ -40,5 +53,7 @@ def test_flex_agrees_with_reference(name, mask, lengths):
     kernel, slots = _kernel(name), {"mask": MASKS[mask](2, n, m)}
     actual = gkalib.smooth(query, key, value, kernel, method="flex", **slots)
     same = gkalib.smooth(query, key, value, kernel, method="reference", **slots)
-    exact = gkalib.smooth(query.double(), key.double(), value.double(), _kernel(name).double(), method="reference", **slots)
+    exact = gkalib.smooth(
+        query.double(), key.double(), value.double(), _kernel(name).double(), method="reference", **slots
+    )
     agree(actual, exact, same)

@@ -1,4 +1,4 @@
-"""Gradients against finite differences in float64, the bandwidth's included; other methods agree elsewhere."""
+"""Gradients against finite differences in float64, the bandwidth's included."""
 
 import pytest
 import torch
@@ -44,7 +44,9 @@ def test_gradcheck_normalizers_and_masks(mask, normalizer):
     query, key, value = _small()
     slots = {"mask": MASKS[mask](2, 4, 4), "normalizer": NORMALIZERS[normalizer]()}
     kernel = kernels.Gaussian(1.5)
-    assert torch.autograd.gradcheck(lambda *qkv: gkalib.smooth(*qkv, kernel, method="dense", **slots), (query, key, value))
+    assert torch.autograd.gradcheck(
+        lambda *qkv: gkalib.smooth(*qkv, kernel, method="dense", **slots), (query, key, value)
+    )
 
 
 def test_gradcheck_bank():

@@ -23,8 +23,6 @@ def _odd(kernel: str):
     return query, key, value, KERNELS[kernel].make(query.shape[-1])
 
 
-
-
 @pytest.mark.parametrize("normalizer", AVERAGES)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("kernel", POSITIVE)
@@ -40,7 +38,9 @@ def test_averages_reproduce_constants_and_stay_in_range(kernel, mask, normalizer
     assert (inside | ~some).all() and some.any()
 
 
-@pytest.mark.parametrize("normalizer", [name for name in NORMALIZERS if name != "top-k"])  # it breaks ties by index
+@pytest.mark.parametrize(
+    "normalizer", [name for name in NORMALIZERS if name != "top-k"]
+)  # it breaks ties by index
 @pytest.mark.parametrize("kernel", CONTENT)
 def test_order_of_queries_and_keys_is_immaterial(kernel, normalizer):
     query, key, value, function = _odd(kernel)
@@ -114,16 +114,19 @@ def test_decoding_over_a_trimmed_window_gives_the_last_row():
 def test_any_shape(n, m, d, e, seed):
     generator = torch.Generator().manual_seed(seed)
     query, key, value = (
-        torch.randn(1, 2, *shape, dtype=torch.float64, generator=generator) for shape in ((n, d), (m, d), (m, e))
+        torch.randn(1, 2, *shape, dtype=torch.float64, generator=generator)
+        for shape in ((n, d), (m, d), (m, e))
     )
     exact = gkalib.smooth(query, key, value, kernels.Gaussian(2.0), mask=masks.Causal(), method="reference")
     for method in ("dense", "padded"):
-        equal(gkalib.smooth(query, key, value, kernels.Gaussian(2.0), mask=masks.Causal(), method=method), exact)
+        equal(
+            gkalib.smooth(query, key, value, kernels.Gaussian(2.0), mask=masks.Causal(), method=method), exact
+        )
 
 
 def test_gaussian_removes_a_prior_from_the_dot_product():
     """exp(q·k/√d) is the Gaussian of σ² = √d over samples of prior weight exp(‖k‖²/(2√d))."""
-    query, key, value = tensors("grouped")
+    query, key, _ = tensors("grouped")
     d = query.shape[-1]
     prior = key.square().sum(-1).repeat_interleave(2, 1)[:, :, None] / (2 * math.sqrt(d))
     scores = kernels.Gaussian(d**0.25).log(query, key.repeat_interleave(2, 1)) + prior
@@ -151,7 +154,10 @@ def test_a_key_moved_far_away_is_ignored_by_the_gaussian_alone():
 
 
 def test_constant_per_query_is_invisible_to_the_row_sum_only():
-    scores, constant = torch.randn(1, 2, 5, 7, dtype=torch.float64), torch.randn(1, 2, 5, 1, dtype=torch.float64)
+    scores, constant = (
+        torch.randn(1, 2, 5, 7, dtype=torch.float64),
+        torch.randn(1, 2, 5, 1, dtype=torch.float64),
+    )
     equal(normalizers.RowSum()(scores + constant), normalizers.RowSum()(scores))
     moved = normalizers.Unnormalized()(scores + constant)
     assert ((moved - normalizers.Unnormalized()(scores)).abs() > 1e-3).any()
@@ -159,7 +165,9 @@ def test_constant_per_query_is_invisible_to_the_row_sum_only():
 
 def test_unnormalized_over_its_sum_is_the_row_sum():
     query, key, value, function = _odd("gaussian")
-    summed = gkalib.smooth(query, key, torch.ones_like(value), function, normalizer=normalizers.Unnormalized())
+    summed = gkalib.smooth(
+        query, key, torch.ones_like(value), function, normalizer=normalizers.Unnormalized()
+    )
     plain = gkalib.smooth(query, key, value, function, normalizer=normalizers.Unnormalized())
     equal(plain / summed, gkalib.smooth(query, key, value, function))
 
@@ -170,7 +178,9 @@ class TestOneTensor:
     sigma = torch.linspace(0.7, 3.0, HEADS, dtype=torch.float64)
 
     def _weights(self, x: torch.Tensor, sigma=None, **slots) -> torch.Tensor:
-        return gkalib.attention_weights(x, x, kernels.Gaussian(self.sigma if sigma is None else sigma), **slots)
+        return gkalib.attention_weights(
+            x, x, kernels.Gaussian(self.sigma if sigma is None else sigma), **slots
+        )
 
     def test_detailed_balance(self):
         x = tensors("odd")[0]
@@ -187,7 +197,10 @@ class TestOneTensor:
         x = tensors("odd")[0]
         equal(self._weights(x, 1e-3), torch.eye(N, dtype=torch.float64).expand(2, HEADS, N, N))
         wide = self._weights(x, 1e9, mask=masks.Causal(), method="dense")
-        uniform = torch.ones(N, N, dtype=torch.float64).tril() / torch.arange(1, N + 1, dtype=torch.float64)[:, None]
+        uniform = (
+            torch.ones(N, N, dtype=torch.float64).tril()
+            / torch.arange(1, N + 1, dtype=torch.float64)[:, None]
+        )
         equal(wide, uniform.expand_as(wide))
 
     def test_first_causal_row_is_the_identity(self):
@@ -236,4 +249,7 @@ def test_linear_recurrence_is_the_parallel_form():
         state = state + k[:, :, i, :, None] * value[:, :, i, None, :]
         total = total + k[:, :, i, :, None]
         rows.append(q[:, :, i, None] @ state / (q[:, :, i, None] @ total))
-    equal(gkalib.smooth(query, key, value, function, mask=masks.Causal(), method="linear"), torch.cat(rows, dim=2))
+    equal(
+        gkalib.smooth(query, key, value, function, mask=masks.Causal(), method="linear"),
+        torch.cat(rows, dim=2),
+    )

@@ -7,7 +7,7 @@ from gkalib.smoothing.problem import Problem
 
 
 class Fused(Method):
-    """One GPU program for a whole smoothing problem. None is part of this version: it refuses with the reason."""
+    """One GPU program for a whole problem. None is part of this version: it refuses with the reason."""
 
     name = "fused"
 
