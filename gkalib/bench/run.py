@@ -19,14 +19,14 @@ COLUMNS = ("arm", "n", "ms", "ms_q10", "ms_q90", "peak_mib")
 MEASURED = ("ms", "ms_q10", "ms_q90", "peak_mib", "process_mib")  # what a record keeps, with the ratios
 
 
-def run(name: str, *, device: str = "cpu", scale: str = "full", save: bool = False) -> list[Row]:
+def run(name: str, *, device: str = "cpu", scale: str = "full", keep: bool = False) -> list[Row]:
     """Time every case of a benchmark, each in a process of its own, and print a row a case.
 
     Args:
         name: of the benchmark.
         device: ``"cpu"`` or ``"cuda"``.
         scale: ``"smoke"``, ``"reduced"`` or ``"full"``.
-        save: whether the rows go to ``data/results/bench``, one run an arm.
+        keep: whether the rows go to ``data/results/bench``, one run an arm.
 
     Raises:
         ValueError: if there is no such benchmark, or a result is wrong: then nothing is timed.
@@ -52,7 +52,7 @@ def run(name: str, *, device: str = "cpu", scale: str = "full", save: bool = Fal
         rows.append(row)
         _set_beside(row, rows, benchmark)
         print("  ".join(f"{_shown(row.get(column, '')):>18}" for column in (*COLUMNS, *ratios)), flush=True)
-    if save:
+    if keep:
         for arm in dict.fromkeys(case["arm"] for case in cases):
             recipe = {"benchmark": name, "cases": [case for case in cases if case["arm"] == arm]}
             _save(

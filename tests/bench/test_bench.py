@@ -70,7 +70,7 @@ def test_measure_sees_time_and_memory(monkeypatch):
 
 @pytest.mark.slow
 def test_rows_are_kept_with_their_ratios(store, monkeypatch, capsys):
-    rows = run.run("regression", scale="smoke", save=True)
+    rows = run.run("regression", scale="smoke", keep=True)
     assert [(row["arm"], row["n"]) for row in rows] == [
         ("kernel-reg", 200),
         ("nadaraya-watson", 200),
