@@ -84,8 +84,8 @@ class Record:
     clean: bool
     date: str
     versions: dict[str, str] = field(default_factory=dict)
-    wall_seconds: float
-    metrics: dict[str, float]
+    wall_seconds: int | float
+    metrics: dict[str, int | float]
 
     def __post_init__(self) -> None:
         """Refuse a record that could not be found again or quoted."""

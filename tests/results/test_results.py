@@ -147,7 +147,7 @@ def test_what_does_not_exist_is_said_in_the_callers_words(tmp_path, call, messag
             {"metrics": {"loss": float("nan")}},
             "metric 'loss' of 'gaussian-smoke-s0-cpu' must be a finite number",
         ),
-        ({"metrics": {"loss": "0.5"}}, "must be a finite number, not '0.5'"),
+        ({"metrics": {"loss": True}}, "must be a finite number, not True"),
     ],
 )
 def test_a_record_refuses_a_wrong_field(changes, message):
