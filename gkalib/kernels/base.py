@@ -172,7 +172,10 @@ class _Pair(Kernel, ABC):
         self.of_lag = first.of_lag or second.of_lag
 
     def heads(self) -> int | None:
-        return max((count for count in (self.first.heads(), self.second.heads()) if count), default=None)
+        first, second = self.first.heads(), self.second.heads()
+        if first is None or second is None:
+            return second if first is None else first
+        return max(first, second)
 
 
 class Product(_Pair):
