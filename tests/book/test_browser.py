@@ -205,11 +205,10 @@ def test_search_finds_a_word(chromium, address):
     try:
         page.goto(f"{address}/search.html?q=bandwidth")
         page.wait_for_selector("#search-results ul.search li", timeout=20_000)
+        # Results appear one by one, each followed by its summary: leaving earlier would break a request off.
+        page.wait_for_load_state("networkidle")
         found = page.locator("#search-results ul.search li a").all_text_contents()
         assert any("Notation" in title for title in found), found
-        page.wait_for_load_state(
-            "networkidle"
-        )  # the summaries are still being fetched: leaving would break it off
         page.goto(f"{address}/search.html?q=zyxwvut")
         page.wait_for_selector("#search-results p.search-summary")
         page.wait_for_function(
