@@ -1,4 +1,4 @@
-"""The labelled equations of chapter 2, each computed another way and compared with the library."""
+"""The labeled equations of chapter 2, each computed another way and compared with the library."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The labelled equations of chapter 5, and scikit-image's non-local means taken apart."""
+"""The labeled equations of chapter 5, and scikit-image's non-local means taken apart."""
 
 import numpy as np
 import pytest
