@@ -56,7 +56,7 @@ def serve(folder: Path):
     return server, f"http://127.0.0.1:{server.server_port}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address(book):
     """The built book, served on this machine."""
     if not (book / "mathjax").is_dir():
@@ -69,7 +69,7 @@ def address(book):
     server.server_close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
     """The system's Chromium; a developer may lack it, CI may not."""
     if CHROMIUM is None:
