@@ -75,17 +75,24 @@ class Dense(Method):
         queries, block = problem.sizes[2], self.block(problem)
         if block >= queries:
             return _rows(problem, None)
-        parts = []
-        for start in range(0, queries, block):
-            rows = slice(start, min(start + block, queries))
-            if problem.needs_grad:
-                parts.append(checkpoint(_rows, problem, rows, use_reentrant=False))
-            else:
-                parts.append(_rows(problem, rows))
-        return torch.cat(parts, dim=2)
+        blocks = [slice(start, min(start + block, queries)) for start in range(0, queries, block)]
+        if problem.needs_grad:
+            return torch.cat([_rows_again(problem, rows) for rows in blocks], dim=2)
+        # Written in place: a small output kept per block would split the freed blocks, and memory would grow.
+        out = problem.value.new_empty(*problem.query.shape[:3], problem.value.shape[-1])
+        for rows in blocks:
+            out[:, :, rows] = _rows(problem, rows)
+        return out
 
 
 def _rows(problem: Problem, rows: slice | None) -> Tensor:
     """The output for some of the queries."""
     value = problem.upcast()[2]
     return (dense_weights(problem, rows).to(value.dtype) @ value).to(problem.query.dtype)
+
+
+def _rows_again(problem: Problem, rows: slice) -> Tensor:
+    """The output for some of the queries, computed once more in the backward pass instead of kept."""
+    out = checkpoint(_rows, problem, rows, use_reentrant=False)
+    assert out is not None
+    return out
