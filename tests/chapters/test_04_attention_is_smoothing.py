@@ -105,6 +105,18 @@ def _rotate(vectors, position):
     return torch.cat([turned.real, turned.imag], dim=-1)
 
 
+def test_the_mean_rotated_score_is_a_sum_of_waves():
+    """The expectation over q, with k = ρ q in the mean, is a trace: a sum over the basis."""
+    rho, position = 0.5, torch.arange(9, dtype=torch.float64)
+    basis = torch.eye(D, dtype=torch.float64)[:, None]
+    rotated = _rotate(basis.expand(D, 9, D), position)[None]
+    mean = rho * ExpDot().log(rotated, rotated)[0].sum(0)
+    omega = 10000.0 ** (-torch.arange(D // 2, dtype=torch.float64) / (D // 2))
+    lag = position[:, None] - position
+    waves = 2 * rho / D**0.5 * (omega * lag[..., None]).cos().sum(-1)
+    torch.testing.assert_close(mean, waves, rtol=0, atol=1e-12)
+
+
 def test_rotated_scores_depend_on_the_lag():
     query, key = _normal(1, 1, 1, D), _normal(1, 1, 1, D)
     position = torch.arange(40, dtype=torch.float64)
