@@ -204,3 +204,10 @@ class Both(Mask):
 
     def __repr__(self) -> str:
         return f"{self.first!r} & {self.second!r}"
+
+
+def parts(mask: Mask | None) -> list[Mask]:
+    """The single rules of a mask that ``&`` may have joined; none where there is no mask."""
+    if isinstance(mask, Both):
+        return parts(mask.first) + parts(mask.second)
+    return [] if mask is None else [mask]

@@ -1,16 +1,26 @@
 """The one function, `smooth`, and the methods that compute it."""
 
+from gkalib.smoothing.cache import Cache
 from gkalib.smoothing.dense import Dense
-from gkalib.smoothing.dispatch import METHODS, Explanation, attention_weights, explain, smooth
+from gkalib.smoothing.dispatch import (
+    METHODS,
+    Explanation,
+    attention_weights,
+    explain,
+    smooth,
+    solve,
+    weights_of,
+)
 from gkalib.smoothing.flex import Flex
 from gkalib.smoothing.linear import Linear
 from gkalib.smoothing.method import Method
 from gkalib.smoothing.padded import Padded
-from gkalib.smoothing.problem import Problem
+from gkalib.smoothing.problem import Problem, pose
 from gkalib.smoothing.reference import Reference
 
 __all__ = [
     "METHODS",
+    "Cache",
     "Dense",
     "Explanation",
     "Flex",
@@ -21,5 +31,8 @@ __all__ = [
     "Reference",
     "attention_weights",
     "explain",
+    "pose",
     "smooth",
+    "solve",
+    "weights_of",
 ]

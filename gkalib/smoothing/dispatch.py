@@ -88,7 +88,7 @@ def smooth(
     problem = pose(
         query, key, value, kernel, mask=mask, normalizer=normalizer, positions=positions, name="smooth"
     )
-    return _method(problem, method)(problem)
+    return solve(problem, method)
 
 
 def attention_weights(
@@ -117,10 +117,6 @@ def attention_weights(
 
     Chapter 4 teaches it.
     """
-    if method not in WEIGHTS:
-        raise ValueError(
-            f"attention_weights: no method {method!r} that forms weights. Known: {', '.join(WEIGHTS)}"
-        )
     problem = pose(
         query,
         key,
@@ -131,6 +127,36 @@ def attention_weights(
         positions=positions,
         name="attention_weights",
     )
+    return weights_of(problem, method)
+
+
+def solve(problem: Problem, method: str | Method = "auto") -> Tensor:
+    """The output of a problem already posed, such as an attention layer's; ``smooth`` is ``pose`` and this.
+
+    Args:
+        problem: what ``pose`` made.
+        method: as for ``smooth``.
+
+    Raises:
+        ValueError: if the method named cannot compute it.
+    """
+    return _method(problem, method)(problem)
+
+
+def weights_of(problem: Problem, method: str = "reference") -> Tensor:
+    """The weights ``[b h n m]`` of a problem already posed; ``attention_weights`` is ``pose`` and this.
+
+    Args:
+        problem: what ``pose``, or the ``problem`` of an attention layer, made.
+        method: ``"reference"`` or ``"dense"``.
+
+    Raises:
+        ValueError: if the method does not form weights.
+    """
+    if method not in WEIGHTS:
+        raise ValueError(
+            f"attention_weights: no method {method!r} that forms weights. Known: {', '.join(WEIGHTS)}"
+        )
     return WEIGHTS[method](problem)
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gkalib.masks import Both, Causal, KeyPadding, Mask
+from gkalib.masks import Causal, KeyPadding, parts
 from gkalib.normalizers import RowSum, Unnormalized
 from gkalib.smoothing.method import Method
 from gkalib.smoothing.problem import Problem
@@ -29,11 +29,11 @@ class Linear(Method):
             return f"{type(problem.kernel).__name__} is not a finite inner product of features"
         if not isinstance(problem.normalizer, RowSum | Unnormalized):
             return f"{problem.normalizer!r} needs the weights one by one"
-        parts = _parts(problem.mask)
-        strange = [part for part in parts if not isinstance(part, Causal | KeyPadding)]
+        rules = parts(problem.mask)
+        strange = [part for part in rules if not isinstance(part, Causal | KeyPadding)]
         if strange:
             return f"{strange[0]!r} does not split into sums over keys; Causal and KeyPadding do"
-        if any(isinstance(part, Causal) for part in parts):
+        if any(isinstance(part, Causal) for part in rules):
             if problem.given_positions:
                 return "its causal sums run over keys in the order given, without positions"
             if problem.sizes[2] != problem.sizes[3]:
@@ -47,12 +47,12 @@ class Linear(Method):
         query, key = features.query(query), features.key(key)
         # One more value column, of ones, sums the weights.
         value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1)
-        parts = _parts(problem.mask)
-        for part in parts:
+        rules = parts(problem.mask)
+        for part in rules:
             if isinstance(part, KeyPadding):
                 exists = torch.arange(key.shape[2], device=key.device) < part.lengths[:, None]
                 key = key * exists[:, None, :, None]
-        causal = any(isinstance(part, Causal) for part in parts)
+        causal = any(isinstance(part, Causal) for part in rules)
         sums = _causal_sums(query, key, value) if causal else query @ (key.mT @ value)
         out, total = sums[..., :-1], sums[..., -1:]
         if isinstance(problem.normalizer, RowSum):
@@ -60,13 +60,6 @@ class Linear(Method):
             nothing = total == 0
             out = (out / total.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
         return out.to(problem.query.dtype)
-
-
-def _parts(mask: Mask | None) -> list[Mask]:
-    """The single rules of a mask."""
-    if isinstance(mask, Both):
-        return _parts(mask.first) + _parts(mask.second)
-    return [] if mask is None else [mask]
 
 
 def _causal_sums(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gkalib.kernels import Form, Kernel
 from gkalib.masks import Mask, Pairs, Place
@@ -49,7 +49,9 @@ class Problem:
         """Whether a gradient will be asked for; assumed so while a graph is traced."""
         if torch.compiler.is_compiling():
             return torch.is_grad_enabled()
-        tensors = (self.query, self.key, self.value, *self.kernel.parameters(), *_tensors_of(self.kernel))
+        slots = [slot for slot in (self.kernel, self.normalizer) if isinstance(slot, nn.Module)]
+        given = [tensor for slot in slots for tensor in (*slot.parameters(), *_tensors_of(slot))]
+        tensors = (self.query, self.key, self.value, *given)
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
     def form(self) -> Form | None:
@@ -219,11 +221,11 @@ def _for_every_head(tensor: Tensor, heads: int) -> Tensor:
     return tensor if groups == heads else tensor.repeat_interleave(heads // groups, dim=1)
 
 
-def _tensors_of(kernel: Kernel) -> list[Tensor]:
-    """Tensors that a kernel was given and does not own as parameters, such as a module's exp(log_sigma)."""
+def _tensors_of(slot: nn.Module) -> list[Tensor]:
+    """Tensors that a slot was given and does not own as parameters, such as a module's exp(log_sigma)."""
     return [
         attribute
-        for part in kernel.modules()
+        for part in slot.modules()
         for attribute in vars(part).values()
         if isinstance(attribute, Tensor)
     ]

@@ -1,0 +1,97 @@
+"""Where a token stands, written into its query and key: rotary positions and SuSiE."""
+
+import torch
+from torch import Tensor, nn
+
+
+def frequencies(head_dim: int, base: float) -> Tensor:
+    """ω_m = base^(−2m/d) for m = 0 … d/2 − 1, in float64."""
+    return base ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+
+
+def _phases(positions: Tensor, omega: Tensor) -> Tensor:
+    """Angles ``[n, d/2]``, or ``[b, 1, n, d/2]`` for positions that differ within the batch."""
+    phase = positions[..., None].to(omega.dtype) * omega
+    return phase if positions.ndim == 1 else phase[:, None]
+
+
+class Rope(nn.Module):
+    r"""Rotary positions: the pairs (x_m, x_{m+d/2}) turned by the angle p ω_m at position p.
+
+    $$\langle R_i q, R_j k\rangle = \langle R_{i-j}\, q, k\rangle, \qquad \omega_m = \mathrm{base}^{-2m/d}$$
+
+    Positions below zero, where registers stand, are not turned.
+
+    Args:
+        num_heads: h; the same angles serve all.
+        head_dim: d, even.
+        base: the base of the frequencies; the slowest turns by about one radian in ``base`` tokens.
+
+    Raises:
+        ValueError: if ``head_dim`` is odd.
+
+    References:
+        Su et al., RoFormer, 2021. Chapter 4 reads it as a kernel of the lag.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int, *, base: float = 10000.0, registers: int = 0):
+        super().__init__()
+        if head_dim % 2:
+            raise ValueError(f"Rope: head_dim must be even, not {head_dim}")
+        self.register_buffer("omega", frequencies(head_dim, base).float(), persistent=False)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        phase = _phases(positions.clamp(min=0), self.omega)
+        cos, sin = phase.cos().to(x.dtype), phase.sin().to(x.dtype)
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+
+
+class SuSiE(nn.Module):
+    r"""Weighted sinusoids added to query and key, so that a distance of vectors includes one of positions.
+
+    $$P_p = (w \odot \sin(p\,\omega),\; w \odot \cos(p\,\omega)), \qquad
+    \|P_i - P_j\|^2 = \sum_m 2 w_m^2 \big(1 - \cos \omega_m (i-j)\big)$$
+
+    Registers stand at the positions −R … −1, each with a learned vector of its own instead of P.
+
+    Args:
+        num_heads: h; w is learned per head, ``[h, d/2]``, 0.5 at the start.
+        head_dim: d, even.
+        base: the base of the frequencies.
+        registers: R, the number of registers; their vectors ``[h, R, d]`` start at 0.02 times a normal draw.
+
+    Raises:
+        ValueError: if ``head_dim`` is odd.
+
+    References:
+        RBF attention, "Subspace Sinusoidal Embeddings". Chapter 6 tests what its penalty can do.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int, *, base: float = 10000.0, registers: int = 0):
+        super().__init__()
+        if head_dim % 2:
+            raise ValueError(f"SuSiE: head_dim must be even, not {head_dim}")
+        self.register_buffer("omega", frequencies(head_dim, base).float(), persistent=False)
+        self.weight = nn.Parameter(torch.full((num_heads, head_dim // 2), 0.5))
+        own = 0.02 * torch.randn(num_heads, registers, head_dim)
+        self.registers = nn.Parameter(own) if registers else None
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + self.table(positions).to(x.dtype)
+
+    def table(self, positions: Tensor) -> Tensor:
+        """P of each position, ``[h, n, d]`` or ``[b, h, n, d]``."""
+        phase = _phases(positions, self.omega)
+        weight = self.weight[:, None]
+        table = torch.cat([phase.sin() * weight, phase.cos() * weight], dim=-1)
+        if self.registers is None:
+            return table
+        count = self.registers.shape[1]
+        own = self.registers[:, (positions + count).clamp(0, count - 1)]
+        own = own.transpose(0, 1) if positions.ndim == 2 else own
+        is_register = (positions < 0)[..., None] if positions.ndim == 1 else (positions < 0)[:, None, :, None]
+        return torch.where(is_register, own, table)
+
+
+POSITIONS = {"rope": Rope, "susie": SuSiE}
