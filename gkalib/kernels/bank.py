@@ -1,10 +1,30 @@
 """A bank of decaying periodic kernels of the lag, as in Gaussian Process Attention."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from gkalib.kernels.base import Form, Kernel
 from gkalib.shapes import Key, Lag, Query, Scores
+
+
+def check_start(
+    owner: str, num_terms: int, *, alpha: float, sigma: float, length: float, tau: tuple[float, float]
+) -> None:
+    """Check what a bank starts from, for the class that its caller named.
+
+    Raises:
+        ValueError: as ``DecayingPeriodicBank``.
+    """
+    if num_terms < 1:
+        raise ValueError(f"{owner}: num_terms must be at least 1, not {num_terms}")
+    if len(tau) != 2:
+        raise ValueError(f"{owner}: tau must be the least and the greatest, two numbers, not {tau}")
+    if not all(math.isfinite(number) for number in (alpha, sigma)):
+        raise ValueError(f"{owner}: alpha and sigma must be finite, not {alpha} and {sigma}")
+    if not all(math.isfinite(number) and number > 0 for number in (length, *tau)):
+        raise ValueError(f"{owner}: length and tau must be positive and finite, not {length} and {tau}")
 
 
 class DecayingPeriodicBank(Kernel):
@@ -14,7 +34,8 @@ class DecayingPeriodicBank(Kernel):
     \exp\left(-2\alpha_m^2 \sin^2(\Delta/\tau_m)\right)$$
 
     There is no π in the sine, as in the paper: a term has the period πτ. α, σ, log ℓ and log τ are parameters
-    of shape ``[h, M]``, 4M per head.
+    of shape ``[h, M]``, 4M per head. The paper does not say how ℓ and τ are kept positive; their logarithms
+    are our choice. G ≥ 0 whatever the parameters, and σ = 0, a zero bank, has no gradient: it stays zero.
 
     Args:
         num_heads: h, the number of heads.
@@ -24,8 +45,11 @@ class DecayingPeriodicBank(Kernel):
         length: ℓ at the start, the lag of decay, in tokens.
         tau: the least and the greatest τ at the start, in tokens; the terms lie evenly between.
 
+    The defaults are the paper's.
+
     Raises:
-        ValueError: if a count is below 1, ``length`` or ``tau`` is not positive, or a lag is missing in use.
+        ValueError: if a count is below 1, ``length`` or ``tau`` is not positive, a number is not finite, or a
+            lag is missing in use.
 
     References:
         Gaussian Process Attention with Kernel Modeling, equations 3 to 6. Chapters 3 and 8 teach it.
@@ -44,13 +68,9 @@ class DecayingPeriodicBank(Kernel):
         tau: tuple[float, float] = (4.0, 192.0),
     ):
         super().__init__()
-        if num_heads < 1 or num_terms < 1:
-            raise ValueError(
-                "DecayingPeriodicBank: num_heads and num_terms must be at least 1, not "
-                f"{num_heads} and {num_terms}"
-            )
-        if length <= 0 or min(tau) <= 0:
-            raise ValueError(f"DecayingPeriodicBank: length and tau must be positive, not {length} and {tau}")
+        if num_heads < 1:
+            raise ValueError(f"DecayingPeriodicBank: num_heads must be at least 1, not {num_heads}")
+        check_start("DecayingPeriodicBank", num_terms, alpha=alpha, sigma=sigma, length=length, tau=tau)
         shape = (num_heads, num_terms)
         self.alpha = nn.Parameter(torch.full(shape, float(alpha)))
         self.sigma = nn.Parameter(torch.full(shape, float(sigma)))
@@ -80,11 +100,14 @@ class DecayingPeriodicBank(Kernel):
 
     def _bank(self, lag: Tensor) -> Tensor:
         """G of any tensor of lags, with a head axis put in front."""
-        lag = lag.abs().to(self.alpha.dtype)[None, ..., None]
+        # A lag above 256 is no number of bfloat16, and a phase needs more digits than half precision has.
+        wide = torch.promote_types(self.alpha.dtype, torch.float32)
+        lag = lag.abs().to(wide)[None, ..., None]
 
         def per_term(parameter: Tensor) -> Tensor:
+            parameter = parameter.to(wide)
             return parameter.reshape(parameter.shape[0], *[1] * (lag.ndim - 2), parameter.shape[1])
 
-        decay = per_term(self.sigma).square() * (-lag / per_term(self.log_length.exp())).exp()
-        sine = torch.sin(lag / per_term(self.log_tau.exp()))
+        decay = per_term(self.sigma).square() * (-lag / per_term(self.log_length).exp()).exp()
+        sine = torch.sin(lag / per_term(self.log_tau).exp())
         return (decay * (-2 * (per_term(self.alpha) * sine).square()).exp()).sum(-1)
