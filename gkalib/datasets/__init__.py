@@ -1,5 +1,6 @@
 """Loaders of the data that the book is computed on, each checked against its registered sha256."""
 
+from gkalib.datasets.encoder import Heads, Reading, trained_heads
 from gkalib.datasets.images import Labeled, digits, picture
 from gkalib.datasets.registry import DATASETS, Dataset
 from gkalib.datasets.tables import Table, california_schools, co2, diabetes, mcycle, sunspots
@@ -9,7 +10,9 @@ __all__ = [
     "DATASETS",
     "Dataset",
     "Encoder",
+    "Heads",
     "Labeled",
+    "Reading",
     "Table",
     "california_schools",
     "co2",
@@ -20,4 +23,5 @@ __all__ = [
     "picture",
     "state_of_the_union",
     "sunspots",
+    "trained_heads",
 ]

@@ -9,6 +9,8 @@ import pytest
 from gkalib import datasets
 from gkalib.datasets import registry
 from gkalib.datasets.registry import DATASETS
+from gkalib.kernels import ExpDot
+from gkalib.smoothing import smooth
 
 TABLES = {
     "mcycle": (133, 1),
@@ -97,6 +99,40 @@ def test_digits_have_ten_classes():
     assert set(digits.labels.tolist()) == set(range(10))
 
 
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
+def test_each_class_is_as_frequent_as_its_authors_say(name):
+    need(name)
+    images, labels = getattr(datasets, name)()
+    assert images.shape == (70_000, 28, 28)
+    assert images.dtype == np.float32
+    assert (images.min(), images.max()) == (0, 1)
+    counts = np.bincount(labels[60_000:])
+    # Fashion-MNIST is balanced; MNIST's test set is known to hold 980 zeros and 1,135 ones.
+    assert counts.tolist() == [1000] * 10 if name == "fashion_mnist" else counts[:2].tolist() == [980, 1135]
+
+
+def test_novels_are_the_cut_that_is_trained_on():
+    need("dickens")
+    novels = datasets.dickens()
+    assert len(novels) == 12_920_542
+    assert novels.isascii()
+    assert novels.startswith("Pickwick Papers\nCharles Dickens\n")
+    held_out = datasets.dickens("GE", "TTC")
+    assert len(held_out) == 998_648 + 758_806
+    assert held_out[:18] == "Great Expectations"
+    with pytest.raises(
+        ValueError, match=r"datasets: 'dickens' has no file 'XX.txt'. Its files: BH.txt, BR.txt"
+    ):
+        datasets.dickens("XX")
+
+
+def test_stories_end_with_their_mark():
+    need("tinystories")
+    stories = datasets.tinystories()
+    assert len(stories.encode()) == 2 * 2**20
+    assert stories.count("<|endoftext|>") == 2316
+
+
 def test_addresses_are_ascii_and_small():
     text = datasets.state_of_the_union()
     assert text.isascii()
@@ -131,3 +167,34 @@ def test_a_missing_library_is_named_with_its_command(monkeypatch):
         ValueError, match=r"'cat' needs scikit-image. Install it with: pip install scikit-image"
     ):
         datasets.picture("cat")
+
+
+def test_the_encoder_in_parts_is_the_model_of_chapter_4():
+    need("minilm")
+    reading = datasets.trained_heads(2, 12)
+    assert [tuple(part.shape) for heads in reading.heads for part in heads] == 18 * [(2, 12, 12, 32)]
+    assert np.allclose(reading.vectors.norm(dim=-1), 1)
+    again = datasets.trained_heads(
+        2, 12, attend=lambda query, key, value, layer: smooth(query, key, value, ExpDot())
+    )
+    assert np.allclose(reading.vectors, again.vectors, atol=1e-5)  # float32 through six layers
+    layers = []
+    silent = datasets.trained_heads(
+        2, 12, attend=lambda query, key, value, layer: layers.append(layer) or 0 * value
+    )
+    assert layers == list(range(6))
+    assert not np.allclose(reading.vectors, silent.vectors, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "message"),
+    [
+        (0, 12, "count must be at least 1 and length 3 to 512, not 0 and 12"),
+        (1, 513, "length 3 to 512, not 1 and 513"),
+        (10**5, 12, "too few for 100000 passages of 12"),
+    ],
+)
+def test_passages_that_the_text_or_the_model_does_not_hold_are_refused(count, length, message):
+    need("minilm")
+    with pytest.raises(ValueError, match=message):
+        datasets.trained_heads(count, length)

@@ -1,0 +1,150 @@
+"""How far each approximation is from the exact sum, on the queries, keys and values of a trained model.
+
+``python -m gkalib.bench.approximations nystrom linformer --seeds 3`` records runs of the experiment
+``approximations``; chapters 11, 12 and 13 read them.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from gkalib import results
+from gkalib.datasets import Heads, trained_heads
+from gkalib.kernels import ExpDot
+from gkalib.smoothing import attention_weights, smooth
+
+PASSAGES, LENGTH = 4, 256  # measured on these; as many others are aside, for what has to be fitted
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One approximation to make.
+
+    Args:
+        size: how many landmarks, features or terms.
+        layer: the layer of the model that the heads are of, from 0.
+        aside: the same layer's heads on other text, to fit on.
+        generator: the source of everything drawn.
+    """
+
+    size: int
+    layer: int
+    aside: Heads
+    generator: torch.Generator
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An approximation and the exact sum that it stands for.
+
+    Args:
+        exact: from a layer's heads to the exact output ``[b h n e]``.
+        approximate: from the heads and a trial to the approximate output.
+        sizes: the sizes to try.
+        flops: from a size and the heads to floating-point operations; None counts matrix products as they
+            run, which misses Fourier transforms and decompositions.
+    """
+
+    exact: Callable[[Heads], Tensor]
+    approximate: Callable[[Heads, Trial], Tensor]
+    sizes: tuple[int, ...] = (8, 16, 32, 64, 128)
+    flops: Callable[[int, Heads], float] | None = None
+
+
+def softmax(heads: Heads) -> Tensor:
+    """The model's own attention."""
+    return smooth(*heads, ExpDot())
+
+
+def mean_value(heads: Heads, trial: Trial) -> Tensor:
+    """The mean of the values for every query: what knowing nothing costs."""
+    return heads.value.mean(2, keepdim=True).expand_as(heads.value)
+
+
+def best_of_rank(heads: Heads, trial: Trial) -> Tensor:
+    """The weights cut to their largest singular values: no matrix of that rank is nearer to them."""
+    left, middle, right = torch.linalg.svd(attention_weights(heads.query, heads.key, ExpDot()))
+    kept = slice(None, trial.size)
+    return (left[..., kept] * middle[..., None, kept]) @ (right[..., kept, :] @ heads.value)
+
+
+ARMS = {
+    "mean": Arm(softmax, mean_value, sizes=(1,)),
+    "truncated-svd": Arm(softmax, best_of_rank),
+}
+
+
+def relative_error(found: Tensor, exact: Tensor) -> Tensor:
+    """‖found − exact‖ / ‖exact‖ of each head, over all passages and tokens, ``[h]``."""
+    difference, whole = (part.square().sum((0, 2, 3)) for part in (found - exact, exact))
+    return (difference / whole).sqrt()
+
+
+def measure(
+    arm: Arm, layers: list[Heads], aside: list[Heads], seed: int
+) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """The mean error by size, with its share of the exact sum's operations, and a row for every layer."""
+    metrics: dict[str, float] = {}
+    rows: list[dict[str, float]] = []
+    for size in arm.sizes:
+        errors, counted = [], 0.0
+        for layer, (heads, others) in enumerate(zip(layers, aside, strict=True)):
+            generator = torch.Generator().manual_seed(seed * 1000 + layer)
+            trial = Trial(size, layer, others, generator)
+            with FlopCounterMode(display=False) as counter:
+                found = arm.approximate(heads, trial)
+            counted += counter.get_total_flops() if arm.flops is None else arm.flops(size, heads)
+            error = relative_error(found, arm.exact(heads))
+            rows += [
+                {"size": size, "layer": layer, "head": head, "error": one}
+                for head, one in enumerate(error.tolist())
+            ]
+            errors.append(error)
+        table = torch.stack(errors)
+        metrics[f"err_{size}"] = table.mean().item()
+        metrics[f"median_{size}"] = table.median().item()
+        metrics |= {f"err_layer{n + 1}_{size}": one.mean().item() for n, one in enumerate(table)}
+        metrics[f"gflops_{size}"] = counted / 1e9
+    return metrics, rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure the arms named, and record them."""
+    parser = argparse.ArgumentParser(prog="python -m gkalib.bench.approximations", description=__doc__)
+    parser.add_argument("arm", nargs="*", default=list(ARMS), help=f"any of {', '.join(ARMS)}; all if none")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from 0 (%(default)s)")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.arm if name not in ARMS]
+    if unknown:
+        sys.exit(f"approximations: no arm {unknown[0]!r}. Known: {', '.join(ARMS)}")
+    read = trained_heads(2 * PASSAGES, LENGTH).heads
+    layers = [Heads(*(part[::2].double() for part in heads)) for heads in read]
+    aside = [Heads(*(part[1::2].double() for part in heads)) for heads in read]
+    for name in options.arm:
+        for seed in range(options.seeds):
+            start = time.perf_counter()
+            metrics, rows = measure(ARMS[name], layers, aside, seed)
+            record = results.Record(
+                experiment="approximations",
+                arm=name,
+                scale="reduced",
+                recipe={"arm": name, "passages": PASSAGES, "length": LENGTH, "sizes": list(ARMS[name].sizes)},
+                seed=seed,
+                device="cpu",
+                wall_seconds=time.perf_counter() - start,
+                metrics=metrics,
+                **results.provenance("torch", "numpy"),
+            )
+            results.save(record, rows=rows)
+            errors = "  ".join(f"{size}: {metrics[f'err_{size}']:.3f}" for size in ARMS[name].sizes)
+            print(f"{name} seed {seed}  {errors}")
+
+
+if __name__ == "__main__":
+    main()
