@@ -137,6 +137,9 @@ class Smoother(nn.Module, ABC):
         """The smoothed values ``[b h n e]`` before the heads are merged."""
         return out
 
+    def start(self) -> None:
+        """Set what must start at a certain value, after a model has drawn its own start for all matrices."""
+
     @classmethod
     def name(cls) -> str:
         """The variant's name, which is its file's."""
@@ -158,13 +161,22 @@ class Smoother(nn.Module, ABC):
 
     def own_heads(self, x: Tensor) -> Tensor:
         """The heads of the tokens themselves, without a projection."""
+        start, stop = self.own_channels()
+        return split(x[..., start:stop], self.num_heads)
+
+    def own_channels(self) -> tuple[int, int]:
+        """The part of the token's width that makes those heads; a constructor calls it to check it early.
+
+        Raises:
+            ValueError: if it is not as wide as the heads.
+        """
         start, stop = self.channels or (0, self.dim)
-        if stop - start != self.num_heads * self.head_dim:
+        if not 0 <= start < stop <= self.dim or stop - start != self.num_heads * self.head_dim:
             raise ValueError(
                 f"{self.name()}: the heads of x itself need {self.num_heads} heads × {self.head_dim} = "
-                f"{self.num_heads * self.head_dim} channels, not {stop - start}"
+                f"{self.num_heads * self.head_dim} channels, not {stop - start} of {self.dim}"
             )
-        return split(x[..., start:stop], self.num_heads)
+        return start, stop
 
     def cache(self, batch: int, length: int) -> Cache:
         """An empty cache for ``length`` tokens, registers included.

@@ -1,0 +1,384 @@
+"""A decoder of text whose attention is any causal variant: from characters to nanochat's depth 20."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import relu, rms_norm
+
+from gkalib.attention import Attention, Smoother, layers
+from gkalib.attention.heads import split
+from gkalib.masks import Causal, Mask, Window
+from gkalib.models.share import shared_by, start
+from gkalib.smoothing import Cache
+
+POSITIONS = ("rope", "susie", "learned", "none")
+GATED = 32  # channels of a token that decide how much of its value embedding is added, as in nanochat
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPTConfig:
+    """The sizes and choices of a decoder.
+
+    Args:
+        vocab_size: V, the number of tokens there are.
+        context: T, the most tokens that are read at once, registers not counted.
+        dim, depth, num_heads: D, the number of blocks, h.
+        mlp_ratio: the width of the MLP in units of D.
+        activation: of the MLP, ``"gelu"`` or ``"relu2"``, the square of a ReLU.
+        norm: ``"layer"``, with scale and bias, or ``"rms"``, without parameters.
+        bias: whether the linear maps of the blocks have biases.
+        head_bias: whether the map to the vocabulary has one.
+        tied: whether that map is the transpose of the token embedding.
+        positions: ``"rope"``, ``"susie"``, ``"learned"`` vectors added to the tokens, or ``"none"``.
+        registers: R, learned tokens that stand before the text and are dropped at the end.
+        register_std: of their start, a normal draw; 0 starts them at the origin.
+        qk_norm: whether each head's query and key are normalized, without parameters.
+        windows: one letter a layer, repeated: ``L`` sees all, ``S`` the last ``short`` tokens, itself
+            included. The last layer is always long.
+        short: the keys that a layer ``S`` sees; None is half the context.
+        value_embeddings: whether every second layer, the last included, adds a gated embedding of the token
+            to its values.
+        residual_scales: whether each layer scales its input and adds the first layer's, by learned numbers.
+        embedding_norm: whether the tokens are normalized before the first block.
+        softcap: c, which bounds the logits z to c tanh(z / c); None does not.
+        init: ``"torch"``, PyTorch's own, or ``"nanochat"``.
+
+    Raises:
+        ValueError: if a size is below 1 or a choice is unknown.
+    """
+
+    vocab_size: int
+    context: int
+    dim: int
+    depth: int
+    num_heads: int
+    mlp_ratio: int = 4
+    activation: str = "gelu"
+    norm: str = "layer"
+    bias: bool = True
+    head_bias: bool = False
+    tied: bool = False
+    positions: str = "rope"
+    registers: int = 0
+    register_std: float = 0.0
+    qk_norm: bool = False
+    windows: str = "L"
+    short: int | None = None
+    value_embeddings: bool = False
+    residual_scales: bool = False
+    embedding_norm: bool = False
+    softcap: float | None = None
+    init: str = "torch"
+
+    def __post_init__(self):
+        """Refuse sizes and choices that no model has."""
+        for name in ("vocab_size", "context", "dim", "depth", "num_heads", "mlp_ratio"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"gpt: {name} must be at least 1, not {getattr(self, name)}")
+        if self.short is not None and self.short < 1:
+            raise ValueError(f"gpt: short must be at least 1, not {self.short}")
+        if self.registers < 0:
+            raise ValueError(f"gpt: registers must be zero or more, not {self.registers}")
+        for name, known in (
+            ("activation", ("gelu", "relu2")),
+            ("norm", ("layer", "rms")),
+            ("positions", POSITIONS),
+            ("init", ("torch", "nanochat")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"gpt: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                )
+        if not self.windows or set(self.windows) - {"S", "L"}:
+            raise ValueError(f"gpt: windows must be letters S and L such as 'SSSL', not {self.windows!r}")
+        if self.tied and self.head_bias:
+            raise ValueError("gpt: a tied head has no bias")
+        if self.value_embeddings and self.dim < GATED:
+            raise ValueError(f"gpt: value embeddings are gated by {GATED} channels, dim is {self.dim}")
+
+    def window(self, layer: int) -> int | None:
+        """How many keys a layer's queries see, themselves included; None is all."""
+        long = layer == self.depth - 1 or self.windows[layer % len(self.windows)] == "L"
+        return None if long else (self.short or max(1, self.context // 2))
+
+
+_RBF = GPTConfig(
+    vocab_size=50257,
+    context=256,
+    dim=256,
+    depth=4,
+    num_heads=4,
+    head_bias=True,
+    positions="susie",
+    registers=1,
+)
+_NANOCHAT = GPTConfig(
+    vocab_size=32768,
+    context=2048,
+    dim=1280,
+    depth=20,
+    num_heads=10,
+    activation="relu2",
+    norm="rms",
+    bias=False,
+    qk_norm=True,
+    windows="SSSL",
+    value_embeddings=True,
+    residual_scales=True,
+    embedding_norm=True,
+    softcap=15.0,
+    init="nanochat",
+)
+PRESETS = {
+    "gpa-dickens": GPTConfig(
+        vocab_size=93, context=256, dim=512, depth=4, num_heads=4, head_bias=True, positions="rope"
+    ),
+    "rbf-tiny": _RBF,
+    "rbf-small": replace(_RBF, dim=512, depth=8, num_heads=8, registers=4),
+    "nanochat-d20": _NANOCHAT,
+    "nanochat-d20-gka": replace(_NANOCHAT, value_embeddings=False),
+}
+"""The papers' models. Attention is chosen beside them: ``gpt("rbf-tiny", attention="rbf")``."""
+
+
+def gpt(config: str | GPTConfig, *, attention: Attention = "softmax", **changes: Any) -> "GPT":
+    """A decoder of text.
+
+    Args:
+        config: the name of a preset (``PRESETS``), or a ``GPTConfig``.
+        attention: the name of a variant, what ``gkalib.attention`` returned, or a list of either for the
+            layers, cycled.
+        changes: fields of the config to set otherwise.
+
+    Raises:
+        ValueError: if the preset or a field is unknown, a size is wrong, or a variant cannot be causal.
+
+    Chapter 20 teaches it.
+    """
+    if isinstance(config, str):
+        if config not in PRESETS:
+            raise ValueError(f"gpt: no preset {config!r}. Known: {', '.join(PRESETS)}")
+        config = PRESETS[config]
+    unknown = set(changes) - set(vars(config))
+    if unknown:
+        raise ValueError(f"gpt: no setting {min(unknown)!r}. Known: {', '.join(vars(config))}")
+    return GPT(replace(config, **changes), attention)
+
+
+class Mlp(nn.Module):
+    """Two linear maps with an activation between.
+
+    Args:
+        config: the model's.
+    """
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        self.fc = nn.Linear(config.dim, config.mlp_ratio * config.dim, bias=config.bias)
+        self.proj = nn.Linear(config.mlp_ratio * config.dim, config.dim, bias=config.bias)
+        self.activation = nn.GELU() if config.activation == "gelu" else lambda x: relu(x).square()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.proj(self.activation(self.fc(x)))
+
+
+class Rms(nn.Module):
+    """Every token at root mean square one, without parameters."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, x.shape[-1:], eps=torch.finfo(torch.float32).eps)
+
+
+def _norm(config: GPTConfig) -> nn.Module:
+    return nn.LayerNorm(config.dim) if config.norm == "layer" else Rms()
+
+
+class Block(nn.Module):
+    """Attention and MLP, each on normalized tokens and added to them.
+
+    Args:
+        config: the model's.
+        index: the layer's number, from 0.
+        layer: the class of its attention.
+        given: further arguments of that class.
+    """
+
+    def __init__(self, config: GPTConfig, index: int, layer: type[nn.Module], given: dict[str, Any]):
+        super().__init__()
+        window = config.window(index)
+        self.mask: Mask = Causal() if window is None else Causal() & Window(window)
+        self.norm1, self.norm2 = _norm(config), _norm(config)
+        self.attn = layer(
+            config.dim,
+            config.num_heads,
+            qkv_bias=config.bias,
+            proj_bias=config.bias,
+            qk_norm=config.qk_norm,
+            position=config.positions if config.positions in ("rope", "susie") else None,
+            registers=config.registers,
+            **given,
+        )
+        self.mlp = Mlp(config)
+        has_values = config.value_embeddings and index % 2 == (config.depth - 1) % 2
+        self.values = nn.Embedding(config.vocab_size, config.dim) if has_values else None
+        self.gate = nn.Linear(GATED, config.num_heads, bias=False) if has_values else None
+
+    def forward(self, x: Tensor, ids: Tensor, cache: Cache | list | None = None) -> Tensor:
+        tokens = self.norm1(x)
+        x = x + self.attn(tokens, mask=self.mask, cache=cache, value_bias=self._value_bias(tokens, ids))
+        return x + self.mlp(self.norm2(x))
+
+    def _value_bias(self, tokens: Tensor, ids: Tensor) -> Tensor | None:
+        """The gated value embeddings of the tokens, ``[b h n d]``; registers have none."""
+        if self.values is None or self.gate is None:
+            return None
+        gate = 2 * torch.sigmoid(self.gate(tokens[..., :GATED])).mT[..., None]
+        values = split(self.values(ids), gate.shape[1])
+        return gate * nn.functional.pad(values, (0, 0, tokens.shape[1] - ids.shape[1], 0))
+
+
+class GPT(nn.Module):
+    """A decoder: token embedding, blocks of causal attention, a map to the vocabulary.
+
+    Args:
+        config: sizes and choices.
+        attention: as for ``gpt``.
+
+    Raises:
+        ValueError: if a variant cannot be causal, or has no values to which embeddings could be added.
+
+    References:
+        nanochat (commit 212bdae), RBF attention and GPA are presets of it. Chapter 20 teaches it.
+    """
+
+    def __init__(self, config: GPTConfig, attention: Attention = "softmax"):
+        super().__init__()
+        self.config = config
+        classes = [_causal(layer, config) for layer in layers(attention, config.depth)]
+        self.shared_attention, arguments = shared_by(
+            classes, config.dim, config.num_heads, length=config.registers + config.context
+        )
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        learned = config.positions == "learned"
+        self.position = nn.Embedding(config.context, config.dim) if learned else None
+        self.register_tokens = (
+            nn.Parameter(config.register_std * torch.randn(config.registers, config.dim))
+            if config.registers
+            else None
+        )
+        self.embedding_norm = Rms() if config.embedding_norm else nn.Identity()
+        self.blocks = nn.ModuleList(
+            Block(config, index, layer, arguments[layer]) for index, layer in enumerate(classes)
+        )
+        self.residual_scale = nn.Parameter(torch.ones(config.depth)) if config.residual_scales else None
+        self.first_scale = nn.Parameter(torch.full((config.depth,), 0.1)) if config.residual_scales else None
+        self.norm = _norm(config)
+        self.head = nn.Linear(config.dim, config.vocab_size, bias=config.head_bias)
+        if config.tied:
+            self.head.weight = self.embedding.weight
+        if config.init == "nanochat":
+            _init_nanochat(self)
+        start(self)
+
+    def forward(self, ids: Int[Tensor, "b n"], caches: list | None = None) -> Float[Tensor, "b n vocab_size"]:
+        """The logits of the token after each.
+
+        Args:
+            ids: ``[b n]``, whole numbers below ``vocab_size``; at most ``context`` of them.
+            caches: what ``cache`` made and earlier calls filled; ``ids`` are then the new tokens.
+
+        Raises:
+            ValueError: if there are more tokens than the context has places.
+        """
+        config = self.config
+        earlier = 0 if caches is None else max(_filled(caches[0]) - config.registers, 0)
+        if earlier + ids.shape[1] > config.context:
+            raise ValueError(f"gpt: {earlier + ids.shape[1]} tokens, and the context holds {config.context}")
+        x = self.embedding(ids)
+        if self.position is not None:
+            x = x + self.position(earlier + torch.arange(ids.shape[1], device=ids.device))
+        if self.register_tokens is not None and not earlier:
+            registers = self.register_tokens.to(x.dtype).expand(ids.shape[0], -1, -1)
+            x = torch.cat([registers, x], dim=1)
+        x = first = self.embedding_norm(x)
+        for index, block in enumerate(self.blocks):
+            if self.residual_scale is not None and self.first_scale is not None:
+                x = self.residual_scale[index] * x + self.first_scale[index] * first
+            x = block(x, ids, None if caches is None else caches[index])
+        logits = self.head(self.norm(x[:, x.shape[1] - ids.shape[1] :]))
+        cap = config.softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def cache(self, batch: int, length: int | None = None) -> list:
+        """Empty caches, one a layer, for ``length`` tokens; None is the context.
+
+        Raises:
+            ValueError: if a variant cannot decode token by token.
+        """
+        length = self.config.registers + (self.config.context if length is None else length)
+        return [block.attn.cache(batch, length) for block in self.blocks]
+
+    @torch.no_grad()
+    def generate(
+        self, ids: Int[Tensor, "b n"], count: int, *, temperature: float = 1.0, seed: int = 0
+    ) -> Int[Tensor, "b total"]:
+        """The ids with ``count`` more drawn from the model, one at a time, from a cache.
+
+        Args:
+            ids: ``[b n]``, at least one token each.
+            count: how many to add; with the ids at most the context.
+            temperature: what the logits are divided by; 0 takes the most probable token.
+            seed: of the draws.
+
+        Raises:
+            ValueError: if there is nothing to start from, or the temperature is negative.
+        """
+        if ids.shape[1] < 1 or temperature < 0:
+            raise ValueError("gpt: generate needs at least one token and a temperature of zero or more")
+        generator = torch.Generator(ids.device).manual_seed(seed)
+        caches, new = self.cache(ids.shape[0]), ids
+        for _ in range(count):
+            logits = self(new, caches)[:, -1]
+            if temperature == 0:
+                new = logits.argmax(-1, keepdim=True)
+            else:
+                weights = torch.softmax(logits / temperature, dim=-1)
+                new = torch.multinomial(weights, 1, generator=generator)
+            ids = torch.cat([ids, new], dim=1)
+        return ids
+
+
+def _filled(cache: Cache | list) -> int:
+    """How many tokens a layer's cache holds; a layer of several variants has a list of them."""
+    return _filled(cache[0]) if isinstance(cache, list) else cache.filled
+
+
+def _causal(layer: type[nn.Module], config: GPTConfig) -> type[nn.Module]:
+    """The layer's class, if it can be part of a decoder."""
+    if issubclass(layer, Smoother):
+        if not layer.causal:
+            raise ValueError(f"gpt: {layer.name()} cannot be causal: {layer.why_not}")
+        if config.value_embeddings and not layer.projects_values:
+            raise ValueError(
+                f"gpt: {layer.name()} has no projected values for value embeddings to be added to"
+            )
+    return layer
+
+
+def _init_nanochat(model: GPT) -> None:
+    """nanochat's start: uniform matrices of variance 1/D, output projections and gates of zero."""
+    bound = math.sqrt(3 / model.config.dim)
+    nn.init.normal_(model.embedding.weight)
+    if not model.config.tied:
+        nn.init.normal_(model.head.weight, std=0.001)
+    for block in model.blocks:
+        assert isinstance(block, Block)
+        for name, parameter in block.named_parameters():
+            if name.endswith("proj.weight") or name == "gate.weight":
+                nn.init.zeros_(parameter)
+            elif name.endswith(".weight") and parameter.ndim == 2 and "position" not in name:
+                nn.init.uniform_(parameter, -bound, bound)
