@@ -5,6 +5,7 @@ from gkalib.kernels.base import FeatureMap, Form, Kernel, Mixture, Product
 from gkalib.kernels.compact import Boxcar, Epanechnikov, Tricube
 from gkalib.kernels.dot import ExpDot
 from gkalib.kernels.features import Dot, Elu, FeatureKernel, PositiveRandom, RandomFourier
+from gkalib.kernels.position import LagTable
 from gkalib.kernels.stationary import Gaussian, Laplace, Matern, Periodic, RationalQuadratic, Stationary
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Form",
     "Gaussian",
     "Kernel",
+    "LagTable",
     "Laplace",
     "Matern",
     "Mixture",

@@ -56,6 +56,7 @@ class DecayingPeriodicBank(Kernel):
     """
 
     of_lag = True
+    of_content = False
 
     def __init__(
         self,

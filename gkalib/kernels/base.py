@@ -118,6 +118,7 @@ class Kernel(nn.Module, ABC):
 
     signed: bool = False  # True if values may be negative: then there is no logarithm, only `forward`
     of_lag: bool = False  # True if the kernel reads the lag and nothing can be computed without it
+    of_content: bool = True  # False if the kernel is a function of the lag alone
 
     @abstractmethod
     def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
@@ -170,6 +171,7 @@ class _Pair(Kernel, ABC):
         self.first = first
         self.second = second
         self.of_lag = first.of_lag or second.of_lag
+        self.of_content = first.of_content or second.of_content
 
     def heads(self) -> int | None:
         first, second = self.first.heads(), self.second.heads()
