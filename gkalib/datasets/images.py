@@ -5,7 +5,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float, Int64
 from sklearn.datasets import load_digits
 
 from gkalib.datasets.registry import DATASETS, Dataset, carrier, dataset, verified
@@ -82,11 +82,11 @@ class Labeled(NamedTuple):
         labels: the class of each, from 0.
     """
 
-    images: Float64[np.ndarray, "n height width"]
+    images: Float[np.ndarray, "n height width"]
     labels: Int64[np.ndarray, " n"]
 
 
-def picture(name: str) -> Float64[np.ndarray, "height width *channels"]:
+def picture(name: str) -> Float[np.ndarray, "height width *channels"]:
     """A photograph with values from 0 to 1, ``[height, width]`` if gray and ``[height, width, 3]`` in color.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gkalib.datasets.fetch import Archive, fetch, find, places
+from gkalib.datasets.fetch import Archive, Folder, fetch, find, lacking, places, read
 
 Content = TypeVar("Content")
 Loader = TypeVar("Loader", bound=Callable)
@@ -28,6 +28,8 @@ class Dataset:
         sha256: of the decoded content, see :func:`digest`.
         loader: reads, checks and returns it.
         archive: what has to be fetched first; None if a dependency carries the data.
+        folder: the files that no package carries and that have to be put in place by hand.
+        needs: those of them that the loader reads when it is called without arguments.
         fixture: the file in a checkout that holds the content, so that nothing has to be fetched there.
     """
 
@@ -38,6 +40,8 @@ class Dataset:
     sha256: str
     loader: Callable[[], Any]
     archive: Archive | None = None
+    folder: Folder | None = None
+    needs: tuple[str, ...] = ()
     fixture: Path | None = None
 
 
@@ -138,6 +142,22 @@ def path(name: str) -> Path:
         ) from failure
 
 
+def text(name: str, file: str) -> str:
+    """The text of one of the files that were put in place by hand for a data set.
+
+    Raises:
+        ValueError: if the data set has no such file, or it is not here, or is another text.
+    """
+    folder = known(name).folder
+    if folder is None or file not in folder.files:
+        held = "none" if folder is None else ", ".join(folder.files)
+        raise ValueError(f"datasets: {name!r} has no file {file!r}. Its files: {held}")
+    try:
+        return read(folder, file)
+    except (ValueError, OSError) as failure:
+        raise ValueError(f"datasets: {name!r} is not here: {failure}") from failure
+
+
 def ready(name: str) -> bool:
     """Whether a data set loads without fetching anything.
 
@@ -145,6 +165,8 @@ def ready(name: str) -> bool:
         ValueError: if there is no such data set, or its archive here has another checksum.
     """
     entry = known(name)
+    if entry.folder is not None:
+        return not lacking(entry.folder, entry.needs)
     if entry.archive is None or (entry.fixture is not None and entry.fixture.is_file()):
         return True
     return find(entry.archive) is not None
@@ -176,8 +198,10 @@ def as_table() -> str:
         "| set | what | source | license | fetched with | sha256 of the content |",
         "|---|---|---|---|---|---|",
     ]
-    for entry in DATASETS.values():
+    for _, entry in sorted(DATASETS.items()):
         fetched = f"{entry.archive.client}: `{entry.archive.package}`" if entry.archive else ""
+        if entry.folder:
+            fetched = f"by hand into `{entry.folder.name}/`: {entry.folder.source}"
         if entry.fixture:
             fetched = f"`data/fixtures/{entry.fixture.name}`, cut from {fetched}"
         cells = (

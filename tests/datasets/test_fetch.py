@@ -1,9 +1,11 @@
 """Fetching is whole or not at all, and every failure says what to do."""
 
 import dataclasses
+import gzip
 import hashlib
 import io
 import json
+import lzma
 import shutil
 import sys
 import tarfile
@@ -11,9 +13,9 @@ import zipfile
 
 import pytest
 
+from gkalib.datasets import corpora, idx, registry, text
 from gkalib.datasets import fetch as fetching
-from gkalib.datasets import registry, text
-from gkalib.datasets.fetch import Archive, fetch, find
+from gkalib.datasets.fetch import Archive, Folder, fetch, find, lacking, read
 from gkalib.datasets.registry import DATASETS
 
 CONTENT = b"what the registry serves"
@@ -187,3 +189,88 @@ def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(cache, t
     monkeypatch.setattr(text, "FIXTURE", tmp_path / "not-a-checkout")
     monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
     assert text.state_of_the_union() == content
+
+
+STORY = "Once upon a time.\n"
+BOOKS = Folder("books", {"story.txt": hashlib.sha256(STORY.encode()).hexdigest()}, "a library in town")
+
+
+@pytest.mark.parametrize(
+    ("file", "written"),
+    [
+        ("story.txt", STORY.encode()),
+        ("story.txt", b"\xef\xbb\xbf" + STORY.replace("\n", "\r\n").encode()),
+        ("story.txt.xz", lzma.compress(STORY.encode())),
+    ],
+    ids=["plain", "byte order mark and carriage returns", "xz"],
+)
+def test_a_text_put_in_place_by_hand_is_read(cache, tmp_path, monkeypatch, file, written):
+    monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
+    assert lacking(BOOKS, BOOKS.files) == ["story.txt"]
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / file).write_bytes(written)
+    assert lacking(BOOKS, BOOKS.files) == []
+    assert read(BOOKS, "story.txt") == STORY
+
+
+def test_another_text_is_refused(cache):
+    (cache / "books").mkdir(parents=True)
+    (cache / "books" / "story.txt").write_text("Twice upon a time.")
+    with pytest.raises(ValueError, match=r"story.txt holds a text with sha256 \w{64}, not \w{64}"):
+        read(BOOKS, "story.txt")
+
+
+@pytest.mark.parametrize("name", ["dickens", "tinystories"])
+def test_what_no_package_carries_says_where_to_put_it_and_where_it_is_to_be_had(cache, name):
+    assert not registry.ready(name)
+    folder = DATASETS[name].folder
+    with pytest.raises(ValueError) as failure:
+        getattr(corpora, name)()
+    message = str(failure.value)
+    first = DATASETS[name].needs[0]
+    assert message.startswith(f"datasets: '{name}' is not here: no package carries {first}: put it")
+    assert f"into the folder {folder.name} of {cache}" in message
+    assert message.endswith(f"to be had from {folder.source}")
+
+
+def test_apt_writes_into_the_folder_it_is_started_in(cache, monkeypatch):
+    """The real command line, answered by another program of that name, since not every system has apt."""
+    command = fetching.COMMANDS["apt-get"]("set=1.0", cache)
+    assert command[0] == "apt-get" and command[-2:] == ["download", "set=1.0"]
+    program = f"import pathlib; pathlib.Path('set-1.0.whl').write_bytes({CONTENT!r})"
+    monkeypatch.setitem(fetching.COMMANDS, "apt-get", lambda package, folder: [sys.executable, "-c", program])
+    assert fetch(dataclasses.replace(GOOD, client="apt-get")).read_bytes() == CONTENT
+
+
+def idx_file(shape, values):
+    sizes = b"".join(size.to_bytes(4, "big") for size in shape)
+    return bytes([0, 0, 8, len(shape)]) + sizes + bytes(values)
+
+
+def test_idx_files_are_read_out_of_both_kinds_of_package(tmp_path):
+    images, labels = idx_file((2, 1, 3), range(6)), idx_file((2,), [7, 9])
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as files:
+        for name, data in (("data/a-ubyte", images), ("data/b-ubyte.gz", gzip.compress(labels))):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            files.addfile(member, io.BytesIO(data))
+    (tmp_path / "set.tgz").write_bytes(gzip.compress(packed.getvalue()))
+
+    def ar(name, data):
+        return f"{name:<48}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)
+
+    contents = ar("debian-binary", b"2.0") + ar("data.tar.xz", lzma.compress(packed.getvalue()))
+    (tmp_path / "set.deb").write_bytes(b"!<arch>\n" + contents)
+    for package in ("set.tgz", "set.deb"):
+        found = idx.members(tmp_path / package)
+        assert idx.arrays(found["a-ubyte"]).tolist() == [[[0, 1, 2]], [[3, 4, 5]]]
+        assert idx.arrays(found["b-ubyte"]).tolist() == [7, 9]
+
+
+def test_what_is_no_idx_file_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"begins with 00 00 08, not 89 50 4e"):
+        idx.arrays(b"\x89PNG")
+    (tmp_path / "set.deb").write_bytes(b"!<arch>\n")
+    with pytest.raises(ValueError, match=r"the package has no member data.tar.xz"):
+        idx.members(tmp_path / "set.deb")

@@ -120,9 +120,7 @@ def test_novels_are_the_cut_that_is_trained_on():
     held_out = datasets.dickens("GE", "TTC")
     assert len(held_out) == 998_648 + 758_806
     assert held_out[:18] == "Great Expectations"
-    with pytest.raises(
-        ValueError, match=r"datasets: 'dickens' has no file 'XX.txt'. Its files: BH.txt, BR.txt"
-    ):
+    with pytest.raises(ValueError, match=r"'dickens' has no file 'XX.txt'. Its files: BH.txt, BR.txt"):
         datasets.dickens("XX")
 
 
