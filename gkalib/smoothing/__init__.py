@@ -16,7 +16,9 @@ from gkalib.smoothing.linear import Linear
 from gkalib.smoothing.method import Method
 from gkalib.smoothing.padded import Padded
 from gkalib.smoothing.problem import Problem, pose
+from gkalib.smoothing.recurrent import Recurrent
 from gkalib.smoothing.reference import Reference
+from gkalib.smoothing.toeplitz import Toeplitz
 
 __all__ = [
     "METHODS",
@@ -28,7 +30,9 @@ __all__ = [
     "Method",
     "Padded",
     "Problem",
+    "Recurrent",
     "Reference",
+    "Toeplitz",
     "attention_weights",
     "explain",
     "pose",

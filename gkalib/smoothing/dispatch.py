@@ -18,9 +18,10 @@ from gkalib.smoothing.method import Method
 from gkalib.smoothing.padded import Padded
 from gkalib.smoothing.problem import Positions, Problem, pose
 from gkalib.smoothing.reference import Reference, reference_weights
+from gkalib.smoothing.toeplitz import Toeplitz
 
 METHODS: dict[str, Method] = {
-    method.name: method for method in (Fused(), Flex(), Padded(), Linear(), Dense(), Reference())
+    method.name: method for method in (Fused(), Flex(), Padded(), Linear(), Toeplitz(), Dense(), Reference())
 }
 WEIGHTS = {"reference": reference_weights, "dense": dense_weights}
 
@@ -209,7 +210,10 @@ def _method(problem: Problem, method: str | Method) -> Method:
 
 
 def _preference(problem: Problem) -> list[str]:
-    """The methods to try, fastest first: measured on a CPU, on a GPU not yet."""
+    """The methods to try, fastest first: measured on a CPU, on a GPU not yet.
+
+    ``toeplitz`` is not among them: how far it rounds depends on the numbers in the kernel of the lag.
+    """
     if problem.query.device.type == "cuda":
         return ["fused", "linear", "flex", "padded", "dense"]
     return ["linear", "padded", "dense"]
