@@ -45,13 +45,13 @@ class Attention(Smoother):
         super().__init__(dim, num_heads, **(layer | {"qk_norm": True, "norm_layer": None}))
         if norm not in NORMS:
             raise ValueError(f"qk_norm: no norm {norm!r}. Known: {', '.join(NORMS)}")
-        if norm == "l2" and (length is None or length < 2):
-            raise ValueError(
-                f"qk_norm: g starts at log2(L² − L), which needs length=L of at least 2, not {length}"
-            )
-        self.norm = norm
-        start = None if norm == "rms" else math.log2(length**2 - length)
-        self.g = None if start is None else nn.Parameter(torch.tensor(start, **self.factory))
+        self.g = None
+        if norm == "l2":
+            if length is None or length < 2:
+                raise ValueError(
+                    f"qk_norm: g starts at log2(L² − L), which needs length=L of at least 2, not {length}"
+                )
+            self.g = nn.Parameter(torch.tensor(math.log2(length**2 - length), **self.factory))
         self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
