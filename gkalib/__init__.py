@@ -19,25 +19,38 @@ _PUBLIC = {
     "explain": "gkalib.smoothing",
     "NadarayaWatson": "gkalib.regression",
     "LocalLinear": "gkalib.regression",
+    "attention": "gkalib.attention",
+    "vit": "gkalib.models",
+    "gpt": "gkalib.models",
+    "count": "gkalib.models",
+    "train": "gkalib.training",
 }
 
 if TYPE_CHECKING:
     from gkalib import datasets, kernels, masks, normalizers, results, viz
+    from gkalib.attention import attention
+    from gkalib.models import count, gpt, vit
     from gkalib.regression import LocalLinear, NadarayaWatson
     from gkalib.smoothing import attention_weights, explain, smooth
+    from gkalib.training import train
 
 __all__ = [
     "LocalLinear",
     "NadarayaWatson",
     "__version__",
+    "attention",
     "attention_weights",
+    "count",
     "datasets",
     "explain",
+    "gpt",
     "kernels",
     "masks",
     "normalizers",
     "results",
     "smooth",
+    "train",
+    "vit",
     "viz",
 ]
 

@@ -83,6 +83,28 @@ def bench(options: argparse.Namespace) -> None:
     run(options.name, device=options.device, scale=options.scale, keep=options.keep)
 
 
+def train(options: argparse.Namespace) -> None:
+    """Run an experiment's recipes, keep their records and print the held-out losses."""
+    from dataclasses import replace
+
+    from gkalib import training
+
+    recipes, measure = training.experiment(options.experiment)
+    unknown = [arm for arm in options.arm if arm not in {recipe.arm for recipe in recipes}]
+    if unknown:
+        known = ", ".join(recipe.arm for recipe in recipes)
+        raise ValueError(f"train: no arm {unknown[0]!r} in {options.experiment!r}. Known: {known}")
+    for recipe in recipes:
+        for seed in range(options.seed, options.seed + options.seeds):
+            if not options.arm or recipe.arm in options.arm:
+                recipe = replace(recipe, seed=seed)
+                record = training.train(
+                    recipe.smoke() if options.smoke else recipe, measure=measure, keep=True
+                )
+                loss, baseline = record.metrics["val_loss"], record.metrics["baseline_loss"]
+                print(f"{record.run}  val_loss {loss:.4f}  (frequencies only {baseline:.4f})", flush=True)
+
+
 def _class(option: str) -> str:
     """The class that an option names: ``top-k`` is ``TopK``."""
     return "".join(word.capitalize() for word in option.split("-"))
@@ -139,6 +161,13 @@ def parser() -> argparse.ArgumentParser:
     option("--value-dim", type=_positive, metavar="E", help="width of a value (that of a head)")
     option("--dtype", choices=DTYPES, default="float32", help="element type (%(default)s)")
     option("--device", choices=DEVICES, default="cpu", help="where (%(default)s)")
+
+    one = command("train", train, "run the recipes of an experiment that a chapter quotes")
+    one.add_argument("experiment", help="a file of gkalib/training/recipes, for example variants-digits")
+    one.add_argument("arm", nargs="*", help="an arm of it; all of them where none is named")
+    one.add_argument("--seed", type=int, default=0, help="the first seed (%(default)s)")
+    one.add_argument("--seeds", type=_positive, default=1, help="how many seeds (%(default)s)")
+    one.add_argument("--smoke", action="store_true", help="a few steps only, to see that it runs")
 
     one = command("bench", bench, "time what the library does on this machine")
     one.add_argument("name", help="what to time, for example smooth")

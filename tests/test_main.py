@@ -22,7 +22,8 @@ explain: --kernel=gaussian --sigma=1.0 --normalizer=row-sum --top=8 --causal=Fal
 --queries=1024 --keys=None --heads=4 --key-heads=None --head-dim=64 --value-dim=None \
 --dtype=float32 --device=cpu
 results list:
-results table: experiment metric* --scale=None"""
+results table: experiment metric* --scale=None
+train: experiment arm* --seed=0 --seeds=1 --smoke=False"""
 
 
 def flags(one: argparse.ArgumentParser, words: str = "") -> list[str]:

@@ -2,8 +2,10 @@
 
 import inspect
 import pkgutil
+import sys
 from functools import partialmethod
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -88,5 +90,14 @@ def _options_of(layer: type[nn.Module]) -> set[str]:
             break
     return names
 
+
+class _Callable(ModuleType):
+    """This folder, which can be called: ``gkalib.attention`` is the folder and the function of that name."""
+
+    def __call__(self, name: str, **options: Any) -> type[nn.Module]:
+        return attention(name, **options)
+
+
+sys.modules[__name__].__class__ = _Callable
 
 __all__ = ["Attention", "Smoother", "attention", "bind", "layers", "variants"]

@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from timm.layers import PatchEmbed
-from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from gkalib.attention import Attention, bind, layers
@@ -127,6 +125,10 @@ class ViT(nn.Module):
     """
 
     def __init__(self, config: ViTConfig, attention: Attention = "softmax"):
+        # Imported here: a decoder of text needs no timm.
+        from timm.layers import PatchEmbed
+        from timm.models.vision_transformer import Block
+
         super().__init__()
         self.config = config
         self.patch_embed = PatchEmbed(config.image_size, config.patch_size, config.channels, config.dim)
