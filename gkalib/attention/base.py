@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from gkalib.attention.heads import HeadNorm, merge, split
 from gkalib.attention.positions import POSITIONS
-from gkalib.kernels import Kernel
+from gkalib.kernels import DecayingPeriodicBank, Kernel
 from gkalib.masks import Causal, Mask, Pairs, parts
 from gkalib.normalizers import Normalizer, RowSum
-from gkalib.smoothing import Cache, Method, Problem, pose, solve
+from gkalib.smoothing import Cache, Method, Problem, Recurrent, pose, solve
 
 Tokens = Float[Tensor, "b n dim"]
 Context = Float[Tensor, "b m dim"]
@@ -38,6 +38,8 @@ class Smoother(nn.Module, ABC):
         proj_drop: the rate of dropout after the output projection.
         position: None, ``"rope"`` or ``"susie"``.
         registers: how many of the first tokens are registers; positions count from −registers.
+        bank: arguments of a ``DecayingPeriodicBank`` that multiplies the kernel, GPA's prior over lags for any
+            variant; None is no bank.
         channels: the part of the token's width, (start, stop), that makes the heads of a variant without
             projections; None is all of it. Given where several variants share one layer.
         project_out: whether there is an output projection; without it the merged heads are returned.
@@ -76,6 +78,7 @@ class Smoother(nn.Module, ABC):
         proj_drop: float = 0.0,
         position: str | None = None,
         registers: int = 0,
+        bank: dict[str, Any] | None = None,
         channels: tuple[int, int] | None = None,
         project_out: bool = True,
         method: str | Method = "auto",
@@ -109,6 +112,7 @@ class Smoother(nn.Module, ABC):
             if position
             else None
         )
+        self.lag_kernel = None if bank is None else DecayingPeriodicBank(num_heads, **bank).to(**self.factory)
         inner = num_heads * self.head_dim
         self.proj = nn.Linear(inner, dim, bias=proj_bias, **self.factory) if project_out else nn.Identity()
         self.proj_drop = nn.Dropout(proj_drop)
@@ -197,7 +201,7 @@ class Smoother(nn.Module, ABC):
         context: Context | None = None,
         mask: Mask | None = None,
         positions: tuple[Tensor, Tensor] | None = None,
-        cache: Cache | None = None,
+        cache: Cache | Recurrent | None = None,
         value_bias: Tensor | None = None,
     ) -> Problem:
         """The smoothing problem that ``forward`` solves; the arguments are ``forward``'s."""
@@ -222,11 +226,12 @@ class Smoother(nn.Module, ABC):
         value = key if one_value else value
         if cache is not None:
             key, value, _ = cache.append(key, value)
+        kernel = self.kernel()
         return pose(
             query,
             key,
             value,
-            self.kernel(),
+            kernel if self.lag_kernel is None else kernel * self.lag_kernel,
             mask=mask,
             normalizer=self.normalizer(),
             positions=positions,
@@ -242,9 +247,9 @@ class Smoother(nn.Module, ABC):
         context: Context | None = None,
         mask: Mask | None = None,
         positions: tuple[Tensor, Tensor] | None = None,
-        cache: Cache | None = None,
+        cache: Cache | Recurrent | None = None,
         value_bias: Tensor | None = None,
-    ) -> Tokens:
+    ) -> Float[Tensor, "b n out"]:
         """Attend from the tokens ``x`` to themselves, or to ``context``.
 
         Args:
@@ -254,11 +259,12 @@ class Smoother(nn.Module, ABC):
             context: ``[b m dim]``, the tokens attended to; None is ``x``.
             mask: a rule of ``gkalib.masks``, on top of the two above.
             positions: (query positions, key positions); None counts the tokens.
-            cache: what ``cache`` made and earlier calls filled; ``x`` is then the new tokens.
+            cache: what ``cache`` made and earlier calls filled, or a ``Recurrent`` where the kernel has
+                features; ``x`` is then the new tokens.
             value_bias: ``[b h m e]``, added to the values.
 
         Returns:
-            ``[b n dim]``.
+            ``[b n dim]``, or the merged heads where there is no output projection.
 
         Raises:
             ValueError: if the variant does not implement what is asked, or the shapes do not fit.
@@ -273,7 +279,8 @@ class Smoother(nn.Module, ABC):
             cache=cache,
             value_bias=value_bias,
         )
-        out = self.finish(solve(problem, self.method), problem)
+        method = cache if isinstance(cache, Recurrent) else self.method
+        out = self.finish(solve(problem, method), problem)
         return self.proj_drop(self.proj(merge(out)))
 
     def _positions(self, query, key, positions, cache) -> tuple[Tensor, Tensor]:
