@@ -97,12 +97,14 @@ class FeatureMap:
     Args:
         query: φ_q, from ``[b h n d]`` to ``[b h n r]``.
         key: φ_k, from ``[b h m d]`` to ``[b h m r]``.
+        one_by_one: whether a key's features depend on that key alone, so that keys may come in portions.
 
     Chapter 11 teaches feature maps.
     """
 
     query: Callable[[Tensor], Tensor]
     key: Callable[[Tensor], Tensor]
+    one_by_one: bool = True
 
 
 class Kernel(nn.Module, ABC):

@@ -10,6 +10,13 @@ from torch.nn.functional import elu
 from gkalib.kernels.base import FeatureMap, Kernel, positive
 from gkalib.shapes import Key, Lag, Query, Scores
 
+# The axes over which the largest exponent of queries, and of keys, is taken out.
+STABILIZERS = {
+    "none": {"query": (), "key": ()},
+    "row": {"query": (-1,), "key": ()},
+    "max": {"query": (-1,), "key": (-2, -1)},
+}
+
 
 def orthogonal_gaussian(rows: int, columns: int, *, seed: int) -> Tensor:
     """A matrix ``[rows, columns]`` whose rows look Gaussian one by one and are orthogonal in blocks.
@@ -17,12 +24,14 @@ def orthogonal_gaussian(rows: int, columns: int, *, seed: int) -> Tensor:
     Directions are Haar-distributed (the QR decomposition with the sign of R's diagonal taken out); lengths
     are drawn as those of independent Gaussian rows. Chapter 11 shows what goes wrong without the sign.
     """
-    generator = torch.Generator().manual_seed(seed)
+    # On the CPU whatever the default device: the same rows everywhere, on the meta device too.
+    generator = torch.Generator("cpu").manual_seed(seed)
+    draw = {"generator": generator, "dtype": torch.float64, "device": "cpu"}
     blocks = []
     for _ in range(math.ceil(rows / columns)):
-        q, r = torch.linalg.qr(torch.randn(columns, columns, generator=generator, dtype=torch.float64))
+        q, r = torch.linalg.qr(torch.randn(columns, columns, **draw))
         blocks.append((q * r.diagonal().sign()).T)
-    lengths = torch.randn(rows, columns, generator=generator, dtype=torch.float64).norm(dim=1, keepdim=True)
+    lengths = torch.randn(rows, columns, **draw).norm(dim=1, keepdim=True)
     return torch.cat(blocks)[:rows] * lengths
 
 
@@ -81,35 +90,64 @@ class Dot(FeatureKernel):
 class PositiveRandom(FeatureKernel):
     r"""Positive random features of the exponential dot-product kernel (FAVOR+).
 
-    $$\varphi(x) = \frac{1}{\sqrt r}\exp\left(\sqrt s\,\omega^\top x - \tfrac{s}{2}\|x\|^2\right), \qquad
-    \mathbb E\,\varphi(q)^\top\varphi(k) = \exp(s\,q^\top k)$$
+    $$\varphi(x) = \tfrac{1}{\sqrt r}\big[\exp(\sqrt s\,\omega^\top x - \tfrac s2\|x\|^2 - c) + \delta\big],
+    \qquad \mathbb E\,\varphi(q)^\top\varphi(k) = \exp(s\,q^\top k) \text{ if } c = \delta = 0$$
 
     Args:
         head_dim: d.
         num_features: r, the number of rows of ω, which are orthogonal in blocks of d.
         scale: s > 0; None is 1/√d.
         seed: of the rows drawn.
+        stabilizer: c, which keeps exponentials in range. ``"none"`` is zero. ``"row"`` is the largest
+            exponent of each query; it cancels when a row is normalized. ``"max"`` is that, and for keys the
+            largest exponent of all keys of a head; it cancels too, but needs all keys at once.
+        floor: δ ≥ 0, added to each feature after stabilizing. It biases the kernel, and with ``"max"`` under
+            a causal mask it lets a later key change an earlier output.
 
     Raises:
-        ValueError: if a count is below 1 or ``scale`` is not positive and finite.
+        ValueError: if a count is below 1, ``scale`` is not positive and finite, ``floor`` is negative or the
+            stabilizer unknown.
 
     References:
-        Choromanski et al., Rethinking attention with Performers, 2021, lemma 1. Chapter 11 teaches it.
+        Choromanski et al., Rethinking attention with Performers, 2021, lemma 1; performer-pytorch has
+        ``stabilizer="max", floor=1e-4``. Chapter 11 teaches it.
     """
 
-    def __init__(self, head_dim: int, num_features: int, *, scale: float | None = None, seed: int = 0):
+    def __init__(
+        self,
+        head_dim: int,
+        num_features: int,
+        *,
+        scale: float | None = None,
+        seed: int = 0,
+        stabilizer: str = "none",
+        floor: float = 0.0,
+    ):
         super().__init__()
         _check_counts("PositiveRandom", head_dim, num_features)
+        if stabilizer not in STABILIZERS:
+            raise ValueError(f"PositiveRandom: no stabilizer {stabilizer!r}. Known: {', '.join(STABILIZERS)}")
+        if not (math.isfinite(floor) and floor >= 0):
+            raise ValueError(f"PositiveRandom: floor must be zero or positive, not {floor}")
         self.scale = positive("PositiveRandom", "scale", 1 / math.sqrt(head_dim) if scale is None else scale)
+        self.stabilizer, self.floor = stabilizer, floor
         self.register_buffer("omega", orthogonal_gaussian(num_features, head_dim, seed=seed))
 
     def features(self) -> FeatureMap:
-        def positive_features(vectors: Tensor) -> Tensor:
-            vectors = vectors * math.sqrt(self.scale)
-            half_norm = vectors.square().sum(-1, keepdim=True) / 2
-            return (vectors @ self.omega.to(vectors).mT - half_norm).exp() / math.sqrt(self.omega.shape[0])
+        over = STABILIZERS[self.stabilizer]
+        return FeatureMap(
+            lambda query: self._features(query, over["query"]),
+            lambda key: self._features(key, over["key"]),
+            one_by_one=not over["key"],
+        )
 
-        return FeatureMap(positive_features, positive_features)
+    def _features(self, vectors: Tensor, over: tuple[int, ...]) -> Tensor:
+        vectors = vectors * math.sqrt(self.scale)
+        half_norm = vectors.square().sum(-1, keepdim=True) / 2
+        exponents = vectors @ self.omega.to(vectors).mT - half_norm
+        if over:
+            exponents = exponents - exponents.amax(over, keepdim=True)
+        return (exponents.exp() + self.floor) / math.sqrt(self.omega.shape[0])
 
 
 class RandomFourier(FeatureKernel):

@@ -41,33 +41,42 @@ class Linear(Method):
         return None
 
     def __call__(self, problem: Problem) -> Tensor:
-        query, key, value = problem.upcast()
-        features = problem.kernel.features()
-        assert features is not None  # else it refuses
-        query, key = features.query(query), features.key(key)
-        # One more value column, of ones, sums the weights.
-        value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1)
-        rules = parts(problem.mask)
-        for part in rules:
-            if isinstance(part, KeyPadding):
-                exists = torch.arange(key.shape[2], device=key.device) < part.lengths[:, None]
-                key = key * exists[:, None, :, None]
-        causal = any(isinstance(part, Causal) for part in rules)
-        sums = _causal_sums(query, key, value) if causal else query @ (key.mT @ value)
-        out, total = sums[..., :-1], sums[..., -1:]
-        if isinstance(problem.normalizer, RowSum):
-            total = total + problem.normalizer.eps
-            nothing = total == 0
-            out = (out / total.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
-        return out.to(problem.query.dtype)
+        return feature_sums(problem)[0]
 
 
-def _causal_sums(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def feature_sums(problem: Problem, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The output, and the sums over all keys, ``[b h r e+1]``, both after the sums of earlier keys."""
+    query, key, value = problem.upcast()
+    features = problem.kernel.features()
+    assert features is not None  # else the method refuses
+    query, key = features.query(query), features.key(key)
+    # One more value column, of ones, sums the weights.
+    value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1)
+    rules = parts(problem.mask)
+    for part in rules:
+        if isinstance(part, KeyPadding):
+            exists = torch.arange(key.shape[2], device=key.device) < part.lengths[:, None]
+            key = key * exists[:, None, :, None]
+    if state is None:
+        state = key.new_zeros(*key.shape[:2], key.shape[-1], value.shape[-1])
+    if any(isinstance(part, Causal) for part in rules):
+        sums, state = _causal_sums(query, key, value, state)
+    else:
+        state = state + key.mT @ value
+        sums = query @ state
+    out, total = sums[..., :-1], sums[..., -1:]
+    if isinstance(problem.normalizer, RowSum):
+        total = total + problem.normalizer.eps
+        nothing = total == 0
+        out = (out / total.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
+    return out.to(problem.query.dtype), state
+
+
+def _causal_sums(query: Tensor, key: Tensor, value: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """φ(q_i)ᵀ Σ_{j ≤ i} φ(k_j) v_jᵀ, with the pairs inside a chunk formed and all earlier keys summed up."""
-    state = key.new_zeros(*key.shape[:2], key.shape[-1], value.shape[-1])
     parts = []
     for start in range(0, query.shape[2], CHUNK):
         q, k, v = (tensor[:, :, start : start + CHUNK] for tensor in (query, key, value))
         parts.append(q @ state + (q @ k.mT).tril() @ v)
         state = state + k.mT @ v
-    return torch.cat(parts, dim=2)
+    return torch.cat(parts, dim=2), state
