@@ -122,8 +122,8 @@ def test_base_activations_are_added(name):
 
 @pytest.mark.parametrize("name", BASES)
 def test_damped_units_have_outputs_of_variance_one(name):
-    units = Units(1, 197, 32, basis(name))
-    out = units(torch.randn(1, 1, 200, 197))
+    units = Units(1, 197, 256, basis(name))
+    out = units(torch.randn(1, 1, 24, 197))
     assert 0.7 < out.square().mean().item() < 1.4
     paper = Units(1, 197, 64, Fourier(3), init="paper")(torch.randn(1, 1, 50, 197))
     assert 500 < paper.square().mean().item() < 700, "N G = 591 by arithmetic"
