@@ -1,7 +1,7 @@
 """A kernel of the lag with one learned number per lag."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gkalib.kernels.base import Kernel
 from gkalib.shapes import Key, Lag, Query, Scores
@@ -43,8 +43,8 @@ class LagTable(Kernel):
     def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
         if lag is None:
             raise ValueError(
-                "LagTable: a kernel of the lag needs lag, query position minus key position [n m]; smooth and "
-                "attention_weights pass it"
+                "LagTable: a kernel of the lag needs lag, query position minus key position "
+                "[n m]; smooth and attention_weights pass it"
             )
         if lag.is_floating_point():
             raise ValueError(f"LagTable: positions must be whole numbers, so that lags are, not {lag.dtype}")

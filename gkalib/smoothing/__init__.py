@@ -11,8 +11,12 @@ from gkalib.smoothing.dispatch import (
     solve,
     weights_of,
 )
+from gkalib.smoothing.fast_gauss import FastGauss
 from gkalib.smoothing.flex import Flex
+from gkalib.smoothing.gauss_plan import GaussPlan, gauss_bound
+from gkalib.smoothing.landmarks import Nystrom, Skyformer
 from gkalib.smoothing.linear import Linear
+from gkalib.smoothing.linformer import Linformer
 from gkalib.smoothing.method import Method
 from gkalib.smoothing.padded import Padded
 from gkalib.smoothing.problem import Problem, pose
@@ -25,16 +29,22 @@ __all__ = [
     "Cache",
     "Dense",
     "Explanation",
+    "FastGauss",
     "Flex",
+    "GaussPlan",
     "Linear",
+    "Linformer",
     "Method",
+    "Nystrom",
     "Padded",
     "Problem",
     "Recurrent",
     "Reference",
+    "Skyformer",
     "Toeplitz",
     "attention_weights",
     "explain",
+    "gauss_bound",
     "pose",
     "smooth",
     "solve",

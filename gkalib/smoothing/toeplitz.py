@@ -30,8 +30,8 @@ class Toeplitz(Method):
         memory: bytes for the transforms of a block of features; a few such blocks live at once.
 
     Raises:
-        ValueError: if ``memory`` is not positive; in use, on a CPU, if a row's weights sum to less than 10⁻⁹ of
-            the largest row's and have to be divided by that sum.
+        ValueError: if ``memory`` is not positive; in use, on a CPU, if a row's weights sum to less than 10⁻⁹
+            of the largest row's and have to be divided by that sum.
 
     References:
         Luo et al., Stable, Fast and Accurate: Kernelized Attention with Relative Positional Encoding, 2021,
@@ -80,7 +80,7 @@ class Toeplitz(Method):
                 exists = exists * (keys < part.lengths[:, None])[:, None, :, None]
         lags = _lags(problem)
         allowed = _allowed(lags, [part for part in rules if not isinstance(part, KeyPadding)])
-        table = sum(_log_table(kernel, query, lags) for kernel in of_lag)
+        table = torch.stack([_log_table(kernel, query, lags) for kernel in of_lag]).sum(0)
         table = torch.fft.rfft(table.masked_fill(~allowed, -torch.inf).exp(), dim=-1)[..., None]
         # One more value column, of ones, sums the weights.
         value = torch.cat([value, torch.ones_like(exists)], dim=-1) * exists
@@ -96,7 +96,8 @@ class Toeplitz(Method):
 
     def _sums(self, query: Tensor, key: Tensor, value: Tensor, table: Tensor, *, needs_grad: bool) -> Tensor:
         """Σ_r φ_r(q_i) Σ_j e^{t(i−j)} φ_r(k_j) v_j, a block of features at a time, and what the last column
-        would be if the inner sum were at its largest in every row."""
+        would be if the inner sum were at its largest in every row.
+        """
         batch, heads, queries, features = query.shape
         numbers = batch * heads * (queries + key.shape[2]) * value.shape[-1]
         block = max(1, self.memory // (numbers * value.element_size()))
@@ -136,20 +137,21 @@ def _check_resolved(total: Tensor, largest: Tensor, nothing: Tensor) -> None:
     share = (total.detach() / largest.detach()).masked_fill(nothing, 1.0).min().item()
     if not share > RESOLVED:
         raise ValueError(
-            f"smooth: toeplitz: the weights of a row sum to {max(share, 0.0):.0e} of the largest row's, and a "
-            f"Fourier transform resolves {RESOLVED:.0e}; dense computes such rows"
+            f"smooth: toeplitz: the weights of a row sum to {max(share, 0.0):.0e} of the largest row's, and "
+            f"a Fourier transform resolves {RESOLVED:.0e}; dense computes such rows"
         )
 
 
 def _convolved(table: Tensor, columns: Tensor, queries: int) -> Tensor:
     """Σ_j table(i − j) columns_j for every query i, from the transform of the table; both sums wrap around
-    after n + m, which is far enough that nothing meets."""
+    after n + m, which is far enough that nothing meets.
+    """
     length = queries + columns.shape[2]
     return torch.fft.irfft(table * torch.fft.rfft(columns, length, dim=2), length, dim=2)[:, :, :queries]
 
 
 def _lags(problem: Problem) -> Tensor:
-    """The lag of each of the n + m places of the circle: 0 … n − 1 and then −m … −1, from the first lag on."""
+    """The lag of each of the n + m places of the circle: 0 … n − 1, then −m … −1, from the first lag on."""
     _, _, queries, keys = problem.sizes
     first = problem.query_position[0] - problem.key_position[0]
     steps = torch.arange(queries + keys, device=problem.query.device)
