@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from gkalib.attention import Smoother
 from gkalib.kernels.stationary import Stationary
 from gkalib.models.gpt import GPT
 from gkalib.smoothing import Problem, weights_of
@@ -62,13 +63,13 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
 def problems(model: GPT, ids: Tensor) -> list[Problem]:
     """The smoothing problem that every layer of a decoder solves while it reads."""
     posed: list[Problem] = []
-    hooks = [
-        block.get_submodule("attn").register_forward_pre_hook(
-            lambda layer, args, kwargs: posed.append(layer.problem(*args, **kwargs)),
-            with_kwargs=True,
-        )
-        for block in model.blocks
-    ]
+
+    def note(layer: nn.Module, given: tuple, named: dict) -> None:
+        assert isinstance(layer, Smoother)
+        posed.append(layer.problem(*given, **named))
+
+    layers = [block.get_submodule("attn") for block in model.blocks]
+    hooks = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in layers]
     model(ids)
     for hook in hooks:
         hook.remove()
