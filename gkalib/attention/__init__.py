@@ -50,7 +50,7 @@ def bind(layer: type[nn.Module], **options: Any) -> type[nn.Module]:
     known = _options_of(layer)
     unknown = [option for option in options if option not in known]
     if unknown:
-        name = layer.name() if issubclass(layer, Smoother) else layer.__name__
+        name = getattr(layer, "name", lambda: layer.__name__)()
         raise ValueError(f"{name}: no option {unknown[0]!r}. Known: {', '.join(sorted(known))}")
     bound = {
         "__init__": partialmethod(layer.__init__, **options),
