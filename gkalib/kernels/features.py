@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
-from torch.nn.functional import elu
 
 from gkalib.kernels.base import FeatureMap, Kernel, positive
 from gkalib.shapes import Key, Lag, Query, Scores
@@ -59,6 +58,11 @@ class FeatureKernel(Kernel, ABC):
         return values.masked_fill(nothing, 1.0).log().masked_fill(nothing, -torch.inf)
 
 
+def _elu_plus_one(vectors: Tensor) -> Tensor:
+    """elu(x) + 1, in operations whose gradients keep their strides in a traced graph; torch's elu does not."""
+    return vectors.clamp(max=0).exp() + vectors.relu()
+
+
 class Elu(FeatureKernel):
     r"""The kernel of the linear transformer.
 
@@ -69,7 +73,7 @@ class Elu(FeatureKernel):
     """
 
     def features(self) -> FeatureMap:
-        return FeatureMap(lambda query: elu(query) + 1, lambda key: elu(key) + 1)
+        return FeatureMap(_elu_plus_one, _elu_plus_one)
 
 
 class Dot(FeatureKernel):
