@@ -1,4 +1,4 @@
-"""Dot product, RBF, QK-norm, L2 and no denominator in one small decoder of stories: what chapter 6 quotes."""
+"""Dot product, RBF, QK-norm, L2, no denominator, in one small decoder of stories: what chapter 6 quotes."""
 
 import math
 
@@ -13,11 +13,13 @@ from gkalib.training.recipe import Recipe
 from gkalib.training.tasks import Task
 
 HEAD_DIM = 16
-HALF = 0.5 / math.sqrt(HEAD_DIM)  # γ of softmax attention without votes; the article's is twice that
+HALF = 0.5 / math.sqrt(HEAD_DIM)  # γ of softmax attention without votes; the article's is twice that, and so
+# is the γ of "dot-double", whose score is 2/√d times the dot product
 
 # name: (variant, its options, where tokens stand, registers)
 ARMS = {
     "dot": ("softmax", {}, "rope", 0),
+    "dot-double": ("softmax", {"scale": 4 * HALF}, "rope", 0),
     "rbf": ("rbf", {}, "rope", 0),
     "rbf-half": ("rbf", {"gamma": HALF}, "rope", 0),
     "qk-norm": ("qk_norm", {}, "rope", 0),
