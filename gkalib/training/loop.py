@@ -62,7 +62,7 @@ def fit(recipe: Recipe) -> tuple[nn.Module, Task, list[dict[str, Any]], float]:
     torch.manual_seed(recipe.seed)
     learned = task(recipe.task, **recipe.data)
     model = learned.model(recipe.layers(), **recipe.model).train()
-    optimizer = torch.optim.AdamW(_groups(model, recipe.weight_decay), lr=recipe.lr, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(_groups(model, recipe), betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, recipe))
     batches = learned.batches(recipe.batch, torch.Generator().manual_seed(recipe.seed))
     rows, recent, begin = [], [], time.perf_counter()
@@ -105,8 +105,14 @@ def rate(step: int, recipe: Recipe) -> float:
     return 0.1 + 0.45 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
-def _groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """Matrices with weight decay; biases, norms and bandwidths without."""
-    matrices: list[Tensor] = [p for p in model.parameters() if p.ndim > 1]
-    vectors: list[Tensor] = [p for p in model.parameters() if p.ndim <= 1]
-    return [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+def _groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+    """Matrices with weight decay; biases, norms, bandwidths and what has a rate of its own, without."""
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        own = [factor for part, factor in recipe.rates.items() if part in name]
+        decay = 0.0 if own or parameter.ndim <= 1 else recipe.weight_decay
+        groups.setdefault((math.prod(own), decay), []).append(parameter)
+    return [
+        {"params": parameters, "lr": recipe.lr * factor, "weight_decay": decay}
+        for (factor, decay), parameters in groups.items()
+    ]

@@ -26,6 +26,7 @@ class Recipe:
         lr: the peak of the learning rate, which rises over ``warmup`` steps and falls along a cosine to a
             tenth.
         weight_decay: of matrices; vectors and numbers have none.
+        rates: factors on the learning rate of the parameters whose names contain the key, without decay.
 
     Raises:
         ValueError: if a count is below 1 or a rate is negative.
@@ -43,6 +44,7 @@ class Recipe:
     lr: float = 2e-3
     warmup: int = 30
     weight_decay: float = 0.05
+    rates: dict[str, float] = field(default_factory=dict)
     seed: int = 0
     scale: str = "reduced"
 
@@ -51,8 +53,8 @@ class Recipe:
         for name in ("steps", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"train: {name} must be at least 1, not {getattr(self, name)}")
-        if self.lr < 0 or self.weight_decay < 0 or self.warmup < 0:
-            raise ValueError("train: lr, warmup and weight_decay must be zero or more")
+        if min(self.lr, self.weight_decay, self.warmup, *self.rates.values()) < 0:
+            raise ValueError("train: lr, warmup, weight_decay and rates must be zero or more")
 
     def layers(self) -> list[type[nn.Module]]:
         """The classes of its attention layers, for a model to cycle through."""
