@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from gkalib import results
+from gkalib.bench import features
 from gkalib.datasets import Heads, trained_heads
-from gkalib.kernels import ExpDot
+from gkalib.kernels import Elu, ExpDot
 from gkalib.smoothing import attention_weights, smooth
 
 PASSAGES, LENGTH = 4, 256  # measured on these; as many others are aside, for what has to be fitted
@@ -74,9 +75,22 @@ def best_of_rank(heads: Heads, trial: Trial) -> Tensor:
     return (left[..., kept] * middle[..., None, kept]) @ (right[..., kept, :] @ heads.value)
 
 
+def by_features(approximation: Callable[[Heads, int, int], Tensor]) -> Callable[[Heads, Trial], Tensor]:
+    """An approximation by random features, with rows of a seed that the trial draws."""
+    return lambda heads, trial: approximation(
+        heads, trial.size, int(torch.randint(2**31, (), generator=trial.generator))
+    )
+
+
+NUMBERS = (16, 32, 64, 128, 256, 512, 1024)  # of features
+
 ARMS = {
     "mean": Arm(softmax, mean_value, sizes=(1,)),
     "truncated-svd": Arm(softmax, best_of_rank),
+    "performer": Arm(softmax, by_features(features.positive), sizes=NUMBERS),
+    "performer-centered": Arm(softmax, by_features(features.centered), sizes=NUMBERS),
+    "random-fourier": Arm(softmax, by_features(features.fourier), sizes=NUMBERS),
+    "elu": Arm(softmax, lambda heads, trial: smooth(*heads, Elu()), sizes=(32,)),
 }
 
 
