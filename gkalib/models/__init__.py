@@ -1,7 +1,19 @@
-"""Models whose attention is any variant, and what they cost."""
+"""Models whose attention is any variant, what they cost, and variants put into other people's models."""
 
 from gkalib.models.count import Count, count
 from gkalib.models.gpt import GPT, PRESETS, GPTConfig, gpt
+from gkalib.models.replace import replace_attention
 from gkalib.models.vit import ViT, ViTConfig, vit
 
-__all__ = ["GPT", "PRESETS", "Count", "GPTConfig", "ViT", "ViTConfig", "count", "gpt", "vit"]
+__all__ = [
+    "GPT",
+    "PRESETS",
+    "Count",
+    "GPTConfig",
+    "ViT",
+    "ViTConfig",
+    "count",
+    "gpt",
+    "replace_attention",
+    "vit",
+]
