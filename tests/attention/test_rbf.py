@@ -10,6 +10,7 @@ import gkalib
 from gkalib.attention import attention
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.masks import Causal
+from gkalib.models.gpt import gpt
 from gkalib.normalizers import RowSum, Unnormalized
 from gkalib.smoothing import weights_of
 from tests.tolerance import equal
@@ -245,6 +246,21 @@ def test_positions_and_registers_are_all_that_it_adds_to_softmax():
         32 + 3 * 64
     )
     assert count("softmax", position="rope") == 4 * 256**2 + 4 * 256
+
+
+@pytest.mark.parametrize(
+    ("preset", "attention", "positions", "total"),
+    [
+        ("rbf-tiny", "rbf", "susie", 28_943_185),
+        ("rbf-tiny", "softmax", "rope", 28_941_649),
+        ("rbf-small", "rbf", "susie", 76_754_001),
+        ("rbf-small", "softmax", "rope", 76_735_569),
+    ],
+)
+def test_the_totals_of_the_articles_models(preset, attention, positions, total):
+    with torch.device("meta"):
+        model = gpt(preset, attention=attention, positions=positions)
+    assert sum(one.numel() for one in model.parameters()) == total
 
 
 @pytest.mark.parametrize(
