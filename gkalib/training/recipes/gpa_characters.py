@@ -1,0 +1,125 @@
+"""Rotary positions, a kernel bank, or both; banks on text wrapped in three ways: what chapter 8 quotes."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from gkalib.models import gpt
+from gkalib.training.recipe import Recipe
+from gkalib.training.tasks import Task
+
+CONTEXT, LATE = (
+    128,
+    64,
+)  # a window, and how many of its last characters the long-context losses are taken over
+FLAT = {"sigma": 0.125}  # G(0) = 1 at the start, where the paper has 64
+
+# name: (variant, its options, where tokens stand, width of a line)
+ARMS = {
+    "rope": ("softmax", {}, "rope", 70),
+    "bank": ("gpa", {}, "none", 70),
+    "bank-rope": ("gpa", {}, "rope", 70),
+    "flat-70": ("gpa", FLAT, "none", 70),
+    "flat-50": ("gpa", FLAT, "none", 50),
+    "flat-unwrapped": ("gpa", FLAT, "none", None),
+}
+
+
+def recipes() -> list[Recipe]:
+    """The paper's three arms from its start, then banks from a flat start on text wrapped in three ways."""
+    return [
+        Recipe(
+            experiment="gpa-characters",
+            arm=arm,
+            task="state-of-the-union",
+            attention=variant,
+            options=options,
+            model={"positions": positions},
+            data={"context": CONTEXT, "wrap": wrap},
+            steps=700,
+            batch=8,
+            lr=5e-3,
+            rates={".bank.": 6.0},
+        )
+        for arm, (variant, options, positions, wrap) in ARMS.items()
+    ]
+
+
+@torch.no_grad()
+def measure(model: nn.Module, learned: Task) -> dict[str, float]:
+    """The loss of reading on, heads without their bank and without all, and the shape of the banks."""
+    found = _longer(model, learned) | _newlines(model, learned) | _without(model, learned)
+    if any(".bank." in name for name, _ in model.named_parameters()):
+        found |= _shapes(torch.stack([block.attn.bank.lag_table(CONTEXT) for block in model.blocks]))
+    return found
+
+
+def bump(tables: Tensor, width: int) -> Tensor:
+    """How far G about the lag ``width`` is above its flanks 15 to 25 before and 10 to 20 after, per head."""
+    near = tables[..., width - 10 : width + 3].mean(-1)
+    before, after = tables[..., width - 25 : width - 15], tables[..., width + 10 : width + 20]
+    return near - (before.mean(-1) + after.mean(-1)) / 2
+
+
+def _shapes(tables: Tensor) -> dict[str, float]:
+    """G in bins of four lags: the mean over a layer's heads, and the head of the greatest bump."""
+    heads = tables.flatten(0, 1)
+    bumps = {width: bump(heads, width) for width in (50, 70)}
+    found = {f"bump_{width}": values.max().item() for width, values in bumps.items()}
+    most = heads[torch.stack(list(bumps.values())).amax(0).argmax()]
+    shapes = {f"layer_{layer}": table.mean(0) for layer, table in enumerate(tables, 1)} | {"head": most}
+    for name, shape in shapes.items():
+        found[f"{name}_at_0"] = shape[0].item()
+        for start, value in zip(range(0, CONTEXT, 4), shape.unflatten(0, (-1, 4)).mean(-1), strict=True):
+            found[f"{name}_from_{start}"] = value.item()
+    return found
+
+
+def _losses(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+    """The loss of every character, ``[b n]``."""
+    parts = zip(inputs.split(8), labels.split(8), strict=True)
+    return torch.cat([cross_entropy(model(one).mT, label, reduction="none") for one, label in parts])
+
+
+def _longer(model: nn.Module, learned: Task) -> dict[str, float]:
+    """The same characters read after at most one context, and after two or four."""
+    longer = gpt(replace(model.config, context=4 * CONTEXT), attention=[type(b.attn) for b in model.blocks])
+    longer.load_state_dict(model.state_dict())
+    inputs, labels = learned.windows_of(learned.rest, 4 * CONTEXT, 48)
+    found = {}
+    for times in (2, 4):
+        end, start = times * CONTEXT, (times - 1) * CONTEXT
+        read = {"short": start, "long": 0}
+        for name, begin in read.items():
+            losses = _losses(longer, inputs[:, begin:end], labels[:, begin:end])
+            found[f"{name}_{times}x"] = losses[:, -LATE:].mean().item()
+    return found
+
+
+def _newlines(model: nn.Module, learned: Task) -> dict[str, float]:
+    """The loss of newlines late in a window, where there are any."""
+    inputs, labels = learned.held_out
+    newline = labels == learned.characters.index("\n")
+    newline[:, : CONTEXT - LATE] = False
+    return {"newline_loss": _losses(model, inputs, labels)[newline].mean().item()} if newline.any() else {}
+
+
+def _without(model: nn.Module, learned: Task) -> dict[str, float]:
+    """What the loss gains, head by head, from a zero bank and from no output of the head."""
+    inputs, labels = (part[::4] for part in learned.held_out)
+    whole, found = _losses(model, inputs, labels).mean(), {}
+    for layer, block in enumerate(model.blocks, 1):
+        attn, count = block.attn, model.config.num_heads
+        parts = {"head": attn.proj.weight.unflatten(1, (count, -1)).unbind(1)}
+        if hasattr(attn, "bank"):
+            parts["bank"] = attn.bank.sigma.unbind(0)
+        for name, per_head in parts.items():
+            for head, part in enumerate(per_head, 1):
+                kept = part.clone()
+                part.zero_()
+                gain = _losses(model, inputs, labels).mean() - whole
+                found[f"without_{name}_{layer}_{head}"] = gain.item()
+                part.copy_(kept)
+    return found
