@@ -23,13 +23,14 @@ _PUBLIC = {
     "vit": "gkalib.models",
     "gpt": "gkalib.models",
     "count": "gkalib.models",
+    "replace_attention": "gkalib.models",
     "train": "gkalib.training",
 }
 
 if TYPE_CHECKING:
     from gkalib import datasets, kernels, masks, normalizers, results, viz
     from gkalib.attention import attention
-    from gkalib.models import count, gpt, vit
+    from gkalib.models import count, gpt, replace_attention, vit
     from gkalib.regression import LocalLinear, NadarayaWatson
     from gkalib.smoothing import attention_weights, explain, smooth
     from gkalib.training import train
@@ -47,6 +48,7 @@ __all__ = [
     "kernels",
     "masks",
     "normalizers",
+    "replace_attention",
     "results",
     "smooth",
     "train",

@@ -105,6 +105,13 @@ def train(options: argparse.Namespace) -> None:
                 print(f"{record.run}  val_loss {loss:.4f}  (frequencies only {baseline:.4f})", flush=True)
 
 
+def counts(options: argparse.Namespace) -> None:
+    """Count the papers' models and keep a record of each."""
+    from gkalib.bench.counts import keep
+
+    keep()
+
+
 def _class(option: str) -> str:
     """The class that an option names: ``top-k`` is ``TopK``."""
     return "".join(word.capitalize() for word in option.split("-"))
@@ -168,6 +175,8 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--seed", type=int, default=0, help="the first seed (%(default)s)")
     one.add_argument("--seeds", type=_positive, default=1, help="how many seeds (%(default)s)")
     one.add_argument("--smoke", action="store_true", help="a few steps only, to see that it runs")
+
+    command("counts", counts, "count the papers' models: parameters, operations, bytes")
 
     one = command("bench", bench, "time what the library does on this machine")
     one.add_argument("name", help="what to time, for example smooth")

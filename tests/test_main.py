@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 FLAGS = """\
 bench: name --device=cpu --scale=full --keep=False
+counts:
 data check: name*
 data get: name*
 data list: name*

@@ -67,7 +67,7 @@ VARIANTS = {
     ),
     "karat": Variant(
         lambda d, h, n: projected(d, h, n) + h * (2 * 3 + 3) * 4 * n,
-        "test_karat.py::",
+        "test_karat.py::test_hybrid_heads_are_softmax_attention",
         {"rank": 4, "base": "silu"},  # the paper's base is zero, and its scale then learns nothing
         permutes=False,
         flexible=False,
