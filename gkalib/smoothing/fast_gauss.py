@@ -1,5 +1,6 @@
 """The improved fast Gauss transform: Gaussian sums by Taylor expansions around clusters of keys."""
 
+import math
 from collections.abc import Callable
 from itertools import accumulate
 
@@ -28,7 +29,7 @@ class FastGauss(Method):
     whose weights sum to less than ε of all votes is not determined; it is zero where its sum is not positive.
 
     Keys are clustered by farthest points; the number of clusters and p are those with the fewest
-    multiplications that keep the bound. A gradient takes both for constants.
+    multiplications that keep the bound. For a gradient p is one more, and the clusters are constants.
 
     Args:
         eps: ε, the error relative to Σ|q|.
@@ -92,7 +93,7 @@ class FastGauss(Method):
         assert form is not None  # else it refuses
         query, key, value = problem.upcast()
         # The kernel is a Gaussian of points in units of σ, times a vote of the key and a factor of the query.
-        root = torch.as_tensor(form.scale).to(query).sqrt()
+        root = torch.as_tensor(form.scale, dtype=query.dtype, device=query.device).sqrt()
         points, sources = root * query, root * key
         votes = sources.square().sum(-1, keepdim=True) / 2
         factor = points.square().sum(-1, keepdim=True) / 2
@@ -109,32 +110,36 @@ class FastGauss(Method):
         value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1) * (votes - largest).exp()
         sums = torch.stack(
             [
-                self._transform(*one)
+                self._transform(*one, needs_grad=problem.needs_grad)
                 for one in zip(points.flatten(0, 1), sources.flatten(0, 1), value.flatten(0, 1), strict=True)
             ]
         ).unflatten(0, query.shape[:2])
         out, total = sums[..., :-1], sums[..., -1:]
         if isinstance(problem.normalizer, RowSum):
-            total = total + problem.normalizer.eps * (-largest - factor).exp()
+            if problem.normalizer.eps:
+                total = total + problem.normalizer.eps * (-largest - factor).exp()
             nothing = total <= 0
             out = (out / total.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
         else:
             out = out * (largest + factor).exp()
         return out.to(problem.query.dtype)
 
-    def _transform(self, points: Tensor, sources: Tensor, weights: Tensor) -> Tensor:
+    def _transform(self, points: Tensor, sources: Tensor, weights: Tensor, *, needs_grad: bool) -> Tensor:
         """Σ_j weights_j exp(−‖points − sources_j‖²/2), ``[n e]``."""
         with torch.no_grad():
             chosen, centers = self._plan(points, sources, weights.shape[1] - 1)
             labels = torch.cdist(sources, centers).argmin(1)
             near = torch.cdist(points, centers) <= reach_of(self.eps) + chosen.radius
-        size = chosen.terms * points.element_size()
+        # The derivative of an expansion with one degree more is an expansion of the derivative.
+        order, dim = chosen.order + needs_grad, points.shape[1]
+        terms = math.comb(order - 1 + dim, dim)
+        size = terms * points.element_size()
         if size > self.memory:
             raise ValueError(
-                f"fast-gauss: an expansion of order {chosen.order} in {points.shape[1]} dimensions has "
-                f"{chosen.terms} terms, more than fit into {self.memory} bytes"
+                f"fast-gauss: an expansion of order {order} in {dim} dimensions has {terms} terms, "
+                f"more than fit into {self.memory} bytes"
             )
-        order, dim, block = chosen.order, points.shape[1], self.memory // size
+        block = self.memory // size
         unit = torch.eye(dim).to(points)
         exponents = _graded(points.new_zeros(1, dim), lambda i, terms: terms + unit[i], dim, order)
         factorials = torch.lgamma(exponents + 1).sum(1).exp()

@@ -60,7 +60,8 @@ def gauss_bound(radius: float, order: int, *, sigma: float = 1.0, reach: float =
         return 0.0
     a, r = radius / sigma, reach / sigma
     b = min((a + math.sqrt(a * a + 4 * order)) / 2, a + r)
-    return math.exp(order * math.log(a * b) - math.lgamma(order + 1) - (b - a) ** 2 / 2)
+    log_bound = order * math.log(a * b) - math.lgamma(order + 1) - (b - a) ** 2 / 2
+    return math.exp(log_bound) if log_bound < 700 else math.inf
 
 
 def reach_of(eps: float) -> float:

@@ -137,8 +137,8 @@ def _check_resolved(total: Tensor, largest: Tensor, nothing: Tensor) -> None:
     share = (total.detach() / largest.detach()).masked_fill(nothing, 1.0).min().item()
     if not share > RESOLVED:
         raise ValueError(
-            f"smooth: toeplitz: the weights of a row sum to {max(share, 0.0):.0e} of the largest row's, and "
-            f"a Fourier transform resolves {RESOLVED:.0e}; dense computes such rows"
+            f"smooth: toeplitz: the weights of a row sum to less than {RESOLVED:.0e} of the largest row's, "
+            "which its Fourier transforms do not resolve; dense does"
         )
 
 
