@@ -16,41 +16,45 @@ CONTEXT, LATE = (
 )  # a window, and how many of its last characters the long-context losses are taken over
 FLAT = {"sigma": 0.125}  # G(0) = 1 at the start, where the paper has 64
 
-# name: (variant, its options, where tokens stand, width of a line)
+# name: (variant, its options, where tokens stand, text, width of a line)
+ADDRESSES, NOVELS = "state-of-the-union", "dickens"
 ARMS = {
-    "rope": ("softmax", {}, "rope", 70),
-    "bank": ("gpa", {}, "none", 70),
-    "bank-rope": ("gpa", {}, "rope", 70),
-    "flat-70": ("gpa", FLAT, "none", 70),
-    "flat-50": ("gpa", FLAT, "none", 50),
-    "flat-unwrapped": ("gpa", FLAT, "none", None),
+    "rope": ("softmax", {}, "rope", ADDRESSES, 70),
+    "bank": ("gpa", {}, "none", ADDRESSES, 70),
+    "bank-rope": ("gpa", {}, "rope", ADDRESSES, 70),
+    "flat-70": ("gpa", FLAT, "none", ADDRESSES, 70),
+    "flat-50": ("gpa", FLAT, "none", ADDRESSES, 50),
+    "flat-unwrapped": ("gpa", FLAT, "none", ADDRESSES, None),
+    "dickens-70": ("gpa", FLAT, "none", NOVELS, 70),
+    "dickens-unwrapped": ("gpa", FLAT, "none", NOVELS, None),
 }
 
 
 def recipes() -> list[Recipe]:
-    """The paper's three arms from its start, then banks from a flat start on text wrapped in three ways."""
+    """The paper's three arms from its start, then banks from a flat start on two texts, wrapped and not."""
     return [
         Recipe(
             experiment="gpa-characters",
             arm=arm,
-            task="state-of-the-union",
+            task=text,
             attention=variant,
             options=options,
             model={"positions": positions},
-            data={"context": CONTEXT, "wrap": wrap},
+            data={"context": CONTEXT, "wrap": wrap} | ({"limit": 3_000_000} if text == NOVELS else {}),
             steps=700,
             batch=8,
             lr=5e-3,
             rates={".bank.": 6.0},
         )
-        for arm, (variant, options, positions, wrap) in ARMS.items()
+        for arm, (variant, options, positions, text, wrap) in ARMS.items()
     ]
 
 
 @torch.no_grad()
 def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     """The loss of reading on, heads without their bank and without all, and the shape of the banks."""
-    found = _longer(model, learned) | _newlines(model, learned) | _without(model, learned)
+    found = _longer(model, learned) | _without(model, learned)
+    found |= _newlines(model, learned) | _gaps(learned.ids == learned.characters.index("\n"))
     if any(".bank." in name for name, _ in model.named_parameters()):
         found |= _shapes(torch.stack([block.attn.bank.lag_table(CONTEXT) for block in model.blocks]))
     return found
@@ -104,6 +108,18 @@ def _newlines(model: nn.Module, learned: Task) -> dict[str, float]:
     newline = labels == learned.characters.index("\n")
     newline[:, : CONTEXT - LATE] = False
     return {"newline_loss": _losses(model, inputs, labels)[newline].mean().item()} if newline.any() else {}
+
+
+def _gaps(newline: Tensor) -> dict[str, float]:
+    """How often a newline follows one at a lag, in bins of four lags, and the commonest gap above 1."""
+    where = newline.nonzero()[:, 0]
+    gaps = where.diff()
+    lags = range(CONTEXT)
+    rates = torch.stack([newline[where[where < len(newline) - lag] + lag].double().mean() for lag in lags])
+    found = {"newlines": newline.double().mean().item(), "newline_gap": gaps[gaps > 1].mode().values.item()}
+    found |= {"newline_at_1": rates[1].item(), "newline_gap_mean": gaps[gaps > 1].double().mean().item()}
+    bins = zip(range(0, CONTEXT, 4), rates.unflatten(0, (-1, 4)).mean(-1).tolist(), strict=True)
+    return found | {f"newline_from_{start}": rate for start, rate in bins}
 
 
 def _without(model: nn.Module, learned: Task) -> dict[str, float]:
