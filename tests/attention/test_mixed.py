@@ -51,7 +51,7 @@ def test_errors(heads, message):
 def test_layers_are_cycled():
     gka = attention("gka", sigma=2.0)
     assert layers([gka, "softmax"], 3) == [gka, attention("softmax"), gka]
-    with pytest.raises(ValueError, match="^attention: the list of layers is empty"):
+    with pytest.raises(ValueError, match=r"^attention: the list of layers is empty"):
         layers([], 3)
 
 
