@@ -9,9 +9,9 @@ from gkalib.smoothing import weights_of
 from gkalib.training.recipe import Recipe
 from gkalib.training.tasks import Pictures, Task
 
-DEPTH, SIDE = 6, 7
-COUNTS = torch.linspace(4, 8, DEPTH).round().int().tolist()  # k grows with depth to twice its start
-GRID = {"grid": (SIDE, SIDE), "radius": 1.5}  # eight neighbors, the patch itself and the class token
+DEPTH, SIDE = 6, 4
+COUNTS = torch.linspace(2, 4, DEPTH).round().int().tolist()  # k grows with depth to twice its start
+GRID = {"grid": (SIDE, SIDE), "radius": 1.0}  # four neighbors, the patch itself and the class token
 
 ARMS = {
     "softmax": ["softmax"],
@@ -23,16 +23,20 @@ ARMS = {
 
 
 def recipes() -> list[Recipe]:
-    """One arm a rule; all but softmax with the Gaussian kernel and a learned bandwidth a head."""
+    """One arm a rule; all but softmax with the Gaussian kernel and a learned bandwidth a head.
+
+    The counts and the four neighbors are the authors' for CIFAR.
+    """
     return [
         Recipe(
             experiment="krause-arms",
             arm=arm,
-            task="mnist",
+            task="digits",
             attention=attention,
-            model={"depth": DEPTH},
-            steps=300,
+            model={"depth": DEPTH, "dim": 64},
+            steps=500,
             batch=32,
+            lr=3e-3,
         )
         for arm, attention in ARMS.items()
     ]
