@@ -71,7 +71,7 @@ def models() -> dict[str, Counted]:
     return known
 
 
-def numbers(name: str) -> dict[str, float]:
+def numbers(name: str) -> dict[str, int | float]:
     """What one model comes to, in the units that the papers' tables are read in.
 
     Args:
@@ -84,7 +84,7 @@ def numbers(name: str) -> dict[str, float]:
     one = models()[name]
     model = _empty(one.build)
     counted = count(model, _input(model, one))
-    found: dict[str, float] = {key: value for key, value in vars(counted).items() if value is not None}
+    found: dict[str, int | float] = {key: value for key, value in vars(counted).items() if value is not None}
     found["sigmas"] = sum(p.numel() for path, p in model.named_parameters() if "log_sigma" in path)
     if (one.image and one.baseline is None) or name.startswith("gka"):
         found["file_mebibytes"] = _file(model)

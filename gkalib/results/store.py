@@ -93,7 +93,7 @@ def load(experiment: str, *, scale: str | None = None, root: Path | None = None)
     return sorted(records, key=_rank, reverse=True)
 
 
-def find(key: str, *, root: Path | None = None) -> tuple[Record, float]:
+def find(key: str, *, root: Path | None = None) -> tuple[Record, int | float]:
     """The record and the number that a key names.
 
     ``experiment/run/metric`` names one run. ``experiment/arm/metric`` takes the newest run of the largest

@@ -32,7 +32,9 @@ def compare(name: str, backend: str) -> None:
 
     def results(call, owner: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
         out = call(x)
-        return [out, *torch.autograd.grad(out.square().sum(), list(owner.parameters()))] if gradients else [out]
+        return (
+            [out, *torch.autograd.grad(out.square().sum(), list(owner.parameters()))] if gradients else [out]
+        )
 
     exact = results(double, double, x.double())
     for have, want, eager in zip(results(call, made, x), exact, results(made, made, x), strict=True):

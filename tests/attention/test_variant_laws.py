@@ -17,10 +17,10 @@ ALL = sorted(set(VARIANTS) & set(variants()))
 
 
 def layer(name: str, **options) -> nn.Module:
-    """A layer in float64 whose vectors, zero or one at the start, are drawn at random as well."""
+    """A layer in float64 in which what is zero or one at the start is drawn at random as well."""
     made = VARIANTS[name].make(name, **options).double()
     for path, parameter in made.named_parameters():
-        if parameter.ndim == 1 and "sigma" not in path:
+        if (parameter.ndim == 1 or not parameter.any()) and "sigma" not in path:
             nn.init.normal_(parameter, std=0.1)
     return made.eval()
 
