@@ -16,8 +16,8 @@ class Variant:
     """A variant in small.
 
     Args:
-        parameters: of one layer by the paper's formula, from D, H and N; input projections without biases, the
-            output projection with one.
+        parameters: of one layer by the paper's formula, from D, H and N; the output projection has a bias,
+            those of the input have none.
         limit: the test that shows it equal to its nearest neighbor in a limit.
         options: with which it is built for width 32, 4 heads and 16 tokens.
         permutes: whether permuting the tokens permutes the output.
@@ -86,7 +86,9 @@ VARIANTS = {
     "linear": Variant(projected, "test_linear.py::test_the_formula"),
     "performer": Variant(projected, "test_performer.py::test_more_features_come_closer_to_softmax"),
     "rpe": Variant(
-        lambda d, h, n: projected(d, h, n) + h * (2 * n - 1), "test_rpe.py::test_without_a_table_it_is_the_linear_transformer", permutes=False
+        lambda d, h, n: projected(d, h, n) + h * (2 * n - 1),
+        "test_rpe.py::test_without_a_table_it_is_the_linear_transformer",
+        permutes=False,
     ),
     "linformer": Variant(
         lambda d, h, n: projected(d, h, n) + 2 * 4 * n,
@@ -95,8 +97,20 @@ VARIANTS = {
         permutes=False,
         flexible=False,
     ),
-    "nystrom": Variant(projected, "test_nystrom.py::test_with_every_landmark_and_the_exact_inverse_it_is_softmax_attention", {"landmarks": 4}, permutes=False, flexible=False),
-    "skyformer": Variant(projected, "test_skyformer.py::test_with_every_token_a_landmark_it_is_exact", {"landmarks": 8}, permutes=False, flexible=False),
+    "nystrom": Variant(
+        projected,
+        "test_nystrom.py::test_with_every_landmark_and_the_exact_inverse_it_is_softmax_attention",
+        {"landmarks": 4},
+        permutes=False,
+        flexible=False,
+    ),
+    "skyformer": Variant(
+        projected,
+        "test_skyformer.py::test_with_every_token_a_landmark_it_is_exact",
+        {"landmarks": 8},
+        permutes=False,
+        flexible=False,
+    ),
     "mixed": Variant(
         lambda d, h, n: d * d + d + 3 + 3 * d * d // 4,
         "test_mixed.py::test_heads_of_one_variant_are_that_variant",
