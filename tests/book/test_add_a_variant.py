@@ -2,11 +2,14 @@
 
 import inspect
 import re
+import sys
 from types import SimpleNamespace
 
 import pytest
 
-from tests import cases
+from gkalib import attention
+from tests import cases, variants
+from tests.attention import test_variant_laws as attention_laws
 from tests.book.conftest import ROOT
 from tests.kernels import test_kernel_laws as kernel_laws
 from tests.normalizers import test_normalizers as normalizer_laws
@@ -17,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("as_a_user")
 
 PAGE = (ROOT / "book" / "add-a-variant.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^#{1,2} (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
-LINE = re.compile(r"# tests/cases\.py, in (\w+)\n(.*)", re.S)
+LINE = re.compile(r"# tests/(?:cases|variants)\.py, in (\w+)\n(.*)", re.S)
 
 
 def blocks(text: str) -> list[str]:
@@ -33,6 +36,7 @@ def run(text: str) -> tuple[dict, dict[str, dict]]:
             # The page's classes stand where they would be once they are in the library.
             known = SimpleNamespace(**namespace)
             names = {"kernels": known, "masks": known, "normalizers": known, "KernelCase": cases.KernelCase}
+            names |= {"Variant": variants.Variant, "projected": variants.projected}
             added.setdefault(line[1], {}).update(eval("{" + line[2] + "}", names))
         else:
             exec(compile(block, "book/add-a-variant.md", "exec"), namespace)
@@ -50,7 +54,13 @@ def added(page, monkeypatch) -> dict[str, dict]:
     """The lines of the page, added to the tables of the tests."""
     for table, lines in page[1].items():
         for name, case in lines.items():
-            monkeypatch.setitem(getattr(cases, table), name, case)
+            monkeypatch.setitem(getattr(variants if table == "VARIANTS" else cases, table), name, case)
+    # The page's layer stands where it would be once its file is in the library.
+    layer = page[0]["SigmoidAttention"]
+    monkeypatch.setattr(layer, "__module__", "gkalib.attention.sigmoid")
+    monkeypatch.setitem(sys.modules, layer.__module__, SimpleNamespace(Attention=layer))
+    known = [*attention.variants(), "sigmoid"]
+    monkeypatch.setattr(attention, "variants", lambda: known)
     return page[1]
 
 
@@ -62,7 +72,7 @@ def test_every_way_of_the_page_is_executed_and_asserts(page):
     classes = {
         name for name, found in page[0].items() if inspect.isclass(found) and found.__module__ == "builtins"
     }
-    assert classes == {"Sech", "Dial", "Neighborhood", "Sigmoid", "Coarse", "KernelAttention"}
+    assert classes == {"Sech", "Dial", "Neighborhood", "Sigmoid", "Coarse", "SigmoidAttention"}
 
 
 def test_a_wrong_page_fails():
@@ -77,6 +87,7 @@ def test_the_page_adds_a_line_to_each_table(page):
         "KERNELS": ["sech", "dial"],
         "MASKS": ["neighborhood"],
         "NORMALIZERS": ["sigmoid"],
+        "VARIANTS": ["sigmoid"],
     }
 
 
@@ -112,3 +123,19 @@ def test_the_normalizer_keeps_its_promises(added):
     normalizer_laws.test_averages_is_true_exactly_where_rows_are_averages("sigmoid")
     normalizer_laws.test_masked_keys_get_nothing_and_change_nothing("sigmoid")
     laws.test_masked_is_deleted("gaussian", "sigmoid")
+
+
+def test_the_layer_obeys_the_laws_of_all_variants(added):
+    attention_laws.test_parameters_are_the_formulas("sigmoid")
+    attention_laws.test_averages_are_averages("sigmoid")
+    attention_laws.test_sequences_of_a_batch_are_independent("sigmoid")
+    attention_laws.test_permuted_tokens_give_a_permuted_output_or_positions_matter("sigmoid")
+    attention_laws.test_masked_tokens_are_as_if_deleted("sigmoid")
+    attention_laws.test_the_future_changes_nothing("sigmoid")
+    attention_laws.test_every_parameter_learns("sigmoid")
+    attention_laws.test_gradients_are_differences("sigmoid")
+    attention_laws.test_heads_must_divide_the_width("sigmoid")
+    for causal in (False, True):
+        attention_laws.test_the_method_chosen_gives_the_definition("sigmoid", causal)
+    for options in ({}, {"position": "rope", "registers": 2}):
+        attention_laws.test_one_token_from_a_cache_is_its_row_of_the_full_pass("sigmoid", 5, options)
