@@ -1,19 +1,21 @@
-"""Rotary positions, a kernel bank, or both; banks on text wrapped in three ways: what chapter 8 quotes."""
+"""Rotary positions, a kernel bank, or both; banks on text with line ends and without: for chapter 8."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib.models import gpt
+from gkalib.smoothing import weights_of
 from gkalib.training.recipe import Recipe
 from gkalib.training.tasks import Task
 
-CONTEXT, LATE = (
-    128,
-    64,
-)  # a window, and how many of its last characters the long-context losses are taken over
+CONTEXT = 128
+LATE = 64  # the characters at a window's end, over which losses of long contexts and of newlines are taken
+FAR = 32  # the lags from which a bank's shape is taken away, and the weight there counted
 FLAT = {"sigma": 0.125}  # G(0) = 1 at the start, where the paper has 64
 
 # name: (variant, its options, where tokens stand, text, width of a line)
@@ -23,7 +25,6 @@ ARMS = {
     "bank": ("gpa", {}, "none", ADDRESSES, 70),
     "bank-rope": ("gpa", {}, "rope", ADDRESSES, 70),
     "flat-70": ("gpa", FLAT, "none", ADDRESSES, 70),
-    "flat-50": ("gpa", FLAT, "none", ADDRESSES, 50),
     "flat-unwrapped": ("gpa", FLAT, "none", ADDRESSES, None),
     "dickens-70": ("gpa", FLAT, "none", NOVELS, 70),
     "dickens-unwrapped": ("gpa", FLAT, "none", NOVELS, None),
@@ -57,6 +58,7 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     found |= _newlines(model, learned) | _gaps(learned.ids == learned.characters.index("\n"))
     if any(".bank." in name for name, _ in model.named_parameters()):
         found |= _shapes(torch.stack([block.attn.bank.lag_table(CONTEXT) for block in model.blocks]))
+        found |= _far(model, learned)
     return found
 
 
@@ -79,6 +81,43 @@ def _shapes(tables: Tensor) -> dict[str, float]:
         for start, value in zip(range(0, CONTEXT, 4), shape.unflatten(0, (-1, 4)).mean(-1), strict=True):
             found[f"{name}_from_{start}"] = value.item()
     return found
+
+
+def _far(model: nn.Module, learned: Task) -> dict[str, float]:
+    """The weight at far lags, late in a window, and what the losses gain where banks are constant there."""
+    calls = []
+    hooks = [
+        block.attn.register_forward_pre_hook(
+            lambda layer, args, given: calls.append(layer.problem(*args, **given)), with_kwargs=True
+        )
+        for block in model.blocks
+    ]
+    inputs, labels = learned.held_out
+    model(inputs[:16])
+    for hook in hooks:
+        hook.remove()
+    place = torch.arange(CONTEXT)
+    far = place[:, None] - place >= FAR
+    weight = torch.stack([(weights_of(one) * far)[:, :, -LATE:].sum(-1).mean((0, 2)) for one in calls])
+    found = {"far_weight": weight.mean().item(), "far_weight_most": weight.max().item()}
+    before = _losses(model, inputs, labels)
+    banks = [block.attn.bank for block in model.blocks]
+    for bank in banks:
+        bank.lag_table = partial(_leveled, type(bank).lag_table, bank)
+    gain = _losses(model, inputs, labels) - before
+    for bank in banks:
+        del bank.lag_table
+    newline = labels == learned.characters.index("\n")
+    newline[:, : CONTEXT - LATE] = False
+    if newline.any():
+        found["leveled_newline"] = gain[newline].mean().item()
+    return found | {"leveled": gain.mean().item()}
+
+
+def _leveled(table_of: Callable[..., Tensor], bank: nn.Module, length: int) -> Tensor:
+    """A bank's table with the mean of all far lags at each of them."""
+    table = table_of(bank, length)
+    return torch.cat([table[:, :FAR], table[:, FAR:].mean(-1, keepdim=True).expand_as(table[:, FAR:])], dim=1)
 
 
 def _losses(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
