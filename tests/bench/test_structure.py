@@ -6,13 +6,18 @@ import torch
 from gkalib.bench import structure
 from gkalib.bench.approximations import ARMS, Trial, relative_error, softmax
 from gkalib.datasets import Heads
-from gkalib.kernels import ExpDot
+from gkalib.kernels import ExpDot, PositiveRandom
 from gkalib.smoothing import attention_weights, smooth
-from tests.tolerance import equal
+from tests.tolerance import agree, equal
 
 
 def _heads(length: int = 24, dim: int = 6) -> Heads:
     return Heads(*(torch.randn(2, 3, length, dim, dtype=torch.float64) for _ in range(3)))
+
+
+def _cosines(heads: Heads) -> torch.Tensor:
+    query, key, _ = structure.unit(heads)
+    return query @ key.mT
 
 
 def test_diagonals_are_summed_by_lag():
@@ -66,6 +71,10 @@ def test_more_features_come_closer_to_the_cosine_and_lags():
         relative_error(structure.kernelized(heads, aside, count, 0), exact).mean() for count in (8, 128, 2048)
     ]
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
+    random = PositiveRandom(6, 8, scale=1.0, seed=0, stabilizer="row")
+    kernel = random * structure.fit_table(attention_weights(*aside[:2], ExpDot()), _cosines(aside))
+    by_transforms = smooth(*structure.unit(heads), kernel, method="toeplitz")
+    agree(by_transforms.float(), structure.kernelized(heads, aside, 8, 0), by_transforms.float())
 
 
 @pytest.mark.parametrize("arm", ["lag-table", "cosine-and-lags", "fft-rpe", "few-dimensions", "fast-gauss"])

@@ -1,0 +1,87 @@
+"""When sums by structure are faster than sums pair by pair: seconds against length and dimension.
+
+``python -m gkalib.bench.structure_times`` records the experiment ``structure``; chapter 13 reads it.
+"""
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from gkalib import results
+from gkalib.kernels import Elu, Gaussian, Kernel, LagTable
+from gkalib.normalizers import Unnormalized
+from gkalib.smoothing import FastGauss, Method, smooth
+
+LENGTHS, WIDTHS = (512, 1024, 2048, 4096, 8192), (8, 16, 32, 64)  # tokens; features and value columns
+POINTS, DIMENSIONS, SIGMA, EPS = 4096, (1, 2, 3, 4), 0.5, 1e-2  # uniform in the unit cube
+
+
+def seconds(tensors: list[Tensor], kernel: Kernel, method: str | Method) -> float:
+    """Seconds of this process's only thread for one sum, the least of three runs."""
+    took = []
+    for _ in range(3):
+        start = time.process_time()
+        with torch.no_grad():
+            smooth(*tensors, kernel, normalizer=Unnormalized(), method=method)
+        took.append(time.process_time() - start)
+    return min(took)
+
+
+def by_length(method: str) -> dict[str, float]:
+    """Kernelized attention with a table of lags, one head, by length and by width of features and values."""
+    metrics = {}
+    for width in WIDTHS:
+        for length in LENGTHS:
+            tensors = list(torch.randn(3, 1, 1, length, width))
+            metrics[f"seconds_{width}_{length}"] = seconds(tensors, Elu() * LagTable(1, length), method)
+    return metrics
+
+
+def by_dimension(method: str | Method) -> dict[str, float]:
+    """One Gaussian sum for each of many points, by their dimension."""
+    metrics = {}
+    for dim in DIMENSIONS:
+        points = torch.rand(2, 1, 1, POINTS, dim, dtype=torch.float64)
+        value = torch.rand(1, 1, POINTS, 1, dtype=torch.float64)
+        metrics[f"seconds_{dim}"] = seconds([*points, value], Gaussian(SIGMA), method)
+        if isinstance(method, FastGauss):
+            plan = method.plan(points[0, 0, 0], points[1, 0, 0], sigma=SIGMA)
+            metrics |= {f"clusters_{dim}": plan.clusters, f"terms_{dim}": plan.terms}
+            metrics[f"operations_{dim}"] = plan.operations / plan.direct
+    return metrics
+
+
+ARMS: dict[str, Callable[[], dict[str, float]]] = {
+    "toeplitz": lambda: by_length("toeplitz"),
+    "pairs-of-tokens": lambda: by_length("dense"),
+    "fast-gauss": lambda: by_dimension(FastGauss(EPS)),
+    "pairs-of-points": lambda: by_dimension("dense"),
+}
+
+
+def main() -> None:
+    """Time all arms and record them."""
+    torch.set_num_threads(1)
+    for name, arm in ARMS.items():
+        torch.manual_seed(0)
+        start = time.perf_counter()
+        metrics = arm()
+        record = results.Record(
+            experiment="structure",
+            arm=name,
+            scale="reduced",
+            recipe={"arm": name, "threads": 1},
+            seed=0,
+            device="cpu",
+            wall_seconds=time.perf_counter() - start,
+            metrics=metrics,
+            **results.provenance("torch", "numpy"),
+        )
+        results.save(record)
+        print(name, "  ".join(f"{key}: {value:.3g}" for key, value in metrics.items()))
+
+
+if __name__ == "__main__":
+    main()
