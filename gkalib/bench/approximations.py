@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from gkalib import results
-from gkalib.bench import features, low_rank
+from gkalib.bench import features, low_rank, structure
 from gkalib.datasets import Heads, trained_heads
 from gkalib.kernels import Elu, ExpDot
 from gkalib.smoothing import attention_weights, smooth
@@ -82,7 +82,19 @@ def by_features(approximation: Callable[[Heads, int, int], Tensor]) -> Callable[
     )
 
 
+def kernelized(scale: float) -> Callable[[Heads, Trial], Tensor]:
+    """Kernelized attention with relative positions, with features of a seed that the trial draws."""
+    return lambda heads, trial: structure.kernelized(
+        heads,
+        trial.aside,
+        trial.size,
+        int(torch.randint(2**31, (), generator=trial.generator)),
+        scale=scale,
+    )
+
+
 NUMBERS = (16, 32, 64, 128, 256, 512, 1024)  # of features
+DIMENSIONS = (1, 2, 3, 4, 6, 8, 16, 32)  # kept of queries and keys
 
 ARMS = {
     "mean": Arm(softmax, mean_value, sizes=(1,)),
@@ -106,6 +118,23 @@ ARMS = {
     "performer-centered": Arm(softmax, by_features(features.centered), sizes=NUMBERS),
     "random-fourier": Arm(softmax, by_features(features.fourier), sizes=NUMBERS),
     "elu": Arm(softmax, lambda heads, trial: smooth(*heads, Elu()), sizes=(32,)),
+    "lag-table": Arm(softmax, lambda heads, trial: structure.lags_only(heads, trial.aside), sizes=(1,)),
+    "cosine-and-lags": Arm(
+        softmax,
+        lambda heads, trial: structure.cosine_and_lags(heads, trial.aside, float(trial.size)),
+        sizes=(1, 2, 4, 8),  # what the cosine is multiplied with
+    ),
+    "fft-rpe": Arm(softmax, kernelized(1.0), flops=structure.toeplitz_flops),
+    "fft-rpe-scale-4": Arm(softmax, kernelized(4.0), flops=structure.toeplitz_flops),
+    "few-dimensions": Arm(
+        softmax, lambda heads, trial: structure.few_dimensions(heads, trial.size), sizes=DIMENSIONS
+    ),
+    "fast-gauss": Arm(
+        softmax,
+        lambda heads, trial: structure.fast_gauss(heads, trial.size),
+        sizes=DIMENSIONS,
+        flops=structure.fast_gauss_flops,
+    ),
 }
 
 
