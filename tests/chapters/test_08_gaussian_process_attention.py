@@ -1,0 +1,94 @@
+"""The labeled equations of chapter 8."""
+
+import math
+
+import pytest
+import torch
+
+import gkalib
+from gkalib.kernels import DecayingPeriodicBank, ExpDot, Laplace
+from gkalib.masks import Causal, Window
+from tests.tolerance import equal
+
+COUNT = 24
+
+
+def _bank(heads: int = 2, terms: int = 5) -> DecayingPeriodicBank:
+    """A bank whose parameters are unlike one another."""
+    bank = DecayingPeriodicBank(heads, terms, length=9.0, tau=(1.5, 8.0)).double()
+    with torch.no_grad():
+        for parameter in bank.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return bank
+
+
+def _pair() -> tuple[torch.Tensor, torch.Tensor]:
+    query, key = torch.randn(2, 1, 2, COUNT, 4, dtype=torch.float64)
+    return query, key
+
+
+def _silent() -> torch.Tensor:
+    return torch.zeros(1, 2, COUNT, 1, dtype=torch.float64)
+
+
+def test_the_odds_of_two_keys_are_a_product():
+    bank, (query, key) = _bank(), _pair()
+    weights = gkalib.attention_weights(query, key, ExpDot() * bank)[0, :, -1]
+    content = gkalib.attention_weights(query, key, ExpDot())[0, :, -1]
+    prior = bank.lag_table(COUNT).flip(1).exp()
+    odds = weights[:, 3] / weights[:, 17]
+    torch.testing.assert_close(
+        odds, content[:, 3] / content[:, 17] * prior[:, 3] / prior[:, 17], rtol=1e-12, atol=0
+    )
+
+
+def test_content_within_r_nats_moves_at_most_tanh_r_over_4():
+    query, key = _pair()
+    for scale in (0.1, 0.5, 2.0):
+        scores = ExpDot(scale).log(query, key)[0, :, -1]
+        spread = scores.amax(-1) - scores.amin(-1)
+        bank = _bank()
+        with_content = gkalib.attention_weights(query, key, ExpDot(scale) * bank)[0, :, -1]
+        prior = gkalib.attention_weights(_silent(), _silent(), bank)[0, :, -1]
+        moved = (with_content - prior).abs().sum(-1) / 2
+        assert (moved > 0).all() and (moved <= torch.tanh(spread / 4)).all()
+
+
+def test_a_term_has_the_period_pi_tau():
+    tau = 3.7
+    bank = DecayingPeriodicBank(1, 1, length=1e12, tau=(tau, tau)).double()
+    lag = torch.linspace(0, 20, 41, dtype=torch.float64)[None]
+    one, many = torch.zeros(1, 1, 1, 1, dtype=torch.float64), torch.zeros(1, 1, 41, 1, dtype=torch.float64)
+    at = bank.log(one, many, lag)
+    # The parameter is a float32 logarithm, so the period is known to seven digits.
+    torch.testing.assert_close(bank.log(one, many, lag + math.pi * tau), at, rtol=1e-5, atol=1e-6)
+    assert (bank.log(one, many, lag + tau) - at).abs().max() > 0.1
+
+
+def test_alibi_is_the_laplace_kernel_of_positions():
+    slope = 0.25
+    place = torch.arange(COUNT, dtype=torch.float64)[None, None, :, None]
+    lag = torch.arange(COUNT)[:, None] - torch.arange(COUNT)
+    equal(Laplace(1 / slope)(place, place)[0, 0], (-slope * lag.abs()).double().exp())
+
+
+def test_the_share_beyond_a_lag_is_bounded():
+    for _ in range(20):
+        bank, reach = _bank(), 8
+        weights = gkalib.attention_weights(_silent(), _silent(), bank, mask=Causal())[0, :, -1]
+        beyond = weights[:, : COUNT - 1 - reach].sum(-1)
+        ceiling = (bank.sigma.square() * (-reach / bank.log_length.exp()).exp()).sum(-1)
+        bound = (COUNT - 1 - reach) * (ceiling - bank.sigma.square().sum(-1)).exp()
+        assert (beyond > 0).all() and (beyond <= bound).all()
+
+
+@pytest.mark.parametrize("reach", [5, 11])
+def test_the_regression_on_past_newlines_is_a_smoother(reach):
+    newline = (torch.rand(COUNT) < 0.3).double()
+    bank = _bank(heads=1)
+    ends = torch.arange(reach, COUNT)
+    history = newline[ends[:, None] - torch.arange(reach)]
+    by_hand = history @ torch.softmax(bank.lag_table(reach)[0], 0)
+    empty = torch.zeros(1, 1, COUNT, 1, dtype=torch.float64)
+    out = gkalib.smooth(empty, empty, newline[None, None, :, None], bank, mask=Causal() & Window(reach))
+    equal(out[0, 0, ends, 0], by_hand)
