@@ -1,6 +1,7 @@
 """The pretrained encoder run on text, and what its attention layers are given on the way."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -34,6 +35,12 @@ class Reading(NamedTuple):
 
     heads: list[Heads]
     vectors: Tensor
+
+
+@cache
+def _opened() -> Encoder:
+    """The encoder, read once: a chapter runs it many times."""
+    return minilm()
 
 
 def passages(encoder: Encoder, count: int, length: int) -> Tensor:
@@ -77,7 +84,7 @@ def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = 
     References:
         MiniLM, see :func:`gkalib.datasets.minilm`. Chapter 4 writes the same pass step by step.
     """
-    encoder = minilm()
+    encoder = _opened()
     parameters, heads = encoder.weights, encoder.config["num_attention_heads"]
 
     def of(name: str) -> tuple[Tensor, Tensor]:
