@@ -38,27 +38,27 @@ class Reading(NamedTuple):
 
 
 @cache
-def _opened() -> Encoder:
-    """The encoder, read once: a chapter runs it many times."""
-    return minilm()
+def _opened() -> tuple[Encoder, list[int]]:
+    """The encoder and the addresses as its token numbers, read once: a chapter runs it many times."""
+    encoder = minilm()
+    encoder.tokenizer.no_padding()
+    encoder.tokenizer.no_truncation()
+    return encoder, encoder.tokenizer.encode(state_of_the_union()).ids
 
 
-def passages(encoder: Encoder, count: int, length: int) -> Tensor:
+def passages(count: int, length: int) -> Tensor:
     """Passages ``[count length]`` of running text as token numbers, evenly spaced in the addresses to
     Congress, each between the encoder's two special tokens.
 
     Raises:
         ValueError: if ``count`` is below 1, or ``length`` below 3 or above the encoder's positions.
     """
+    encoder, (first, *text, last) = _opened()
     most = encoder.config["max_position_embeddings"]
     if count < 1 or not 3 <= length <= most:
         raise ValueError(
             f"datasets: count must be at least 1 and length 3 to {most}, not {count} and {length}"
         )
-    cutter = encoder.tokenizer
-    cutter.no_padding()
-    cutter.no_truncation()
-    first, *text, last = cutter.encode(state_of_the_union()).ids
     if count * (length - 2) > len(text):
         raise ValueError(
             f"datasets: the text has {len(text)} tokens, too few for {count} passages of {length}"
@@ -84,7 +84,7 @@ def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = 
     References:
         MiniLM, see :func:`gkalib.datasets.minilm`. Chapter 4 writes the same pass step by step.
     """
-    encoder = _opened()
+    encoder, _ = _opened()
     parameters, heads = encoder.weights, encoder.config["num_attention_heads"]
 
     def of(name: str) -> tuple[Tensor, Tensor]:
@@ -97,7 +97,7 @@ def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = 
         return scaled_dot_product_attention(query, key, value)
 
     tables = "embeddings.{}_embeddings.weight"
-    x = parameters[tables.format("word")][passages(encoder, count, length)]
+    x = parameters[tables.format("word")][passages(count, length)]
     x = x + parameters[tables.format("position")][:length] + parameters[tables.format("token_type")][0]
     x, read = normalized(x, "embeddings"), []
     for layer in range(encoder.config["num_hidden_layers"]):
