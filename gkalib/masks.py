@@ -206,6 +206,13 @@ class Both(Mask):
         return f"{self.first!r} & {self.second!r}"
 
 
+def joined(first: Mask | None, second: Mask | None) -> Mask | None:
+    """Two rules as one, where either may be missing."""
+    if first is None or second is None:
+        return first or second
+    return first & second
+
+
 def parts(mask: Mask | None) -> list[Mask]:
     """The single rules of a mask that ``&`` may have joined; none where there is no mask."""
     if isinstance(mask, Both):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gkalib.attention.heads import HeadNorm, merge, split
 from gkalib.attention.positions import POSITIONS
 from gkalib.kernels import DecayingPeriodicBank, Kernel
-from gkalib.masks import Causal, Mask, Pairs, parts
+from gkalib.masks import Causal, Mask, Pairs, joined, parts
 from gkalib.normalizers import Normalizer, RowSum
 from gkalib.smoothing import Cache, Method, Problem, Recurrent, pose, solve
 
@@ -38,8 +38,7 @@ class Smoother(nn.Module, ABC):
         proj_drop: the rate of dropout after the output projection.
         position: None, ``"rope"`` or ``"susie"``.
         registers: how many of the first tokens are registers; positions count from −registers.
-        bank: arguments of a ``DecayingPeriodicBank`` that multiplies the kernel, GPA's prior over lags for any
-            variant; None is no bank.
+        bank: arguments of a ``DecayingPeriodicBank`` that multiplies the kernel, GPA's prior over lags.
         channels: the part of the token's width, (start, stop), that makes the heads of a variant without
             projections; None is all of it. Given where several variants share one layer.
         project_out: whether there is an output projection; without it the merged heads are returned.
@@ -208,7 +207,7 @@ class Smoother(nn.Module, ABC):
         name = self.name()
         if cache is not None and (context is not None or positions is not None):
             raise ValueError(f"{name}: a cache holds this layer's own tokens; no context, no positions")
-        mask = _both(_both(self.mask(), mask), _given(name, attn_mask, is_causal))
+        mask = joined(joined(self.mask(), mask), _given(name, attn_mask, is_causal))
         if not self.causal and any(isinstance(part, Causal) for part in parts(mask)):
             raise ValueError(f"{name}: cannot be causal: {self.why_not}")
         query, key, value = self.project(x, x if context is None else context)
@@ -293,18 +292,9 @@ class Smoother(nn.Module, ABC):
         return queries, keys
 
 
-def _both(first: Mask | None, second: Mask | None) -> Mask | None:
-    """Two optional rules as one."""
-    if first is None or second is None:
-        return first or second
-    return first & second
-
-
 def _given(name: str, attn_mask: Tensor | None, is_causal: bool) -> Mask | None:
     """timm's two arguments as a rule."""
     if attn_mask is not None and attn_mask.dtype != torch.bool:
-        raise ValueError(
-            f"{name}: attn_mask must be boolean, True where a key is seen, not {attn_mask.dtype}"
-        )
+        raise ValueError(f"{name}: attn_mask must be boolean, True for a key seen, not {attn_mask.dtype}")
     pairs = None if attn_mask is None else Pairs(attn_mask)
-    return _both(Causal() if is_causal else None, pairs)
+    return joined(Causal() if is_causal else None, pairs)

@@ -34,6 +34,8 @@ class Rope(nn.Module):
         Su et al., RoFormer, 2021. Chapter 4 reads it as a kernel of the lag.
     """
 
+    omega: Tensor
+
     def __init__(self, num_heads: int, head_dim: int, *, base: float = 10000.0, registers: int = 0):
         super().__init__()
         if head_dim % 2:
@@ -67,6 +69,8 @@ class SuSiE(nn.Module):
     References:
         RBF attention, "Subspace Sinusoidal Embeddings". Chapter 6 tests what its penalty can do.
     """
+
+    omega: Tensor
 
     def __init__(self, num_heads: int, head_dim: int, *, base: float = 10000.0, registers: int = 0):
         super().__init__()

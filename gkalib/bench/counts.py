@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -124,7 +124,7 @@ def _empty(build: Callable[[], nn.Module]) -> nn.Module:
         return build()
 
 
-def _input(model: nn.Module, one: Counted) -> torch.Tensor:
+def _input(model: Any, one: Counted) -> torch.Tensor:
     if one.image:
         return torch.empty(1, 3, 224, 224, device="meta")
     return torch.empty(1, model.config.context, dtype=torch.long, device="meta")

@@ -1,7 +1,8 @@
 """Models whose attention is any variant, what they cost, and variants put into other people's models."""
 
 from gkalib.models.count import Count, count
-from gkalib.models.gpt import GPT, PRESETS, GPTConfig, gpt
+from gkalib.models.gpt import GPT, gpt
+from gkalib.models.gpt_config import PRESETS, GPTConfig
 from gkalib.models.replace import replace_attention
 from gkalib.models.vit import ViT, ViTConfig, vit
 

@@ -20,7 +20,8 @@ def shared_by(
     registered, arguments = nn.ModuleDict(), {}
     for index, layer in enumerate(dict.fromkeys(classes)):
         given: dict[str, Any] = {"length": length} if getattr(layer, "sized", False) else {}
-        made = layer.shared(dim, num_heads, **given) if hasattr(layer, "shared") else {}
+        share = getattr(layer, "shared", None)
+        made = share(dim, num_heads, **given) if share else {}
         for name, module in made.items():
             registered[f"{name}_{index}"] = module
         arguments[layer] = given | made

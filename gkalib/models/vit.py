@@ -126,7 +126,7 @@ class ViT(nn.Module):
 
     def __init__(self, config: ViTConfig, attention: Attention = "softmax"):
         # Imported here: a decoder of text needs no timm.
-        from timm.layers import PatchEmbed
+        from timm.layers.patch_embed import PatchEmbed
         from timm.models.vision_transformer import Block
 
         super().__init__()
@@ -137,7 +137,7 @@ class ViT(nn.Module):
         self.register_tokens = nn.Parameter(registers) if config.registers else None
         learned = torch.zeros(1, config.length - config.registers, config.dim)
         self.position = nn.Parameter(learned) if config.positions == "learned" else None
-        norm = partial(nn.LayerNorm, eps=1e-6)
+        norm: Any = partial(nn.LayerNorm, eps=1e-6)
         classes = layers(attention, config.depth)
         self.shared_attention, arguments = shared_by(
             classes, config.dim, config.num_heads, length=config.length

@@ -15,7 +15,7 @@ from gkalib import results
 from gkalib.training.recipe import Recipe
 from gkalib.training.tasks import Task, task
 
-Measure = Callable[[nn.Module, Task], dict[str, float]]
+Measure = Callable[[Any, Any], dict[str, float]]  # of the trained model and its task
 ROWS = 20  # how many rows the course of a run has
 
 
