@@ -1,0 +1,71 @@
+"""The rank experiment on rows of known rank; spline networks and perceptrons of equal size."""
+
+import pytest
+import torch
+
+from gkalib.bench import kan, karat_rank, trained_vit
+from gkalib.datasets.fetch import find
+from gkalib.normalizers import Fourier, RowOperator
+
+F64 = torch.float64
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(karat_rank, "RANKS", (1, 2, 3, 8))
+
+
+def test_own_matrices_need_their_rank_and_a_shared_space_the_rank_of_all(small):
+    bases = torch.linalg.qr(torch.randn(4, 8, 2, dtype=F64)).Q
+    pictures = torch.randn(4, 30, 2, dtype=F64) @ bases.mT
+    own = karat_rank.of_each_picture(pictures)
+    shared = karat_rank.of_all_pictures(pictures, pictures)
+    assert own[2] < 1e-6 < own[1]
+    assert shared[3] > 0.1
+    assert shared[8] < 1e-6
+    assert all(shared[r] >= own[r] - 1e-9 for r in own)
+
+
+def test_the_regression_recovers_an_operator_of_rank_two(small):
+    operator = RowOperator(1, 8, basis=Fourier(karat_rank.HARMONICS), rank=2, dtype=F64)
+    scores = [torch.randn(6, 60, 8, dtype=F64), torch.randn(3, 60, 8, dtype=F64)]
+    with torch.no_grad():
+        weights = [operator(one[:, None])[:, 0] for one in scores]
+    errors, on_training = karat_rank.operator(scores, weights)
+    assert errors[2] < 0.01 < errors[1]
+    assert on_training < 0.01
+
+
+def test_the_spectrum_counts_directions(small):
+    matrix = torch.diag(torch.tensor([4.0, 2.0, 1.0, 0.0], dtype=F64))[None]
+    curve, count = karat_rank.spectrum(matrix)
+    assert curve.tolist() == pytest.approx([1, 0.5, 0.25, 0])
+    assert count.item() == 2, "16 + 4 of 21 are the first nine tenths"
+
+
+def test_perceptron_and_spline_network_have_equally_many_parameters():
+    sizes = {name: sum(p.numel() for p in make().parameters()) for name, (make, _) in kan.ARMS.items()}
+    assert sizes["kan-3"] == sum(a * b * (10 + 3 - 1 + 2) for a, b in ((784, 10), (10, 10), (10, 10)))
+    assert abs(sizes["mlp-equal"] / sizes["kan-3"] - 1) < 0.01
+
+
+def test_both_networks_learn():
+    labels = torch.arange(64) % 10
+    x = torch.randn(10, 784)[labels][None, None]
+    for name in ("kan-1", "mlp"):
+        make, rate = kan.ARMS[name]
+        model = make()
+        kan.train(model, x, labels, rate=rate, seed=0, steps=25)
+        assert kan.accuracy(model, x, labels) > 0.5, name
+
+
+def test_rows_of_the_trained_transformer():
+    pytest.importorskip("onnx", reason="reads the pretrained model")
+    if find(trained_vit.ARCHIVE) is None:
+        pytest.skip("the pretrained ViT is not here; python -m gkalib.bench.karat_rank fetches it")
+    images = trained_vit.crops(("cat",), 1)
+    assert images.shape == (1, 3, 196, 196)
+    first, last = trained_vit.heads(images, (1, 3))
+    assert first.query.shape == last.value.shape == (1, 6, 197, 64)
+    scores = first.query @ first.key.mT / 8
+    assert 2 < scores.std() < 40, "trained scores are not small"
