@@ -1,0 +1,43 @@
+"""The statements of chapter 13 that no test of the library states as they stand there."""
+
+import torch
+
+from gkalib.kernels import LagTable
+from gkalib.normalizers import Unnormalized
+from gkalib.smoothing import smooth
+from tests.tolerance import equal
+
+
+def test_a_circle_of_twice_the_length_holds_the_product():
+    """T x by Fourier transforms of length 2n, whatever number stands at place n, and by ``smooth``."""
+    n = 13
+    table = LagTable(1, n).double()
+    torch.nn.init.normal_(table.bias)
+    t, x = table.bias[0].exp(), torch.randn(n, 3, dtype=torch.float64)
+    toeplitz = torch.stack([t[i + n - 1 - torch.arange(n)] for i in range(n)])
+    for number in (0.0, -3.0, 50.0):
+        circle = torch.cat([t[n - 1 :], torch.full((1,), number, dtype=torch.float64), t[: n - 1]])
+        product = torch.fft.fft(circle)[:, None] * torch.fft.fft(x, 2 * n, dim=0)
+        equal(torch.fft.ifft(product, dim=0).real[:n], toeplitz @ x)
+    query = torch.zeros(1, 1, n, 1, dtype=torch.float64)
+    sums = smooth(query, query, x[None, None], table, normalizer=Unnormalized(), method="toeplitz")
+    equal(sums[0, 0], toeplitz @ x)
+
+
+def test_the_error_of_a_ratio():
+    """No errors of numerator and denominator within their bounds move the ratio more than the bound says."""
+    votes = torch.rand(200, 30, dtype=torch.float64)
+    votes = votes / votes.sum(1, keepdim=True)
+    values, kernel = torch.randn(2, 200, 30, dtype=torch.float64)
+    kernel = (-kernel.square()).exp()
+    share, whole = (votes * kernel).sum(1), (votes * values.abs()).sum(1)
+    out = (votes * kernel * values).sum(1) / share
+    worst = torch.zeros(200, dtype=torch.float64)
+    eps = 0.2 * share
+    for first in (-1, 0, 1):
+        for second in (-1, 0, 1):
+            found = (share * out + first * eps * whole) / (share + second * eps)
+            worst = torch.maximum(worst, (found - out).abs())
+    bound = eps / (share - eps) * (out.abs() + whole)
+    assert (worst <= bound * (1 + 1e-12)).all()
+    assert torch.allclose(worst, bound)  # and some of them do
