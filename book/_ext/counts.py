@@ -1,4 +1,4 @@
-"""The directive ``counts``: sizes that a paper prints beside what our modules come to, generated at each build."""
+"""The directive ``counts``: sizes that a paper prints above what our modules come to."""
 
 import csv
 from pathlib import Path
@@ -10,8 +10,6 @@ from sphinx.util.docutils import SphinxDirective
 from gkalib.results import find
 
 from .results_role import agrees
-
-HEADER = ("model", "column", "printed", "ours", "verdict")
 
 
 def shown(value: float) -> str:
@@ -35,7 +33,7 @@ def printed(root: Path) -> list[dict[str, str]]:
 
 
 class Counts(SphinxDirective):
-    """``{counts} GKA 2``: one table of a paper."""
+    """``{counts} GKA 2``: one table of a paper, ours under what is printed, and notes where they differ."""
 
     required_arguments = 2
 
@@ -46,24 +44,43 @@ class Counts(SphinxDirective):
         rows = [row for row in printed(root) if (row["paper"], row["table"]) == (paper, number)]
         if not rows:
             raise self.error(f"counts: nothing of table {number!r} of {paper!r} is stored")
-        group = nodes.tgroup(cols=len(HEADER))
-        group += [nodes.colspec(colwidth=1) for _ in HEADER]
-        head, body = nodes.thead(), nodes.tbody()
-        head += _row(HEADER)
+        columns = list(dict.fromkeys(row["column"] for row in rows))
+        cells: dict[str, dict[str, nodes.entry]] = {}
+        notes: list[nodes.Node] = []
         for row in rows:
             _, value = find(f"counts/{row['arm']}/{row['metric']}", root=root)
             said, good = verdict(row, value)
-            line = _row((row["arm"], row["column"], row["printed"], shown(value), said))
-            line["classes"] += [] if good else ["gk-differs"]
-            body += line
-        group += [head, body]
-        return [nodes.table("", group, classes=["gk-ledger"])]
+            cells.setdefault(row["arm"], {})[row["column"]] = _cell(row["printed"], shown(value), good)
+            if not good or row["note"]:
+                text = (
+                    f"{row['arm']}, {row['column']}: printed {row['printed']}, ours {shown(value)}; {said}."
+                )
+                notes.append(nodes.list_item("", nodes.paragraph("", text)))
+        group = nodes.tgroup(cols=len(columns) + 1)
+        group += [nodes.colspec(colwidth=1) for _ in range(len(columns) + 1)]
+        group += nodes.thead("", nodes.row("", *[_text(name) for name in ("model", *columns)]))
+        body = nodes.tbody()
+        for arm, found in cells.items():
+            body += nodes.row("", _text(arm), *[found.get(column, nodes.entry()) for column in columns])
+        group += body
+        shown_table = nodes.table("", group, classes=["gk-ledger", "gk-counts"])
+        return [shown_table, nodes.bullet_list("", *notes)] if notes else [shown_table]
 
 
-def _row(cells: tuple[str, ...]) -> nodes.row:
-    row = nodes.row()
-    row += [nodes.entry("", nodes.paragraph("", cell)) for cell in cells]
-    return row
+def _text(text: str) -> nodes.entry:
+    return nodes.entry("", nodes.paragraph("", text))
+
+
+def _cell(given: str, ours: str, good: bool) -> nodes.entry:
+    """What is printed, and ours below it; marked where they differ."""
+    entry = nodes.entry()
+    if given:
+        mark = "" if good else " \N{NOT EQUAL TO}"
+        entry += nodes.paragraph(
+            "", given + mark, classes=["gk-printed"] if good else ["gk-printed", "gk-differs"]
+        )
+    entry += nodes.paragraph("", ours, classes=["gk-ours"])
+    return entry
 
 
 def setup(app: Sphinx) -> dict:
