@@ -85,7 +85,7 @@ def spectrum(matrices: Tensor) -> tuple[Tensor, Tensor]:
     return (values / values[:, :1]).mean(0), (shares < 0.9).sum(-1).double().mean() + 1
 
 
-def measure() -> tuple[dict[str, float], list[dict[str, float]]]:
+def measure() -> tuple[dict[str, float], list[dict[str, object]]]:
     """Mean errors over all heads, by layer and rank, and a row for every head, kind and rank."""
     read = [heads(crops(names, CROPS), LAYERS) for names in (TRAINING, HELD_OUT)]
     rows: list[dict[str, object]] = []

@@ -143,8 +143,8 @@ class Rational(Basis):
 
     def mean_square(self) -> float:
         x = _standard_scores()
-        numerator = sum(x ** (2 * k) for k in range(6))
-        spread = sum(x ** (2 * k) for k in range(1, 5)) ** 0.5
+        powers = x[:, None] ** (2 * torch.arange(6, device="cpu"))
+        numerator, spread = powers.sum(-1), powers[:, 1:5].sum(-1).sqrt()
         return (numerator[:, None] / (1 + (spread[:, None] * x).abs()) ** 2).mean().item()
 
     def _quotient(self, x: Tensor, coefficients: tuple[Tensor, ...]) -> Tensor:
@@ -251,7 +251,7 @@ def _standard_scores() -> Tensor:
     return torch.special.ndtri((torch.arange(1000, dtype=torch.float64, device="cpu") + 0.5) / 1000)
 
 
-_WITH_GRID: dict[str, Callable[[int], Basis]] = {"fourier": Fourier, "b_spline": BSpline}
+_WITH_GRID: dict[str, Callable[..., Basis]] = {"fourier": Fourier, "b_spline": BSpline}
 BASES = (*_WITH_GRID, "rational", *_WAVELETS)
 
 
@@ -268,7 +268,7 @@ def basis(name: str, grid: int | None = None) -> Basis:
     if name not in BASES:
         raise ValueError(f"no basis named {name!r}. Known: {', '.join(BASES)}")
     if name in _WITH_GRID:
-        return _WITH_GRID[name]() if grid is None else _WITH_GRID[name](grid)
+        return _WITH_GRID[name](**({} if grid is None else {"grid": grid}))
     if grid is not None:
         raise ValueError(f"the basis {name!r} has no grid, so grid={grid} means nothing")
     return Rational() if name == "rational" else Wavelet(name)

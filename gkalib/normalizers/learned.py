@@ -113,8 +113,9 @@ class RowOperator(nn.Module, Normalizer):
     @property
     def mix(self) -> Tensor | None:
         """W ``[h N r]`` where the weights are W times features and are not projected, else None."""
-        linear = isinstance(self.second, Mix) and self.projection != "after"
-        return self.second.weight if linear else None
+        if not isinstance(self.second, Mix) or self.projection == "after":
+            return None
+        return self.second.weight
 
     @property
     def macs_per_row(self) -> int:

@@ -5,10 +5,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from gkalib.models import ViT
 from gkalib.normalizers import Normalizer
 from gkalib.smoothing import Problem, weights_of
 from gkalib.training.recipe import Recipe
-from gkalib.training.tasks import Task
+from gkalib.training.tasks import Pictures, Task
 
 # Four heads, N = 50 tokens. What an arm does not say: Fourier with G = 3, r = 12, W Φ̂(a), damped, blockwise.
 ARMS = {
@@ -65,7 +66,8 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     ``beyond_pi`` the share of them outside one period of a Fourier unit. ``fixed_accuracy`` is the accuracy
     with every layer's weights replaced by their mean over 256 training pictures.
     """
-    found = {}
+    assert isinstance(model, ViT) and isinstance(learned, Pictures)
+    found: dict[str, Tensor] = {}
     posed = problems(model, learned.held_out[0][:64])
     for number, problem in enumerate(posed, start=1):
         weights = weights_of(problem, "dense")
@@ -83,7 +85,7 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
         }
     for block, problem in zip(model.blocks, problems(model, learned.images[:256]), strict=True):
         fixed = Fixed(weights_of(problem, "dense").mean(0, keepdim=True))
-        block.attn.normalizer = lambda fixed=fixed: fixed
+        vars(block.get_submodule("attn"))["normalizer"] = lambda fixed=fixed: fixed
     inputs, labels = learned.held_out
     right = torch.cat([model(one).argmax(-1) for one in inputs.split(64)]) == labels
     return {name: float(value) for name, value in found.items()} | {
@@ -91,15 +93,15 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     }
 
 
-def problems(model: nn.Module, images: Tensor) -> list[Problem]:
+def problems(model: ViT, images: Tensor) -> list[Problem]:
     """The smoothing problem that every layer solves while the model looks at the images."""
     posed: list[Problem] = []
-    hooks = [
-        block.attn.register_forward_pre_hook(
-            lambda layer, args, given: posed.append(layer.problem(*args, **given)), with_kwargs=True
-        )
-        for block in model.blocks
-    ]
+
+    def pose(layer, args, given):
+        posed.append(layer.problem(*args, **given))
+
+    layers = [block.get_submodule("attn") for block in model.blocks]
+    hooks = [layer.register_forward_pre_hook(pose, with_kwargs=True) for layer in layers]
     model(images)
     for hook in hooks:
         hook.remove()
