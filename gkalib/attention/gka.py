@@ -89,7 +89,7 @@ class Attention(Smoother):
 
 def _one_a_head(sigma: float | Sequence[float], num_heads: int) -> list[float]:
     """σ of each head, checked."""
-    given = list(sigma) if isinstance(sigma, Sequence) else [sigma] * num_heads
+    given = [float(one) for one in sigma] if isinstance(sigma, Sequence) else [float(sigma)] * num_heads
     if len(given) != num_heads:
         raise ValueError(f"gka: {len(given)} values of sigma for {num_heads} heads")
     wrong = [one for one in given if not (math.isfinite(one) and one > 0)]

@@ -99,7 +99,8 @@ def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = 
     tables = "embeddings.{}_embeddings.weight"
     x = parameters[tables.format("word")][passages(count, length)]
     x = x + parameters[tables.format("position")][:length] + parameters[tables.format("token_type")][0]
-    x, read = normalized(x, "embeddings"), []
+    read: list[Heads] = []
+    x = normalized(x, "embeddings")
     for layer in range(encoder.config["num_hidden_layers"]):
         name = f"encoder.layer.{layer}."
         parts = [linear(x, *of(f"{name}attention.self.{part}")) for part in ("query", "key", "value")]

@@ -1,14 +1,13 @@
 """Does a decoder trained on random features learn the kernel that they estimate, or these features?"""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import nn
 
 from gkalib.kernels import ExpDot, Kernel, PositiveRandom
 from gkalib.smoothing import weights_of
 from gkalib.training.recipe import Recipe
-from gkalib.training.tasks import Task
 
 ARMS = {
     "softmax": ("softmax", {}),
@@ -40,7 +39,7 @@ def recipes() -> list[Recipe]:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, learned: Task) -> dict[str, float]:
+def measure(model: Any, learned: Any) -> dict[str, float]:
     """The norms that variance grows with, and the held-out loss with other kernels in the trained layers.
 
     ``sum_<layer>`` is the mean of s ‖q + k‖² under the layer's own weights. ``loss_exact`` is the loss with
@@ -66,7 +65,7 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     return found
 
 
-def _loss(model: nn.Module, learned: Task, kernel: Callable[[int, int], Kernel], draw: int = 0) -> float:
+def _loss(model: Any, learned: Any, kernel: Callable[[int, int], Kernel], draw: int = 0) -> float:
     """The held-out loss with a kernel in place of each layer's own."""
     own = [block.attn.kernel for block in model.blocks]
     for number, block in enumerate(model.blocks):
@@ -78,7 +77,7 @@ def _loss(model: nn.Module, learned: Task, kernel: Callable[[int, int], Kernel],
     return loss
 
 
-def _sums(model: nn.Module, learned: Task) -> list[float]:
+def _sums(model: Any, learned: Any) -> list[float]:
     """The mean of s ‖q + k‖² of each layer, under its own weights, over 16 held-out windows."""
     problems = []
     hooks = [

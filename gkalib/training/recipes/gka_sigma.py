@@ -1,11 +1,11 @@
 """Where GKA's bandwidth starts: does anything mix, does the class token see the picture, does σ move?"""
 
+from typing import Any
+
 import torch
-from torch import nn
 
 from gkalib.smoothing import weights_of
 from gkalib.training.recipe import Recipe
-from gkalib.training.tasks import Task
 
 STARTS = (0.5, 1.0, 1.5, None, 4.0, 8.0, 32.0)  # None is d^¼, 2.38 for heads of 32 numbers
 
@@ -31,7 +31,7 @@ def recipes() -> list[Recipe]:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, learned: Task) -> dict[str, float]:
+def measure(model: Any, learned: Any) -> dict[str, float]:
     """Of each layer, over 64 held-out pictures: what a row of weights does, and the bandwidths.
 
     ``neighbors`` is the mean of 1 / Σ_j w_ij², ``diagonal`` of w_ii, ``first`` of the first token's weight on
