@@ -106,7 +106,7 @@ def temperature(heads: Heads) -> ExpDot:
 
 def few_dimensions(heads: Heads, dim: int) -> Tensor:
     """The exact sum in few dimensions: what the projection alone costs."""
-    return smooth(*projected(heads, dim), temperature(heads))
+    return smooth(*projected(heads, dim), temperature(heads), method="dense")
 
 
 def fast_gauss(heads: Heads, dim: int) -> Tensor:
