@@ -157,10 +157,10 @@ def measure(
             generator = torch.Generator().manual_seed(seed * 1000 + layer)
             trial = Trial(size, layer, others, generator)
             # Counting watches every operation, which makes loops over small tensors many times slower.
-            watch = FlopCounterMode(display=False) if arm.flops is None else nullcontext()
-            with watch as counter:
+            counter = FlopCounterMode(display=False)
+            with counter if arm.flops is None else nullcontext():
                 found = arm.approximate(heads, trial)
-            counted += arm.flops(size, heads) if arm.flops else counter.get_total_flops()
+            counted += counter.get_total_flops() if arm.flops is None else arm.flops(size, heads)
             error = relative_error(found, arm.exact(heads))
             rows += [
                 {"size": size, "layer": layer, "head": head, "error": one}

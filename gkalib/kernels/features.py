@@ -59,7 +59,7 @@ class FeatureKernel(Kernel, ABC):
 
 
 def _elu_plus_one(vectors: Tensor) -> Tensor:
-    """elu(x) + 1, in operations whose gradients keep their strides in a traced graph; torch's elu does not."""
+    """elu(x) + 1, in operations whose gradients keep their strides when traced; torch's elu does not."""
     return vectors.clamp(max=0).exp() + vectors.relu()
 
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from gkalib.models import gpt
 from gkalib.smoothing import weights_of
 from gkalib.training.recipe import Recipe
-from gkalib.training.tasks import Task
 
 CONTEXT = 128
 LATE = 64  # the characters at a window's end, over which losses of long contexts and of newlines are taken
@@ -52,7 +52,7 @@ def recipes() -> list[Recipe]:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, learned: Task) -> dict[str, float]:
+def measure(model: Any, learned: Any) -> dict[str, float]:
     """The loss of reading on, heads without their bank and without all, and the shape of the banks."""
     found = _longer(model, learned) | _without(model, learned)
     found |= _newlines(model, learned) | _gaps(learned.ids == learned.characters.index("\n"))
@@ -83,7 +83,7 @@ def _shapes(tables: Tensor) -> dict[str, float]:
     return found
 
 
-def _far(model: nn.Module, learned: Task) -> dict[str, float]:
+def _far(model: Any, learned: Any) -> dict[str, float]:
     """The weight at far lags, late in a window, and what the losses gain where banks are constant there."""
     calls = []
     hooks = [
@@ -114,19 +114,19 @@ def _far(model: nn.Module, learned: Task) -> dict[str, float]:
     return found | {"leveled": gain.mean().item()}
 
 
-def _leveled(table_of: Callable[..., Tensor], bank: nn.Module, length: int) -> Tensor:
+def _leveled(table_of: Callable[..., Tensor], bank: Any, length: int) -> Tensor:
     """A bank's table with the mean of all far lags at each of them."""
     table = table_of(bank, length)
     return torch.cat([table[:, :FAR], table[:, FAR:].mean(-1, keepdim=True).expand_as(table[:, FAR:])], dim=1)
 
 
-def _losses(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+def _losses(model: Any, inputs: Tensor, labels: Tensor) -> Tensor:
     """The loss of every character, ``[b n]``."""
     parts = zip(inputs.split(8), labels.split(8), strict=True)
     return torch.cat([cross_entropy(model(one).mT, label, reduction="none") for one, label in parts])
 
 
-def _longer(model: nn.Module, learned: Task) -> dict[str, float]:
+def _longer(model: Any, learned: Any) -> dict[str, float]:
     """The same characters read after at most one context, and after two or four."""
     longer = gpt(replace(model.config, context=4 * CONTEXT), attention=[type(b.attn) for b in model.blocks])
     longer.load_state_dict(model.state_dict())
@@ -141,7 +141,7 @@ def _longer(model: nn.Module, learned: Task) -> dict[str, float]:
     return found
 
 
-def _newlines(model: nn.Module, learned: Task) -> dict[str, float]:
+def _newlines(model: Any, learned: Any) -> dict[str, float]:
     """The loss of newlines late in a window, where there are any."""
     inputs, labels = learned.held_out
     newline = labels == learned.characters.index("\n")
@@ -161,7 +161,7 @@ def _gaps(newline: Tensor) -> dict[str, float]:
     return found | {f"newline_from_{start}": rate for start, rate in bins}
 
 
-def _without(model: nn.Module, learned: Task) -> dict[str, float]:
+def _without(model: Any, learned: Any) -> dict[str, float]:
     """What the loss gains, head by head, from a zero bank and from no output of the head."""
     inputs, labels = (part[::4] for part in learned.held_out)
     whole, found = _losses(model, inputs, labels).mean(), {}
