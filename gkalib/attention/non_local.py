@@ -68,7 +68,7 @@ class Attention(Smoother):
             compares tokens as they are, meets positions or query and key norms.
 
     References:
-        Wang et al., Non-local neural networks, 2018, equations 1 to 6. Chapters 5 and 10 teach it.
+        Wang et al., Non-local neural networks, 2018, equations 1 to 6. Chapter 5 teaches it.
     """
 
     def __init__(
