@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -72,9 +73,7 @@ def test_the_rate_rises_and_falls_to_a_tenth():
     one = recipe(steps=100, warmup=10)
     rates = [rate(step, one) for step in range(101)]
     assert rates[0] == pytest.approx(0.1) and rates[10] == max(rates) == pytest.approx(1.0)
-    assert rates[100] == pytest.approx(0.1) and all(
-        a >= b for a, b in zip(rates[10:], rates[11:], strict=False)
-    )
+    assert rates[100] == pytest.approx(0.1) and all(a >= b for a, b in pairwise(rates[10:]))
 
 
 def test_layers_may_have_options_of_their_own():
