@@ -80,7 +80,10 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
         (lambda: kernels.Matern(1.0, nu=1.0), "nu must be 0.5, 1.5 or 2.5, not 1.0"),
         (lambda: kernels.Periodic(1.0, period=0.0), "Periodic: period must be positive"),
         (lambda: kernels.RationalQuadratic(1.0, alpha=-1.0), "RationalQuadratic: alpha must be positive"),
-        (lambda: kernels.DecayingPeriodicBank(0), "DecayingPeriodicBank: num_heads must be at least 1, not 0"),
+        (
+            lambda: kernels.DecayingPeriodicBank(0),
+            "DecayingPeriodicBank: num_heads must be at least 1, not 0",
+        ),
         (lambda: kernels.DecayingPeriodicBank(2, length=-1.0), "length and tau must be positive"),
         (
             lambda: kernels.DecayingPeriodicBank(12).log(Q, K),
