@@ -250,7 +250,7 @@ def _init_nanochat(model: GPT) -> None:
     for block in model.blocks:
         assert isinstance(block, Block)
         for name, parameter in block.named_parameters():
-            if name.endswith("proj.weight") or name == "gate.weight":
+            if name.endswith(".proj.weight") or name == "gate.weight":
                 nn.init.zeros_(parameter)
             elif name.endswith(".weight") and parameter.ndim == 2 and "position" not in name:
                 nn.init.uniform_(parameter, -bound, bound)

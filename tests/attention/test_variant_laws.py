@@ -19,9 +19,9 @@ ALL = sorted(set(VARIANTS) & set(variants()))
 def layer(name: str, **options) -> nn.Module:
     """A layer in float64 in which what is zero or one at the start is drawn at random as well."""
     made = VARIANTS[name].make(name, **options).double()
-    for path, parameter in made.named_parameters():
-        if (parameter.ndim == 1 or not parameter.any()) and "sigma" not in path:
-            nn.init.normal_(parameter, std=0.1)
+    for parameter in made.parameters():
+        if parameter.ndim == 1 or not parameter.any():
+            parameter.data += 0.1 * torch.randn_like(parameter)
     return made.eval()
 
 
@@ -209,6 +209,13 @@ def test_other_tokens_may_be_attended_to(name):
     equal(made(x, context=x.clone()), made(x))
     if VARIANTS[name].flexible:
         assert made(x, context=tokens(length=7)).shape == x.shape
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_parameters_are_made_where_and_as_asked(name):
+    made = VARIANTS[name].make(name, position="rope", qk_norm=True, device="meta", dtype=torch.bfloat16)
+    for path, parameter in made.named_parameters():
+        assert (parameter.device.type, parameter.dtype) == ("meta", torch.bfloat16), path
 
 
 @pytest.mark.parametrize("name", ALL)

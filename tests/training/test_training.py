@@ -10,6 +10,7 @@ import torch
 from gkalib import results
 from gkalib.__main__ import main
 from gkalib.attention import attention, variants
+from gkalib.models.share import shared_by
 from gkalib.training import Recipe, evaluate, experiment, experiments, fit, task, train
 from gkalib.training.loop import rate
 from tests.variants import VARIANTS
@@ -87,7 +88,10 @@ def test_every_experiment_names_what_exists(name):
     recipes, _ = experiment(name)
     assert len({one.arm for one in recipes}) == len(recipes) > 0
     for one in recipes:
-        assert one.experiment == name and one.layers()
+        assert one.experiment == name
+        _, given = shared_by(one.layers(), 32, 4, length=16)
+        for layer, arguments in given.items():  # an option without a default would be missed here
+            layer(32, 4, **arguments)
         results.record.digest(one.settings())
 
 
