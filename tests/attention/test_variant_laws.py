@@ -211,6 +211,14 @@ def test_other_tokens_may_be_attended_to(name):
         assert made(x, context=tokens(length=7)).shape == x.shape
 
 
+@pytest.mark.parametrize("name", [name for name in ALL if VARIANTS[name].flexible])
+def test_the_last_query_stands_on_the_last_token_of_a_context(name):
+    made, x = layer(name, position="rope"), tokens()
+    equal(made(x[:, -5:], context=x), made(x)[:, -5:])
+    positions = (torch.arange(11, LENGTH), torch.arange(LENGTH))
+    equal(made(x[:, -5:], context=x), made(x[:, -5:], context=x, positions=positions))
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_parameters_are_made_where_and_as_asked(name):
     made = VARIANTS[name].make(name, position="rope", qk_norm=True, device="meta", dtype=torch.bfloat16)

@@ -59,6 +59,14 @@ def test_a_cache_gives_the_full_pass(name):
     equal(torch.cat([model(part, caches) for part in x.split([5, 1, 1, 7], dim=1)], dim=1), model(x))
 
 
+@pytest.mark.parametrize("positions", ["rope", "susie", "learned", "none"])
+@torch.no_grad()
+def test_a_cache_knows_where_it_is(positions):
+    model, x = gpt(SMALL, positions=positions, registers=2, register_std=1.0).double(), ids()
+    caches = model.cache(2)
+    equal(torch.cat([model(part, caches) for part in x.split([5, 1, 8], dim=1)], dim=1), model(x))
+
+
 @torch.no_grad()
 def test_generation_is_the_arg_max_of_the_full_pass():
     model, x = gpt(SMALL), ids(length=3)
