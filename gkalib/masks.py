@@ -1,6 +1,7 @@
 """Which keys a query may see. A mask is one rule, read by every method."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -132,10 +133,45 @@ class Document(Mask):
                 f"Document: ids must be whole numbers [m] or [b m], not {ids.dtype} {list(ids.shape)}"
             )
         self.ids = ids if ids.ndim == 2 else ids[None]
+        self._packed: bool | None = None
 
     def allows(self, place: Place) -> Tensor:
         batch = place.batch if self.ids.shape[0] > 1 else torch.zeros_like(place.batch)
         return self.ids[batch, place.query + place.keys - place.queries] == self.ids[batch, place.key]
+
+    @classmethod
+    def of_lengths(cls, lengths: Sequence[int], device: torch.device | str | None = None) -> "Document":
+        """The mask of sequences packed one after another, from their lengths."""
+        wrong = [length for length in lengths if length < 1]
+        if wrong or not lengths:
+            raise ValueError(f"Document: every length must be at least 1, not {list(lengths)}")
+        sizes = torch.tensor(lengths, device=device)
+        mask = cls(torch.repeat_interleave(torch.arange(len(lengths), device=device), sizes))
+        mask._packed = True
+        return mask
+
+    def packed(self) -> bool:
+        """Whether each document is one run of tokens.
+
+        Looked up once, waiting for the device. While a graph is traced the answer is yes, and the graph stops
+        with an error if it was not.
+        """
+        if self._packed is None:
+            ordered = self.ids.sort(-1).values
+            runs, documents = (1 + (ids.diff(dim=-1) != 0).sum(-1) for ids in (self.ids, ordered))
+            if torch.compiler.is_compiling():
+                torch._assert_async(
+                    (runs == documents).all(), "Document: a document is not one run of tokens"
+                )
+                return True
+            self._packed = bool((runs == documents).all())
+        return self._packed
+
+    def runs(self) -> tuple[Tensor, Tensor]:
+        """Where the run of each token starts and stops (the stop not included), each ``[1 m]`` or ``[b m]``."""
+        new = torch.nn.functional.pad(self.ids.diff(dim=-1) != 0, (1, 0), value=True)
+        run = new.cumsum(-1)
+        return torch.searchsorted(run, run), torch.searchsorted(run, run, right=True)
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         if self.ids.shape[0] not in (1, batch) or self.ids.shape[1] != keys or queries > keys:

@@ -1,8 +1,14 @@
 """Set-up of every test: shapes are checked, threads are few, an empty tensor is poisoned."""
 
+import os
+
 import jaxtyping
 import pytest
 import torch
+
+# Fused programs run in Triton's interpreter where there is no card; read when they are first imported.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 # The library is imported through a hook that checks every annotated shape and type while a test runs.
 HOOK = jaxtyping.install_import_hook("gkalib", "beartype.beartype")

@@ -72,6 +72,8 @@ class Form:
         query_bias: a, from ``[b h n d]`` to ``[b h n]``; None is zero.
         key_bias: b, from ``[b h m d]`` to ``[b h m]``; None is zero.
         lag_table: t, from a length L to the values ``[h, L]`` at lags 0 … L-1; None is zero.
+        norm: ν, shaped like ``scale``, where both biases are −ν/2 times the squared length of the vector, so
+            that a method may compute them where it needs them; None where they are anything else.
 
     Chapter 14 shows what each method makes of a form.
     """
@@ -80,6 +82,11 @@ class Form:
     query_bias: Callable[[Tensor], Tensor] | None = None
     key_bias: Callable[[Tensor], Tensor] | None = None
     lag_table: Callable[[int], Tensor] | None = None
+    norm: float | Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.query_bias is None and self.key_bias is None:
+            object.__setattr__(self, "norm", 0.0)
 
     def __mul__(self, other: "Form") -> "Form":
         return Form(
@@ -87,6 +94,7 @@ class Form:
             _added(self.query_bias, other.query_bias),
             _added(self.key_bias, other.key_bias),
             _added(self.lag_table, other.lag_table),
+            None if self.norm is None or other.norm is None else self.norm + other.norm,
         )
 
 

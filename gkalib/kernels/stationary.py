@@ -68,7 +68,7 @@ class Gaussian(Stationary):
             )
             return -0.5 * over_rows * vectors.square().sum(-1)
 
-        return Form(precision, bias, bias)
+        return Form(precision, bias, bias, norm=precision)
 
 
 class Laplace(Stationary):

@@ -19,7 +19,7 @@ class Problem:
 
     Args:
         query: ``[b h n d]``.
-        key: ``[b h m d]``.
+        key: ``[b h m d]``, one head for each of the query's.
         value: ``[b h m e]``.
         kernel, mask, normalizer: the slots; no mask means that every query sees every key.
         query_position, key_position: ``[n]`` and ``[m]``, or with a batch axis in front.

@@ -1,0 +1,96 @@
+"""How a fused program is started: counted, in Triton's interpreter, or collected without running it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gkalib.smoothing.fused.configs import Config
+
+LAUNCHES: Counter[str] = Counter()
+"""How often each program was started in this process, by its name; tests read it."""
+
+_collected: list["Launch"] | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of a program: what an ahead-of-time compilation needs to know of it."""
+
+    program: Any
+    grid: int
+    config: Config
+    arguments: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return name_of(self.program)
+
+
+def name_of(program: Any) -> str:
+    """The name of a Triton function, interpreted or not."""
+    return program.fn.__name__
+
+
+def interpreting() -> bool:
+    """Whether Triton's interpreter is on, so that programs run on CPU tensors."""
+    return bool(triton.knobs.runtime.interpret)
+
+
+def launch(program: Any, grid: int, config: Config, **arguments: Any) -> None:
+    """Start ``grid`` programs; the block sizes go in as BLOCK_ROWS and BLOCK_COLUMNS where they are named."""
+    sizes = {"BLOCK_ROWS": config.rows, "BLOCK_COLUMNS": config.columns}
+    arguments |= {name: size for name, size in sizes.items() if name in program.arg_names}
+    if _collected is not None:
+        _collected.append(Launch(program, grid, config, arguments))
+        return
+    LAUNCHES[name_of(program)] += 1
+    program[(grid,)](**arguments, num_warps=config.warps, num_stages=config.stages)
+
+
+@contextmanager
+def collected() -> Iterator[list[Launch]]:
+    """Within it programs are listed instead of run; their outputs hold nothing."""
+    global _collected
+    _collected = []
+    try:
+        yield _collected
+    finally:
+        _collected = None
+
+
+def accumulator(tensor: Tensor) -> Any:
+    """The Triton type in which sums over this tensor's type are kept."""
+    return tl.float64 if tensor.dtype == torch.float64 else tl.float32
+
+
+def statistics_type(tensor: Tensor) -> torch.dtype:
+    """The same as a torch type: of row sums, scales and tables."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def precision(tensor: Tensor) -> str:
+    """How products of this type are formed: float32 as three tf32 products, never as one."""
+    return "tf32x3" if tensor.dtype == torch.float32 else "ieee"
+
+
+def token_major(tensor: Tensor, width: int | None = None) -> Tensor:
+    """An empty ``[b h n width]`` whose memory runs b, n, h, width, as the next projection reads it."""
+    batch, heads, length, own = tensor.shape
+    return tensor.new_empty(batch, length, heads, own if width is None else width).transpose(1, 2)
+
+
+def dense_rows(tensor: Tensor) -> Tensor:
+    """The tensor itself where each row's numbers lie side by side, else a copy that has them so."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def block_width(width: int) -> int:
+    """The power of two, 16 or more, that holds a head's width."""
+    return max(16, triton.next_power_of_2(width))

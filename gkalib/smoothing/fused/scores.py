@@ -1,0 +1,90 @@
+"""What the fused programs share: where a head starts, how a block is loaded, which keys a row may see."""
+
+import triton
+import triton.language as tl
+
+LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
+ALL: tl.constexpr = tl.constexpr(0)
+BAND: tl.constexpr = tl.constexpr(1)
+GIVEN: tl.constexpr = tl.constexpr(2)
+
+
+@triton.jit
+def head_start(batch, head, batch_stride, head_stride):
+    """Where the memory of one head of one sequence starts, counted in 64 bits."""
+    return batch.to(tl.int64) * batch_stride + head.to(tl.int64) * head_stride
+
+
+@triton.jit
+def load_block(
+    pointer, start, length, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    EDGE: tl.constexpr,
+):  # fmt: skip
+    """Rows start … start + BLOCK of a head, [BLOCK BLOCK_WIDTH]; zero past its width, and with EDGE its length."""
+    row = tl.arange(0, BLOCK)
+    column = tl.arange(0, BLOCK_WIDTH)
+    address = pointer + tl.cast(start, tl.int64) * stride + row[:, None] * stride + column[None, :]
+    if EDGE:
+        if WIDTH == BLOCK_WIDTH:
+            return tl.load(address, mask=(start + row < length)[:, None], other=0.0)
+        else:
+            inside = (start + row < length)[:, None] & (column < WIDTH)[None, :]
+            return tl.load(address, mask=inside, other=0.0)
+    else:
+        if WIDTH == BLOCK_WIDTH:
+            return tl.load(address)
+        else:
+            return tl.load(address, mask=(column < WIDTH)[None, :], other=0.0)
+
+
+@triton.jit
+def store_block(
+    pointer, block, start, length, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr
+):  # fmt: skip
+    """Write rows start … start + BLOCK of a head, those that exist."""
+    row = tl.arange(0, BLOCK)
+    column = tl.arange(0, BLOCK_WIDTH)
+    address = pointer + tl.cast(start, tl.int64) * stride + row[:, None] * stride + column[None, :]
+    inside = (start + row < length)[:, None] & (column < WIDTH)[None, :]
+    tl.store(address, block.to(pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def span_of(row, first, last, left, right, shift, length, columns, KIND: tl.constexpr):
+    """The columns [low, high) that each row of a block may see; none for rows past ``length``.
+
+    A row sits on column row + shift. first and last point at the vectors of this sequence where KIND is GIVEN.
+    """
+    if KIND == ALL:
+        low = tl.zeros_like(row)
+        high = tl.zeros_like(row) + columns
+    elif KIND == BAND:
+        low = tl.maximum(row + shift - left, 0)
+        high = tl.minimum(row + shift + right + 1, columns)
+    else:
+        low = tl.load(first + row, mask=row < length, other=0)
+        high = tl.load(last + row, mask=row < length, other=0)
+    return low, tl.where(row < length, high, 0)
+
+
+@triton.jit
+def loop_bounds(low, high, row, length, columns, BLOCK_COLUMNS: tl.constexpr):
+    """Where a block of rows starts its loop over blocks of columns, the part without edges, and where it stops.
+
+    Returns start ≤ inner_start ≤ inner_stop ≤ stop. start, inner_start and inner_stop are multiples of
+    BLOCK_COLUMNS; every row of the block that exists sees all columns of [inner_start, inner_stop).
+    """
+    exists = (row < length) & (low < high)
+    start = tl.min(tl.where(exists, low, columns))
+    stop = tl.max(tl.where(exists, high, 0))
+    start = start // BLOCK_COLUMNS * BLOCK_COLUMNS
+    common_low = tl.max(tl.where(row < length, tl.where(low < high, low, columns), 0))
+    common_high = tl.min(tl.where(row < length, high, columns))
+    inner_start = (common_low + BLOCK_COLUMNS - 1) // BLOCK_COLUMNS * BLOCK_COLUMNS
+    inner_stop = common_high // BLOCK_COLUMNS * BLOCK_COLUMNS
+    stop = tl.maximum(stop, start)
+    inner_start = tl.minimum(
+        tl.maximum(inner_start, start), (stop + BLOCK_COLUMNS - 1) // BLOCK_COLUMNS * BLOCK_COLUMNS
+    )
+    inner_stop = tl.maximum(inner_stop, inner_start)
+    return start, inner_start, inner_stop, stop

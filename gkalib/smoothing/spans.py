@@ -1,0 +1,78 @@
+"""Masks as one interval of keys for each query, which a loop over blocks of keys can start and stop at."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gkalib.masks import Causal, Document, KeyPadding, Window, parts
+from gkalib.smoothing.problem import Problem
+
+
+@dataclass(frozen=True)
+class Spans:
+    r"""The keys that query i may see, $\mathrm{first}_i \le j < \mathrm{last}_i$; neither end ever goes back.
+
+    Without vectors the interval is a band around key i + m − n, on which query i sits:
+    $i + m - n - \mathrm{left} \le j \le i + m - n + \mathrm{right}$, cut at 0 and m.
+
+    Args:
+        left, right: the band; n + m where it has no end on that side.
+        first, last: int32 ``[b n]`` or ``[1 n]``, and then the band is already part of them; both or neither.
+    """
+
+    left: int
+    right: int
+    first: Tensor | None = None
+    last: Tensor | None = None
+
+    def all(self, queries: int, keys: int) -> bool:
+        """Whether every query sees every key."""
+        return self.first is None and self.left >= keys - 1 and self.right >= queries - 1
+
+    def inverse(self, queries: int, keys: int) -> "Spans":
+        """The queries that see key j, as an interval for each key."""
+        if self.first is None or self.last is None:
+            return Spans(self.right, self.left)
+        index = torch.arange(keys, device=self.first.device, dtype=torch.int32).expand(len(self.first), keys)
+        first = torch.searchsorted(self.last.contiguous(), index.contiguous(), right=True, out_int32=True)
+        last = torch.searchsorted(self.first.contiguous(), index.contiguous(), right=True, out_int32=True)
+        return Spans(self.right, self.left, first, last)
+
+
+def spans_of(problem: Problem) -> Spans | str:
+    """The mask as intervals, or the reason why it is none."""
+    _, _, queries, keys = problem.sizes
+    if problem.given_positions:
+        return "positions were given, and only those counted from the last key make intervals for certain"
+    left = right = queries + keys
+    rules = parts(problem.mask)
+    for rule in rules:
+        if isinstance(rule, Causal):
+            right = 0
+        elif isinstance(rule, Window):
+            left, right = min(left, rule.size - 1), min(right, rule.size - 1)
+        elif isinstance(rule, Document):
+            if not rule.packed():
+                return "a document of the mask is not one run of tokens"
+        elif not isinstance(rule, KeyPadding):
+            return f"{type(rule).__name__} is no interval of keys for each query"
+    given = [rule for rule in rules if isinstance(rule, Document | KeyPadding)]
+    if not given:
+        return Spans(left, right)
+    at = torch.arange(keys - queries, keys, device=problem.query.device)[None]
+    first, last = (at - left).clamp(0, keys), (at + right + 1).clamp(0, keys)
+    for rule in given:
+        if isinstance(rule, KeyPadding):
+            last = torch.minimum(last, rule.lengths.to(last)[:, None])
+        else:
+            start, stop = rule.runs()
+            first = torch.maximum(first, start[:, keys - queries :])
+            last = torch.minimum(last, stop[:, keys - queries :])
+    rows = max(len(first), len(last))
+    return Spans(
+        left,
+        right,
+        first.expand(rows, queries).to(torch.int32).contiguous(),
+        last.expand(rows, queries).to(torch.int32).contiguous(),
+    )
