@@ -168,7 +168,7 @@ class Document(Mask):
         return self._packed
 
     def runs(self) -> tuple[Tensor, Tensor]:
-        """Where the run of each token starts and stops (the stop not included), each ``[1 m]`` or ``[b m]``."""
+        """Where each token's run starts and where the next one does, each ``[1 m]`` or ``[b m]``."""
         new = torch.nn.functional.pad(self.ids.diff(dim=-1) != 0, (1, 0), value=True)
         run = new.cumsum(-1)
         return torch.searchsorted(run, run), torch.searchsorted(run, run, right=True)

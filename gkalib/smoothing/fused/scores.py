@@ -20,7 +20,7 @@ def load_block(
     pointer, start, length, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Rows start … start + BLOCK of a head, [BLOCK BLOCK_WIDTH]; zero past its width, and with EDGE its length."""
+    """Rows start … start + BLOCK of a head, [BLOCK BLOCK_WIDTH]; zero past its width (EDGE: past its length too)."""
     row = tl.arange(0, BLOCK)
     column = tl.arange(0, BLOCK_WIDTH)
     address = pointer + tl.cast(start, tl.int64) * stride + row[:, None] * stride + column[None, :]
@@ -53,7 +53,7 @@ def store_block(
 def span_of(row, first, last, left, right, shift, length, columns, KIND: tl.constexpr):
     """The columns [low, high) that each row of a block may see; none for rows past ``length``.
 
-    A row sits on column row + shift. first and last point at the vectors of this sequence where KIND is GIVEN.
+    A row sits on column row + shift. first and last point at this sequence's vectors where KIND is GIVEN.
     """
     if KIND == ALL:
         low = tl.zeros_like(row)
@@ -69,7 +69,7 @@ def span_of(row, first, last, left, right, shift, length, columns, KIND: tl.cons
 
 @triton.jit
 def loop_bounds(low, high, row, length, columns, BLOCK_COLUMNS: tl.constexpr):
-    """Where a block of rows starts its loop over blocks of columns, the part without edges, and where it stops.
+    """Where a block of rows starts its loop over columns, the part of it without edges, and where it stops.
 
     Returns start ≤ inner_start ≤ inner_stop ≤ stop. start, inner_start and inner_stop are multiples of
     BLOCK_COLUMNS; every row of the block that exists sees all columns of [inner_start, inner_stop).
