@@ -72,4 +72,7 @@ class Linformer(Method, nn.Module):
         dtype = problem.query.dtype
         key, value = (key_map @ key).to(dtype), (value_map @ value).to(dtype)
         few = torch.arange(key.shape[2], device=key.device)
-        return Dense()(replace(problem, key=key, value=value, mask=None, key_position=few, one_tensor=False))
+        few_keys = replace(
+            problem, grouped_key=key, grouped_value=value, mask=None, key_position=few, one_tensor=False
+        )
+        return Dense()(few_keys)

@@ -19,8 +19,7 @@ class Problem:
 
     Args:
         query: ``[b h n d]``.
-        key: ``[b h m d]``, one head for each of the query's.
-        value: ``[b h m e]``.
+        grouped_key, grouped_value: ``[b g m d]`` and ``[b g m e]``, where g divides h.
         kernel, mask, normalizer: the slots; no mask means that every query sees every key.
         query_position, key_position: ``[n]`` and ``[m]``, or with a batch axis in front.
         given_positions: whether the caller gave them; otherwise the last query sits on the last key.
@@ -28,8 +27,8 @@ class Problem:
     """
 
     query: Tensor
-    key: Tensor
-    value: Tensor
+    grouped_key: Tensor
+    grouped_value: Tensor
     kernel: Kernel
     mask: Mask | None
     normalizer: Normalizer
@@ -39,10 +38,20 @@ class Problem:
     one_tensor: bool
 
     @property
+    def key(self) -> Tensor:
+        """``[b h m d]``, a grouped key repeated so that each query head has its own."""
+        return _for_every_head(self.grouped_key, self.query.shape[1])
+
+    @property
+    def value(self) -> Tensor:
+        """``[b h m e]``, likewise."""
+        return _for_every_head(self.grouped_value, self.query.shape[1])
+
+    @property
     def sizes(self) -> tuple[int, int, int, int]:
         """b, h, n and m."""
         batch, heads, queries, _ = self.query.shape
-        return batch, heads, queries, self.key.shape[2]
+        return batch, heads, queries, self.grouped_key.shape[2]
 
     @property
     def needs_grad(self) -> bool:
@@ -51,7 +60,7 @@ class Problem:
             return torch.is_grad_enabled()
         slots = [slot for slot in (self.kernel, self.normalizer) if isinstance(slot, nn.Module)]
         given = [tensor for slot in slots for tensor in (*slot.parameters(), *_tensors_of(slot))]
-        tensors = (self.query, self.key, self.value, *given)
+        tensors = (self.query, self.grouped_key, self.grouped_value, *given)
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
     def form(self) -> Form | None:
@@ -143,8 +152,8 @@ def pose(
     one_tensor = query is key and key is given_value
     return Problem(
         query,
-        _for_every_head(key, heads),
-        _for_every_head(given_value, heads),
+        key,
+        given_value,
         kernel,
         mask,
         normalizer,
