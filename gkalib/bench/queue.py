@@ -1,0 +1,67 @@
+"""The work that needs a GPU, in order of priority: what is missing or stale runs, as much as fits the time."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from gkalib import results
+
+PACKAGE = Path(__file__).resolve().parents[1]
+EXPERIMENT = "reproduce"  # where the store notes which job ran on which device, on what code
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One piece of work with a process and a time limit of its own.
+
+    It is done on a device when the store holds the run ``reproduce/<name>`` of that device with the hash of
+    the code it depends on; its results are whatever the function it calls saves through ``results.save``.
+
+    Args:
+        name: lower case with hyphens; the arm of the run that notes it.
+        priority: the smallest goes first.
+        seconds: how long it will take; replaced by what it took where it ran on this device before.
+        call: ``"module:function"``; it is called with ``device`` (``"cuda"`` or ``"cpu"``) and the arguments.
+        arguments: JSON.
+        depends: files and folders below ``gkalib`` whose code decides the result.
+        devices: on which kinds of device it can run.
+    """
+
+    name: str
+    priority: int
+    seconds: float
+    call: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    depends: tuple[str, ...] = (".",)
+    devices: tuple[str, ...] = ("cuda",)
+
+    def code(self) -> str:
+        """The hash of the code it depends on, of its call and its arguments."""
+        stated = results.digest({"call": self.call, **self.arguments})
+        return hashlib.sha256(f"{stated} {code_hash(*self.depends)}".encode()).hexdigest()[:12]
+
+
+def code_hash(*parts: str) -> str:
+    """The first 12 digits of the SHA-256 over files below ``gkalib`` and over those in folders."""
+    names = {path for part in parts for path in _sources(PACKAGE / part)}
+    whole = hashlib.sha256()
+    for path in sorted(names):
+        whole.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return whole.hexdigest()[:12]
+
+
+def _sources(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from path.rglob("*.py")
+    elif path.exists():
+        yield path
+    else:
+        raise ValueError(f"reproduce: a job depends on gkalib/{path.relative_to(PACKAGE)}, which is not there")
+
+
+def jobs() -> list[Job]:
+    """Everything that can be asked of a GPU; later work adds its own jobs here."""
+    return []
