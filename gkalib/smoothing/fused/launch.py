@@ -12,6 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import Config
+from gkalib.smoothing.fused.scores import ALL, BAND, GIVEN
+from gkalib.smoothing.spans import Spans
 
 LAUNCHES: Counter[str] = Counter()
 """How often each program was started in this process, by its name; tests read it."""
@@ -94,3 +96,17 @@ def dense_rows(tensor: Tensor) -> Tensor:
 def block_width(width: int) -> int:
     """The power of two, 16 or more, that holds a head's width."""
     return max(16, triton.next_power_of_2(width))
+
+
+def mask_arguments(spans: Spans, queries: int, keys: int) -> dict[str, Any]:
+    """What a program is told of its mask; with rows that are keys, it takes the inverse of spans."""
+    kind = ALL if spans.all(queries, keys) else BAND if spans.first is None else GIVEN
+    stride = 0 if spans.first is None or len(spans.first) == 1 else spans.first.stride(0)
+    return {
+        "first": spans.first,
+        "last": spans.last,
+        "span_stride": stride,
+        "left": spans.left,
+        "right": spans.right,
+        "KIND": kind.value,
+    }
