@@ -12,7 +12,7 @@ GIVEN: tl.constexpr = tl.constexpr(2)
 @triton.jit
 def head_start(batch, head, batch_stride, head_stride):
     """Where the memory of one head of one sequence starts, counted in 64 bits."""
-    return batch.to(tl.int64) * batch_stride + head.to(tl.int64) * head_stride
+    return tl.cast(batch, tl.int64) * batch_stride + tl.cast(head, tl.int64) * head_stride
 
 
 @triton.jit
