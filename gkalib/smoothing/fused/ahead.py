@@ -155,7 +155,7 @@ def disassemble(cubin: bytes) -> list[tuple[int, str]]:
 
 
 def loops(code: list[tuple[int, str]]) -> list[list[str]]:
-    """The instructions of every loop, from where a branch jumps back to up to the branch; shortest loop first."""
+    """The instructions of every loop, from where a branch jumps back to up to it; shortest loop first."""
     place = {address: index for index, (address, _) in enumerate(code)}
     spans = []
     for index, (address, words) in enumerate(code):
