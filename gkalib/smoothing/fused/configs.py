@@ -1,7 +1,7 @@
 """The block sizes that each fused program is shipped with, read from configs.json beside this file.
 
 The file says for each program, width of head and kind of entry what is ``shipped`` and which ``candidates`` a
-tuner may choose from, all as [rows, columns, warps, stages] and all compiled ahead of time. An entry's kind is
+tuner may choose from, as [rows, columns, warps, stages], all compiled ahead of time. An entry's kind is
 the number of bits of an element, 16 or 32, alone or with ``masked``, ``short`` or both.
 """
 
@@ -19,7 +19,7 @@ TABLE = Path(__file__).with_name("configs.json")
 SHORT = 256
 """Up to so many rows a problem is short: a few blocks hold a whole head of it."""
 INTERPRETED = 32
-"""The interpreter pays by the block and tests want edges: there no side of a block is longer, unless forced."""
+"""The interpreter pays by the block and tests want edges: no block is longer there, unless forced."""
 
 
 @dataclass(frozen=True)
