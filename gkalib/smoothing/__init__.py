@@ -13,6 +13,7 @@ from gkalib.smoothing.dispatch import (
 )
 from gkalib.smoothing.fast_gauss import FastGauss
 from gkalib.smoothing.flex import Flex
+from gkalib.smoothing.fused import Fused
 from gkalib.smoothing.gauss_plan import GaussPlan, gauss_bound
 from gkalib.smoothing.landmarks import Nystrom, Skyformer
 from gkalib.smoothing.linear import Linear
@@ -31,6 +32,7 @@ __all__ = [
     "Explanation",
     "FastGauss",
     "Flex",
+    "Fused",
     "GaussPlan",
     "Linear",
     "Linformer",

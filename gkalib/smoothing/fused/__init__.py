@@ -1,20 +1,248 @@
-"""Fused operations for a GPU."""
+"""Fused operations: GPU programs that compute a whole problem without an array of n × m numbers."""
 
+import functools
+import importlib.util
+import os
+
+import torch
 from torch import Tensor
 
+from gkalib.kernels import Form
+from gkalib.masks import Causal, KeyPadding, parts
+from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
 from gkalib.smoothing.method import Method
 from gkalib.smoothing.problem import Problem
+from gkalib.smoothing.spans import spans_of, why_not
+
+WIDEST = 256
+TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 class Fused(Method):
-    """One GPU program for a whole problem. None is part of this version: it refuses with the reason."""
+    r"""Triton programs that form each block of scores once, use it, and forget it.
+
+    Four kinds of problem have one: one tensor and a Gaussian (GKA), any kernel with a form under a row sum or
+    no normalizer, one query against a cache, and a rank-r Fourier operator on rows (KArAt). A CUDA device
+    runs them; with ``TRITON_INTERPRET=1`` Triton's interpreter does, on a CPU, float64 included.
+
+    Under autocast query, key and value are taken in its type, as PyTorch's own attention does.
+
+    Args:
+        center: whether the mean of each head's tokens is taken off before and added after, where one tensor
+            is smoothed by a Gaussian. The result is the same in exact arithmetic; in half precision the
+            gradient of tokens that lie far from the origin keeps more digits.
+
+    Chapters 15 to 18 teach them.
+    """
 
     name = "fused"
 
+    def __init__(self, *, center: bool = False):
+        self.center = center
+
     def refuses(self, problem: Problem) -> str | None:
-        if problem.query.device.type != "cuda":
-            return f"fused operations run on a CUDA device, and the query is on {problem.query.device}"
-        return f"no fused operation for {type(problem.kernel).__name__} is part of this version"
+        return _no_machine(problem) or _no_operation(problem)
 
     def __call__(self, problem: Problem) -> Tensor:
-        raise AssertionError("a method that refuses every problem was called")
+        if isinstance(problem.normalizer, RowOperator):
+            return _rows(problem)
+        if _one_token(problem):
+            return _decode(problem)
+        form = problem.form()
+        assert form is not None  # else it refuses
+        if _of_itself(problem, form):
+            return _gka(problem, form, self.center)
+        return _smooth(problem, form)
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def _interpreting() -> bool:
+    return os.environ.get("TRITON_INTERPRET", "0") in ("1", "true", "on", "yes", "y")
+
+
+def _no_machine(problem: Problem) -> str | None:
+    """Why fused operations do not run here, or on this type."""
+    device, dtype = problem.query.device, problem.query.dtype
+    if not _has_triton():
+        return "fused operations need Triton, which is not installed"
+    if device.type == "cpu":
+        if not _interpreting():
+            return "fused operations run on a CUDA device, or in Triton's interpreter (TRITON_INTERPRET=1)"
+        return None
+    if device.type != "cuda":
+        return f"fused operations run on a CUDA device, and the query is on {device}"
+    if dtype not in TYPES:
+        return f"fused operations take float16, bfloat16 and float32 on a GPU, not {dtype}"
+    if not torch.compiler.is_compiling() and torch.cuda.get_device_capability(device)[0] < 8:
+        return "fused operations need a GPU of compute capability 8.0 or later"
+    return None
+
+
+def _no_operation(problem: Problem) -> str | None:
+    """Why no fused operation computes this problem."""
+    width, value_width = problem.query.shape[-1], problem.grouped_value.shape[-1]
+    if max(width, value_width) > WIDEST:
+        return f"heads are at most {WIDEST} wide, and here they are {max(width, value_width)}"
+    form = problem.form()
+    if form is None:
+        return f"{type(problem.kernel).__name__} has no form scale · q·k + a(q) + b(k) + t(lag)"
+    if form.norm is None:
+        return f"a bias of {type(problem.kernel).__name__} is not a multiple of the vector's squared length"
+    normalizer = problem.normalizer
+    if isinstance(normalizer, RowOperator):
+        return _no_rows(problem, form, normalizer)
+    if not isinstance(normalizer, RowSum | Unnormalized):
+        return (
+            f"the fused operations divide by the row sum, or by nothing, and are not made for {normalizer!r}"
+        )
+    if isinstance(normalizer, RowSum) and normalizer.eps and not _of_itself(problem, form):
+        return "an eps beside the row sum is part of the operation on one tensor only"
+    return None if _one_token(problem) else why_not(problem)
+
+
+def _no_rows(problem: Problem, form: Form, operator: RowOperator) -> str | None:
+    """Why an operator on rows is not the one that has a fused operation."""
+    basis = operator.first.basis if hasattr(operator.first, "basis") else None
+    if operator.mix is None or operator.projection is not None or not isinstance(basis, Fourier):
+        return "of the operators on rows only W Φ̂(a) with Fourier units and no projection is fused"
+    if operator.first.base != "zero":
+        return f"the operator's base {operator.first.base!r} is not part of the fused operation"
+    if operator.mix.shape[-1] > 64:
+        return f"the operator's rank is {operator.mix.shape[-1]}, above 64"
+    if form.key_bias is not None or form.lag_table is not None:
+        return "the fused operator on rows takes scores scale · q·k only"
+    if problem.mask is not None:
+        return "the operator takes no mask"
+    return None
+
+
+def _of_itself(problem: Problem, form: Form) -> bool:
+    """Whether one tensor is smoothed by a Gaussian under masks that let every token see itself."""
+    return (
+        problem.one_tensor
+        and form.norm is form.scale  # the Gaussian's form: one number for both
+        and form.lag_table is None
+        and isinstance(problem.normalizer, RowSum)
+        and not problem.given_positions
+        and not any(isinstance(rule, KeyPadding) for rule in parts(problem.mask))
+    )
+
+
+def _one_token(problem: Problem) -> bool:
+    """Whether this is a step of decoding: one query, and no gradient."""
+    return problem.sizes[2] == 1 and not problem.needs_grad
+
+
+def _cast(tensor: Tensor) -> Tensor:
+    """In autocast's type where autocast is on."""
+    device = tensor.device.type
+    if torch.is_autocast_enabled(device) and tensor.dtype != torch.float64:
+        return tensor.to(torch.get_autocast_dtype(device))
+    return tensor
+
+
+def _per_head(number: float | Tensor, problem: Problem) -> Tensor:
+    """A number, or one per head ``[h 1 1]``, as ``[h]`` in the type of sums."""
+    heads, query = problem.sizes[1], problem.query
+    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    if isinstance(number, Tensor):
+        return number.to(dtype).reshape(-1).expand(heads).contiguous()
+    return torch.full((heads,), number, dtype=dtype, device=query.device)
+
+
+def _table(problem: Problem, form: Form) -> Tensor | None:
+    """t at the lags 1 − n … m − 1, ``[h n+m−1]``."""
+    if form.lag_table is None:
+        return None
+    _, heads, queries, keys = problem.sizes
+    table = form.lag_table(max(queries, keys)).to(_per_head(0.0, problem).dtype)
+    signed = torch.cat([table[:, 1:queries].flip(-1), table[:, :keys]], dim=-1)
+    return signed.expand(heads, -1).contiguous()
+
+
+def _gka(problem: Problem, form: Form, center: bool) -> Tensor:
+    from gkalib.smoothing.fused import op
+
+    x, spans = _cast(problem.query), spans_of(problem)
+    mean = None
+    if center:
+        mean = x.mean(2, keepdim=True)
+        x = x - mean
+    out, _ = op.gka(
+        x,
+        _per_head(form.scale, problem),
+        spans.left,
+        spans.right,
+        spans.first,
+        spans.last,
+        problem.normalizer.eps,
+    )
+    return out if mean is None else out + mean
+
+
+def _smooth(problem: Problem, form: Form) -> Tensor:
+    from gkalib.smoothing.fused import op
+
+    spans = spans_of(problem)
+    out, _ = op.smooth(
+        *(_cast(tensor) for tensor in (problem.query, problem.grouped_key, problem.grouped_value)),
+        _per_head(form.scale, problem),
+        None if form.key_bias is None else _per_head(form.norm, problem),
+        _table(problem, form),
+        spans.left,
+        spans.right,
+        spans.first,
+        spans.last,
+        isinstance(problem.normalizer, RowSum),
+    )
+    return out
+
+
+def _decode(problem: Problem) -> Tensor:
+    from gkalib.smoothing.fused import op
+
+    form = problem.form()
+    assert form is not None  # else it refuses
+    lag_scores = None
+    if form.lag_table is not None:
+        # [h b 1 m], or without b
+        scores = form.lag_table(problem.lag_count())[:, problem.lag().abs()]
+        scores = scores.squeeze(-2) if scores.ndim == 3 else scores.squeeze(-2).transpose(0, 1)
+        heads_last = scores if scores.ndim == 3 else scores[None]
+        lag_scores = heads_last.expand(-1, problem.sizes[1], -1).to(_per_head(0.0, problem).dtype)
+    # The newest token sees all of a cache that only causality limits.
+    sees_all = not problem.given_positions and all(isinstance(rule, Causal) for rule in parts(problem.mask))
+    key, value = problem.grouped_key, problem.grouped_value
+    return op.decode(
+        _cast(problem.query),
+        _cast(key),
+        None if value is key else _cast(value),
+        _per_head(form.scale, problem),
+        None if form.key_bias is None else _per_head(form.norm, problem),
+        lag_scores,
+        None if sees_all else problem.allowed(),
+        isinstance(problem.normalizer, RowSum),
+    )
+
+
+def _rows(problem: Problem) -> Tensor:
+    """H (Wᵀ V): the operator's r numbers of each row, and the values mixed into r rows once."""
+    from gkalib.smoothing.fused import op
+
+    operator, form = problem.normalizer, problem.form()
+    assert isinstance(operator, RowOperator) and operator.mix is not None and form is not None
+    operator.check_sizes(problem.sizes[1], problem.sizes[3])
+    units = operator.first
+    table = units.coefficients
+    if units.basis_scale is not None:
+        table = units.basis_scale[..., None] * table
+    # [h r m 2G] to [h 2G m r]
+    table = table.permute(0, 3, 2, 1).to(_per_head(0.0, problem).dtype).contiguous()
+    query, key, value = (_cast(t) for t in (problem.query, problem.grouped_key, problem.grouped_value))
+    features = op.row_features(query, key, table, _per_head(form.scale, problem))
+    mixed = operator.mix.mT.to(value.dtype) @ value
+    return features.to(value.dtype) @ mixed

@@ -88,7 +88,7 @@ def forward_block(
 
 @triton.jit
 def gka_forward_kernel(
-    x, out, total_sum, sigma, norm, first, last, left, right, eps, heads, length,
+    x, out, total_sum, scale, norm, first, last, left, right, eps, heads, length,
     x_batch, x_head, x_row, out_batch, out_head, out_row, span_batch,
     KIND: tl.constexpr, NORMS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
@@ -101,7 +101,7 @@ def gka_forward_kernel(
     batch, head = sequence // heads, sequence % heads
     x += head_start(batch, head, x_batch, x_head)
     norm += sequence.to(tl.int64) * length
-    c = LOG2_E / (tl.load(sigma + head) * tl.load(sigma + head))
+    c = LOG2_E * tl.load(scale + head)
     row = start + tl.arange(0, BLOCK_ROWS)
     low, high, inner_start, inner_stop, edge, edges = block_loops(
         row, first + batch * span_batch, last + batch * span_batch, left, right, length, KIND, BLOCK_COLUMNS
@@ -125,7 +125,7 @@ def gka_forward_kernel(
             acc, total, row_x, row_norm, at, x, norm, low, high, length, x_row, c,
             WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, NORMS, False, PRECISION, ACC,
         )  # fmt: skip
-    total += eps
+    total = tl.where(row < length, total + eps, 1.0)
     tl.store(total_sum + sequence.to(tl.int64) * length + row, total, mask=row < length)
     out += head_start(batch, head, out_batch, out_head)
     store_block(out, acc / total[:, None], start, length, out_row, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
@@ -133,7 +133,7 @@ def gka_forward_kernel(
 
 @triton.jit
 def gka_norm_kernel(
-    x, norm, sigma, heads, length, x_batch, x_head, x_row,
+    x, norm, scale, heads, length, x_batch, x_head, x_row,
     WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     """n_i = |x_i|² log2(e)/(2σ²) for one block of rows of one head."""
@@ -141,7 +141,7 @@ def gka_norm_kernel(
     sequence = tl.program_id(0) // blocks
     start = tl.program_id(0) % blocks * BLOCK_ROWS
     batch, head = sequence // heads, sequence % heads
-    c = LOG2_E / (tl.load(sigma + head) * tl.load(sigma + head))
+    c = LOG2_E * tl.load(scale + head)
     x += head_start(batch, head, x_batch, x_head)
     # [BLOCK_ROWS BLOCK_WIDTH]
     block = load_block(x, start, length, x_row, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
@@ -151,7 +151,7 @@ def gka_norm_kernel(
 
 @triton.jit
 def gka_prepare_kernel(
-    grad_out, x, out, total_sum, sigma, scaled, delta, norm, heads, length,
+    grad_out, x, out, total_sum, scale, scaled, delta, norm, share, heads, length,
     grad_batch, grad_head, grad_row, x_batch, x_head, x_row, out_batch, out_head, out_row,
     WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -163,7 +163,7 @@ def gka_prepare_kernel(
     sequence = tl.program_id(0) // blocks
     start = tl.program_id(0) % blocks * BLOCK_ROWS
     batch, head = sequence // heads, sequence % heads
-    precision = 1.0 / (tl.load(sigma + head) * tl.load(sigma + head))
+    precision = tl.load(scale + head)
     row = start + tl.arange(0, BLOCK_ROWS)
     vector = sequence.to(tl.int64) * length
     x += head_start(batch, head, x_batch, x_head)
@@ -177,6 +177,7 @@ def gka_prepare_kernel(
     total = tl.load(total_sum + vector + row, mask=row < length, other=1.0)
     g = (grad.to(ACC) / total[:, None]).to(x.dtype.element_ty)
     store_block(scaled, g, start, length, WIDTH, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
+    tl.store(share + vector + row, tl.sum(grad.to(ACC) * result.to(ACC), 1), mask=row < length)
     inner = tl.sum(g.to(ACC) * result.to(ACC), 1) * precision
     tl.store(delta + vector + row, inner, mask=row < length)
     tl.store(norm + vector + row, half_norm(block, LOG2_E * precision, ACC), mask=row < length)
@@ -244,7 +245,7 @@ def backward_span(
 
 @triton.jit
 def gka_backward_kernel(
-    x, scaled, norm, delta, sigma, grad_x, first, last, left, right, seen_first, seen_last, heads, length,
+    x, scaled, norm, delta, scale, grad_x, share, first, last, left, right, seen_first, seen_last, heads, length,
     x_batch, x_head, x_row, grad_batch, grad_head, grad_row, span_batch,
     KIND: tl.constexpr, MUTUAL: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
@@ -262,7 +263,7 @@ def gka_backward_kernel(
     scaled += vector * WIDTH
     norm += vector
     delta += vector
-    precision = 1.0 / (tl.load(sigma + head) * tl.load(sigma + head))
+    precision = tl.load(scale + head)
     row = start + tl.arange(0, BLOCK_ROWS)
     # [BLOCK_ROWS BLOCK_WIDTH] twice, [BLOCK_ROWS] twice
     row_x = load_block(x, start, length, x_row, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
@@ -287,6 +288,8 @@ def gka_backward_kernel(
         )  # fmt: skip
     grad_x += head_start(batch, head, grad_batch, grad_head)
     grad = acc - row_x.to(ACC) * weight_sum[:, None]
+    of_out = tl.load(share + vector + row, mask=row < length, other=0.0)
+    tl.store(share + vector + row, of_out - tl.sum(row_x.to(ACC) * grad, 1), mask=row < length)
     store_block(grad_x, grad, start, length, grad_row, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
 
 
@@ -304,13 +307,13 @@ def vectors(spans: Spans, other: Tensor) -> tuple[Tensor, Tensor, int]:
     return spans.first, spans.last, spans.first.stride(0) if len(spans.first) > 1 else 0
 
 
-def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Tensor, Tensor]:
+def gka_forward(x: Tensor, scale: Tensor, spans: Spans, eps: float) -> tuple[Tensor, Tensor]:
     r"""$O_i = \sum_j E_{ij} x_j / t_i$ and $t_i = \sum_j E_{ij} + \varepsilon$ over the keys that i sees.
 
-    $E_{ij} = \exp(-|x_i - x_j|^2 / 2\sigma^2)$ is largest at j = i, where it is 1: no maximum needs to be found.
+    $E_{ij} = \exp(-|x_i - x_j|^2 / 2\sigma^2)$ is largest at j = i, where it is 1: no maximum to be found.
 
     Args:
-        x: ``[b h n d]``; sigma: ``[h]`` in the type of statistics; spans: each query sees itself.
+        x: ``[b h n d]``; scale: 1/σ² ``[h]`` in the type of statistics; spans: each query sees itself.
 
     Returns:
         O as ``[b h n d]``, t as ``[b h n]`` in the type of statistics.
@@ -321,7 +324,7 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
     total = torch.empty(batch, heads, length, dtype=statistics_type(x), device=x.device)
     if x.numel() == 0:
         return out, total
-    kind, (first, last, span_batch) = kind_of(spans, length), vectors(spans, sigma)
+    kind, (first, last, span_batch) = kind_of(spans, length), vectors(spans, scale)
     sizes = {"WIDTH": width, "BLOCK_WIDTH": block_width(width), "ACC": accumulator(x)}
     strides = {"x_batch": x.stride(0), "x_head": x.stride(1), "x_row": x.stride(2)}
     norm = total
@@ -330,7 +333,7 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
         chosen = config("gka_norm_kernel", width=sizes["BLOCK_WIDTH"], dtype=x.dtype)
         launch(
             gka_norm_kernel, batch * heads * triton.cdiv(length, chosen.rows), chosen,
-            x=x, norm=norm, sigma=sigma, heads=heads, length=length, **strides, **sizes,
+            x=x, norm=norm, scale=scale, heads=heads, length=length, **strides, **sizes,
         )  # fmt: skip
     chosen = config(
         "gka_forward_kernel",
@@ -341,7 +344,7 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
     )
     launch(
         gka_forward_kernel, batch * heads * triton.cdiv(length, chosen.rows), chosen,
-        x=x, out=out, total_sum=total, sigma=sigma, norm=norm, first=first, last=last, left=spans.left,
+        x=x, out=out, total_sum=total, scale=scale, norm=norm, first=first, last=last, left=spans.left,
         right=spans.right, eps=eps, heads=heads, length=length, **strides, out_batch=out.stride(0),
         out_head=out.stride(1), out_row=out.stride(2), span_batch=span_batch, KIND=kind, NORMS=length > SHORT,
         PRECISION=precision(x), **sizes,
@@ -350,38 +353,42 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
 
 
 def gka_backward(
-    grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, sigma: Tensor, spans: Spans
-) -> Tensor:
+    grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, scale: Tensor, spans: Spans
+) -> tuple[Tensor, Tensor]:
     r"""The gradient by x, with $g_i = dO_i / t_i$, $D_i = \langle g_i, O_i \rangle$ and $m_{ij}$ = 1 if i sees j:
 
     $dx_i = \sum_j m_{ji} E_{ij} g_j + \sigma^{-2} \sum_j W_{ij} (x_j - x_i)$,
     $W_{ij} = E_{ij} (m_{ij} (g_i \cdot x_j - D_i) + m_{ji} (x_i \cdot g_j - D_j))$.
 
     One walk over the columns and five products a block where the mask is symmetric, two walks and seven
-    products where it is not; no atomics, so the same bits every time. σ's gradient follows from Euler's identity,
-    $\sigma\, dL/d\sigma = \sum_i \langle O_i, dO_i \rangle - \langle x_i, dx_i \rangle$ if ε is 0.
+    products where it is not; no atomics, so the same bits every time. O(λx, λσ) = λ O(x, σ), so by
+    Euler's identity $\sigma\, dL/d\sigma = \sum_i \langle O_i, dO_i \rangle - \langle x_i, dx_i \rangle$.
 
     Args:
-        grad_out, x, out: ``[b h n d]``; total: ``[b h n]``; sigma: ``[h]``; spans: as in `gka_forward`.
+        grad_out, x, out: ``[b h n d]``; total: ``[b h n]``; scale: ``[h]``; spans: as in `gka_forward`.
+
+    Returns:
+        dx as ``[b h n d]``, and each row's term of Euler's sum as ``[b h n]``.
     """
     x, grad_out, out = dense_rows(x), dense_rows(grad_out), dense_rows(out)
     batch, heads, length, width = x.shape
     grad_x = token_major(x)
     if x.numel() == 0:
-        return grad_x
-    kind, (first, last, span_batch) = kind_of(spans, length), vectors(spans, sigma)
+        return grad_x, torch.empty_like(total)
+    kind, (first, last, span_batch) = kind_of(spans, length), vectors(spans, scale)
     # Where every query sees itself, documents are symmetric, and a band is if both its sides are alike.
     mutual = kind == ALL.value or spans.left == spans.right
-    seen_first, seen_last = (first, last) if mutual else vectors(spans.inverse(length, length), sigma)[:2]
+    seen_first, seen_last = (first, last) if mutual else vectors(spans.inverse(length, length), scale)[:2]
     total = total.contiguous()
     scaled = torch.empty(batch, heads, length, width, dtype=x.dtype, device=x.device)
-    delta, norm = torch.empty_like(total), torch.empty_like(total)
+    delta, norm, share = (torch.empty_like(total) for _ in range(3))
     sizes = {"WIDTH": width, "BLOCK_WIDTH": block_width(width), "ACC": accumulator(x)}
     strides = {"x_batch": x.stride(0), "x_head": x.stride(1), "x_row": x.stride(2)}
     chosen = config("gka_prepare_kernel", width=sizes["BLOCK_WIDTH"], dtype=x.dtype)
     launch(
         gka_prepare_kernel, batch * heads * triton.cdiv(length, chosen.rows), chosen,
-        grad_out=grad_out, x=x, out=out, total_sum=total, sigma=sigma, scaled=scaled, delta=delta, norm=norm,
+        grad_out=grad_out, x=x, out=out, total_sum=total, scale=scale, scaled=scaled, delta=delta, norm=norm,
+        share=share,
         heads=heads, length=length, grad_batch=grad_out.stride(0), grad_head=grad_out.stride(1),
         grad_row=grad_out.stride(2), **strides, out_batch=out.stride(0), out_head=out.stride(1),
         out_row=out.stride(2), **sizes,
@@ -391,9 +398,9 @@ def gka_backward(
     )
     launch(
         gka_backward_kernel, batch * heads * triton.cdiv(length, chosen.rows), chosen,
-        x=x, scaled=scaled, norm=norm, delta=delta, sigma=sigma, grad_x=grad_x, first=first, last=last,
+        x=x, scaled=scaled, norm=norm, delta=delta, scale=scale, grad_x=grad_x, share=share, first=first, last=last,
         left=spans.left, right=spans.right, seen_first=seen_first, seen_last=seen_last, heads=heads, length=length,
         **strides, grad_batch=grad_x.stride(0), grad_head=grad_x.stride(1), grad_row=grad_x.stride(2),
         span_batch=span_batch, KIND=kind, MUTUAL=mutual, PRECISION=precision(x), **sizes,
     )  # fmt: skip
-    return grad_x
+    return grad_x, share

@@ -1,0 +1,200 @@
+"""`smooth(method="fused")`: every kernel with a form, mask and normalizer against the reference, gradients too."""
+
+import pytest
+import torch
+
+import gkalib
+from gkalib import kernels, masks, normalizers
+from gkalib.smoothing import METHODS, Fused, pose
+from tests.cases import HEADS, KERNELS, MASKS, SHAPES, tensors
+from tests.tolerance import agree, equal
+
+WITH_FORM = [name for name in KERNELS if KERNELS[name].make(8).form(8) is not None]
+INTERVALS = [name for name in MASKS if name != "pairs"]
+NORMALIZERS = {"row-sum": normalizers.RowSum, "unnormalized": normalizers.Unnormalized}
+
+
+def _launched() -> dict[str, int]:
+    from gkalib.smoothing.fused.launch import LAUNCHES
+
+    return dict(LAUNCHES)
+
+
+def _started(before: dict[str, int]) -> set[str]:
+    """The programs that were started since."""
+    return {name for name, count in _launched().items() if count > before.get(name, 0)}
+
+
+def _results(inputs, kernel, parameters, **slots):
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    out = gkalib.smooth(*leaves, kernel, **slots)
+    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device).reshape(out.shape)
+    grads = torch.autograd.grad((out * weight).sum(), leaves + parameters, materialize_grads=True)
+    return [out.detach(), *grads]
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("mask", INTERVALS)
+@pytest.mark.parametrize("kernel", WITH_FORM)
+def test_agrees_with_the_reference(kernel, mask, normalizer):
+    turn = WITH_FORM.index(kernel) + INTERVALS.index(mask)
+    shape = list(SHAPES)[turn % len(SHAPES)]
+    inputs = tensors(shape)
+    batch, _, n, d = inputs[0].shape
+    if SHAPES[shape][1] == 1:  # one key head for all the query's: tested once, with fewer of them
+        inputs = (inputs[0][:, :1], *inputs[1:])
+        kernel_case = kernels.Gaussian(1.3) if kernel != "expdot" else kernels.ExpDot()
+    else:
+        kernel_case = KERNELS[kernel].make(d)
+    slots = {"mask": MASKS[mask](batch, n, inputs[1].shape[2]), "normalizer": NORMALIZERS[normalizer]()}
+    parameters = [parameter for parameter in kernel_case.parameters() if parameter.requires_grad]
+    before = _launched()
+    actual = _results(inputs, kernel_case, parameters, method="fused", **slots)
+    assert "smooth_forward_kernel" in _started(before)
+    exact = _results(inputs, kernel_case, parameters, method="reference", **slots)
+    for have, want in zip(actual, exact, strict=True):
+        equal(have, want)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "expdot", "product-with-scales"])
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("groups", [HEADS, 2])
+def test_gradients_of_scales(kernel, normalizer, groups):
+    """σ and the dot product's scale, one a head, through the sums that the backward programs leave."""
+    query, key, value = (t[:, :, :17] for t in tensors("grouped"))
+    key, value = key[:, :groups].repeat(1, HEADS // 2, 1, 1)[:, :groups], value.repeat(1, 2, 1, 1)[:, :groups]
+    scale = torch.tensor([0.9, 1.2, 1.6, 2.5], dtype=torch.float64, requires_grad=True)
+    make = {
+        "gaussian": lambda: kernels.Gaussian(scale),
+        "expdot": lambda: kernels.ExpDot(scale / 5),
+        "product-with-scales": lambda: kernels.Gaussian(scale) * kernels.ExpDot(scale / 7),
+    }[kernel]
+    slots = {"mask": masks.Causal(), "normalizer": NORMALIZERS[normalizer]()}
+    actual = _results((query, key, value), make(), [scale], method="fused", **slots)
+    exact = _results((query, key, value), make(), [scale], method="reference", **slots)
+    for have, want in zip(actual, exact, strict=True):
+        equal(have, want)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.3])
+@pytest.mark.parametrize("mask", ["none", "causal", "window", "causal-window", "document"])
+def test_one_tensor_takes_the_gka_path(mask, eps):
+    x = tensors("grouped")[0][:, :, :45]
+    log_sigma = torch.tensor([-0.3, 0.0, 0.4, 1.0], dtype=torch.float64, requires_grad=True)
+
+    def results(method):
+        leaf = x.detach().requires_grad_()
+        slots = {"mask": MASKS[mask](2, 45, 45), "normalizer": normalizers.RowSum(eps=eps)}
+        out = gkalib.smooth(leaf, leaf, leaf, kernels.Gaussian(log_sigma.exp()), method=method, **slots)
+        weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+        return [out.detach(), *torch.autograd.grad((out * weight).sum(), (leaf, log_sigma))]
+
+    before = _launched()
+    actual = results("fused")
+    started = _started(before)
+    assert {"gka_forward_kernel", "gka_backward_kernel"} <= started, started
+    assert "smooth_forward_kernel" not in started
+    for have, want in zip(actual, results("reference"), strict=True):
+        equal(have, want)
+
+
+def test_one_tensor_behind_padding_is_three():
+    """A padded token does not see itself, so its largest score is not 0: the general operation takes over."""
+    x = 4 * tensors("odd")[0]
+    mask = masks.KeyPadding(torch.tensor([2, 9]))
+    before = _launched()
+    actual = gkalib.smooth(x, x, x, kernels.Gaussian(0.3), mask=mask, method="fused")
+    assert "gka_forward_kernel" not in _started(before)
+    equal(actual, gkalib.smooth(x, x, x, kernels.Gaussian(0.3), mask=mask, method="reference"))
+
+
+def test_centering_changes_nothing_but_rounding():
+    x = tensors("odd")[0] + 30
+    kernel = kernels.Gaussian(1.2)
+    exact = gkalib.smooth(x, x, x, kernel, method="reference")
+    equal(gkalib.smooth(x, x, x, kernel, method=Fused(center=True)), exact)
+    half = x.half()
+    spread = [
+        (gkalib.smooth(half, half, half, kernel, method=Fused(center=center)).double() - exact).abs().max()
+        for center in (False, True)
+    ]
+    assert spread[1] <= spread[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("one_tensor", [False, True])
+def test_other_types(dtype, one_tensor):
+    inputs = [tensor.to(dtype) for tensor in tensors("odd")]
+    inputs = [inputs[0]] * 3 if one_tensor else inputs
+    kernel = kernels.Gaussian(1.5)
+    exact = gkalib.smooth(*([inputs[0].double()] * 3 if one_tensor else [t.double() for t in inputs]), kernel,
+                          method="reference")  # fmt: skip
+    same = gkalib.smooth(*inputs, kernel, method="reference")
+    agree(gkalib.smooth(*inputs, kernel, method="fused"), exact, same)
+
+
+def test_inputs_that_do_not_lie_side_by_side():
+    """Heads cut out of one projection, and a tensor whose last axis has a stride."""
+    query, key, value = torch.randn(2, 17, 3, 4, 8, dtype=torch.float64).permute(2, 0, 3, 1, 4)
+    strided = torch.randn(2, 4, 17, 16, dtype=torch.float64)[..., ::2]
+    for inputs in ((query, key, value), (query, strided, value), (strided, strided, strided)):
+        kernel = kernels.Gaussian(2.0)
+        equal(
+            gkalib.smooth(*inputs, kernel, method="fused"),
+            gkalib.smooth(*inputs, kernel, method="reference"),
+        )
+
+
+def _reason(*inputs, kernel=None, **slots):
+    kernel = kernels.Gaussian(1.0) if kernel is None else kernel
+    filled = {"mask": None, "normalizer": None, "positions": None} | slots
+    return METHODS["fused"].refuses(pose(*inputs, kernel, name="smooth", **filled))
+
+
+def _small(width=8, n=6):
+    return [torch.randn(1, 4, n, width) for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "inputs", "slots"),
+    [
+        ("Laplace has no form", _small(), {"kernel": kernels.Laplace(1.0)}),
+        ("made for TopK", _small(), {"normalizer": normalizers.TopK(2)}),
+        ("Pairs is no interval", _small(), {"mask": torch.eye(6, dtype=torch.bool)}),
+        ("positions were given", _small(), {"positions": (torch.arange(6), torch.arange(6))}),
+        ("heads are at most 256 wide", _small(width=300), {}),
+        ("an eps beside the row sum", _small(), {"normalizer": normalizers.RowSum(eps=0.1)}),
+        ("rank is 70", _small(n=80), {"normalizer": normalizers.RowOperator(4, 80, rank=70)}),
+        (
+            "base 'silu'",
+            _small(),
+            {"normalizer": normalizers.RowOperator(4, 6, rank=2, base="silu"), "kernel": kernels.ExpDot()},
+        ),
+        (
+            "with Fourier units",
+            _small(),
+            {"normalizer": normalizers.RowOperator(4, 6, rank=None), "kernel": kernels.ExpDot()},
+        ),
+        ("takes scores scale", _small(), {"normalizer": normalizers.RowOperator(4, 6, rank=2)}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_it_refuses_and_why(reason, inputs, slots):
+    assert reason in (_reason(*inputs, **slots) or "")
+    assert "fused" in str(gkalib.explain(*inputs, slots.pop("kernel", kernels.Gaussian(1.0)), **slots))
+
+
+def test_without_the_interpreter_it_needs_a_card(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    if not torch.cuda.is_available():
+        assert "run on a CUDA device, or in Triton's interpreter" in (_reason(*_small()) or "")
+        with pytest.raises(
+            ValueError, match=r"^smooth: fused cannot compute this: fused operations run on a"
+        ):
+            gkalib.smooth(*_small(), kernels.Gaussian(1.0), method="fused")
+
+
+def test_auto_does_not_take_the_interpreter():
+    """It is thousands of times slower than the other methods on a CPU."""
+    if not torch.cuda.is_available():
+        assert gkalib.explain(*_small(), kernels.Gaussian(1.0)).choice == "padded"
