@@ -13,13 +13,13 @@ from gkalib.smoothing.problem import Problem
 class Padded(Method):
     r"""Scaled dot-product attention over vectors with a column more for the key's bias.
 
-    $$s\,q^\top k + b(k) = [s\,q, 1]^\top [k, b(k)]$$
+    $$s\,q^\top k + b(k) = s\,[q, 1]^\top [k, b(k) / s]$$
 
-    The query's bias cancels in the row sum. In half precision b is split into a high part and the remainder,
-    in
-    two columns: one rounded column would put its rounding error into the score. Vectors are padded to a
-        multiple
-    of 8, values to the same width, so memory is linear in the number of keys.
+    The query's bias cancels in the row sum. In half precision the last column is split into a high part and
+    the remainder, in two columns: one rounded column would put its rounding error into the score. A scale
+    that is one number is PyTorch's to apply, in float32; one that differs by head is multiplied into the
+    query and rounded with it. Vectors are padded to a multiple of 8, values to the same width, so memory is
+    linear in the number of keys.
 
     Chapter 14 teaches it.
     """
@@ -41,10 +41,13 @@ class Padded(Method):
         form = problem.form()
         assert form is not None  # else it refuses
         dtype, width = problem.query.dtype, value.shape[-1]
-        query = (form.scale * query).to(dtype)
+        if isinstance(form.scale, float) and form.scale > 0:
+            query, scale = problem.query, form.scale
+        else:
+            query, scale = (form.scale * query).to(dtype), 1.0
         columns = [problem.key]
         if form.key_bias is not None:
-            bias = form.key_bias(key)[..., None]
+            bias = form.key_bias(key)[..., None] / scale
             columns += [bias.to(dtype)] if dtype == bias.dtype else _two_columns(bias, dtype)
         ones = len(columns) - 1
         size = -(-max(query.shape[-1] + ones, width) // 8) * 8
@@ -59,11 +62,11 @@ class Padded(Method):
         )
         allowed = None if causal else problem.allowed()
         if allowed is None:
-            return scaled_dot_product_attention(query, key, value, scale=1.0, is_causal=causal)[..., :width]
+            return scaled_dot_product_attention(query, key, value, scale=scale, is_causal=causal)[..., :width]
         # A row without a key would be 0/0: let it see everything, then put zeros in its place.
         empty = ~allowed.any(-1, keepdim=True)
         allowed = (allowed | empty).expand(*allowed.shape[:-2], query.shape[2], key.shape[2])
-        out = scaled_dot_product_attention(query, key, value, attn_mask=allowed, scale=1.0)
+        out = scaled_dot_product_attention(query, key, value, attn_mask=allowed, scale=scale)
         return out[..., :width].masked_fill(empty, 0.0)
 
 
