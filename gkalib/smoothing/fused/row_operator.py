@@ -121,7 +121,7 @@ def add_query_slope(
 ):  # fmt: skip
     """The sum of dS_ij k_j over one block of keys; slopes are the coefficients times their harmonic m.
 
-    dS_ij = Re Σ_m (dH_i·m b_mj + √−1 dH_i·m a_mj) zᵐ with z = exp(√−1 S_ij), by Horner's rule: each product is
+    dS_ij = Re Σ_m (dH_i·m b_mj + √−1 dH_i·m a_mj) zᵐ with z = exp(√−1 S_ij) by Horner's rule: each product is
     added to what the last turn by z left, and needs no registers of its own.
     """
     # [BLOCK BLOCK_WIDTH]
