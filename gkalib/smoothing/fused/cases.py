@@ -32,6 +32,11 @@ class Case:
     heads: int = HEADS
     device: str = "cpu"
 
+    @property
+    def where(self) -> tuple[str, int, str, str, int]:
+        """Name, width, type, mask and length, as records have them."""
+        return self.name, self.width, str(self.dtype).removeprefix("torch."), self.mask, self.length
+
     def tensor(self, width: int | None = None, length: int | None = None) -> Tensor:
         """``[b h n width]`` as a projection leaves it: b, n, h, width in memory."""
         shape = (self.batch, length or self.length, self.heads, width or self.width)
@@ -126,15 +131,16 @@ def _decode(one: bool, norm: bool, table: bool, normalize: bool) -> Callable:
     def call(case: Case) -> None:
         from gkalib.smoothing.fused.decode import decode
 
-        key = case.tensor()
+        key, scale = case.tensor(), case.numbers(case.heads)
+        seen = torch.ones(case.batch, 1, 1, case.length, dtype=torch.bool, device=case.device)
         decode(
             case.tensor(length=1),
             key,
             key if one else case.tensor(),
-            case.numbers(case.heads),
-            case.numbers(case.heads) if norm else None,
+            scale,
+            scale if norm else None,
             case.numbers(case.batch, case.heads, case.length) if table else None,
-            None,
+            None if case.mask == "all" else seen,
             normalize,
         )
 

@@ -1,0 +1,295 @@
+"""One new token against a cache of earlier ones, split along the sequence. Chapter 18 teaches it."""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gkalib.smoothing.fused.configs import config
+from gkalib.smoothing.fused.launch import accumulator, block_width, dense_rows, launch, statistics_type
+from gkalib.smoothing.fused.scores import LOG2_E, head_start
+
+PROGRAMS = 1024
+"""How many programs keep the memory of a large card busy: seven or eight for each of its processors."""
+MOST_SPLITS = 64
+"""The most parts of one row that the second program adds up at once."""
+LOWEST: tl.constexpr = tl.constexpr(-1e38)
+
+
+@triton.jit
+def seen_bounds(allowed, row_stride, start, stop, BLOCK: tl.constexpr):
+    """The first of keys start … stop − 1 that may be seen and one past the last; stop, start without any."""
+    first = tl.full([BLOCK], 0, tl.int32) + stop
+    last = tl.full([BLOCK], 0, tl.int32) + start
+    for at in range(start, stop, BLOCK):
+        key = at + tl.arange(0, BLOCK)
+        # [BLOCK]
+        seen = tl.load(allowed + key.to(tl.int64) * row_stride, mask=key < stop, other=0) != 0
+        first = tl.minimum(first, tl.where(seen, key, stop))
+        last = tl.maximum(last, tl.where(seen, key + 1, start))
+    return tl.min(first), tl.max(last)
+
+
+@triton.jit
+def load_rows(
+    pointer, start, stride, present, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr
+):  # fmt: skip
+    """Rows start … start + BLOCK of a head, [BLOCK BLOCK_WIDTH]; zero, and not read, where not present."""
+    row = tl.arange(0, BLOCK)
+    column = tl.arange(0, BLOCK_WIDTH)
+    address = pointer + tl.cast(start, tl.int64) * stride + row[:, None] * stride + column[None, :]
+    wanted = present[:, None]
+    if WIDTH != BLOCK_WIDTH:
+        wanted = wanted & (column < WIDTH)[None, :]
+    return tl.load(address, mask=wanted, other=0.0)
+
+
+@triton.jit(do_not_specialize=["splits", "keys", "blocks"])
+def decode_split_kernel(
+    query, key, value, scale, norm, table, allowed, total, largest, partial, heads, group, splits, keys,
+    blocks, query_batch, query_head, key_batch, key_head, key_row, value_batch, value_head, value_row,
+    table_batch, table_head, table_row, allowed_batch, allowed_head, allowed_row,
+    NORM: tl.constexpr, DOT: tl.constexpr, TABLE: tl.constexpr, MASKED: tl.constexpr, ONE: tl.constexpr,
+    MAXIMUM: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    BLOCK_VALUE: tl.constexpr, ACC: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Σ_j 2^(s_j − top) v_j and Σ_j 2^(s_j − top) over one part of the keys, s_j = log₂ κ(q, k_j).
+
+    Each of BLOCK_COLUMNS slots keeps sums, and where MAXIMUM a largest score, of its own, every
+    BLOCK_COLUMNS-th key: no thread waits for another until the part is read. Otherwise top is 0.
+    """
+    program = tl.program_id(0)
+    head, split, batch = program % heads, program // heads % splits, program // heads // splits
+    key_of = head // group
+    query += head_start(batch, head, query_batch, query_head)
+    key += head_start(batch, key_of, key_batch, key_head)
+    value += head_start(batch, key_of, value_batch, value_head)
+    table += head_start(batch, head, table_batch, table_head)
+    allowed += head_start(batch, head, allowed_batch, allowed_head)
+    column = tl.arange(0, BLOCK_WIDTH)
+    # [1 BLOCK_WIDTH]
+    q = tl.load(query + column, mask=column < WIDTH, other=0.0).to(ACC)[None, :]
+    s = tl.load(scale + head).to(ACC) * LOG2_E
+    if NORM:
+        half = tl.load(norm + head).to(ACC) * (0.5 * LOG2_E)
+        s -= 2 * half
+    start = split * blocks * BLOCK_COLUMNS
+    stop = tl.minimum(start + blocks * BLOCK_COLUMNS, keys)
+    if MASKED:
+        start, stop = seen_bounds(allowed, allowed_row, start, stop, 256)
+    slot = tl.arange(0, BLOCK_COLUMNS)
+    acc = tl.zeros([BLOCK_COLUMNS, BLOCK_VALUE], ACC)
+    weights = tl.zeros([BLOCK_COLUMNS], ACC)
+    top = tl.full([BLOCK_COLUMNS], LOWEST, ACC)
+    for at in range(start, stop, BLOCK_COLUMNS):
+        index = (at + slot).to(tl.int64)
+        present = at + slot < stop
+        if MASKED:
+            present = present & (tl.load(allowed + index * allowed_row, mask=present, other=0) != 0)
+        # [BLOCK_COLUMNS BLOCK_WIDTH]
+        k = load_rows(key, at, key_row, present, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH).to(ACC)
+        score = tl.zeros([BLOCK_COLUMNS], ACC)
+        if DOT:
+            score += s * tl.sum(q * k, 1)
+        if NORM:
+            # s q·k − ν/2 (|q|² + |k|²) = (s − ν) q·k − ν/2 |q − k|², which is exact at k = q.
+            apart = q - k
+            score -= half * tl.sum(apart * apart, 1)
+        if TABLE:
+            # [BLOCK_COLUMNS]
+            lag = tl.load(table + index * table_row, mask=present, other=0.0).to(ACC)
+            score += lag * LOG2_E
+        score = tl.where(present, score, float("-inf"))
+        if MAXIMUM:
+            higher = tl.maximum(top, score)
+            shrink = tl.exp2(top - higher)
+            acc *= shrink[:, None]
+            weights *= shrink
+            top = higher
+            weight = tl.exp2(score - top)
+        else:
+            weight = tl.exp2(score)
+        if ONE:
+            acc += weight[:, None] * k
+        else:
+            # [BLOCK_COLUMNS BLOCK_VALUE]
+            v = load_rows(value, at, value_row, present, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE).to(ACC)
+            acc += weight[:, None] * v
+        weights += weight
+    which = (batch * heads + head).to(tl.int64) * splits + split
+    if MAXIMUM:
+        highest = tl.max(top)
+        shrink = tl.exp2(top - highest)
+        acc *= shrink[:, None]
+        weights *= shrink
+        tl.store(largest + which, highest)
+    tl.store(total + which, tl.sum(weights))
+    wide = tl.arange(0, BLOCK_VALUE)
+    tl.store(partial + which * VALUE_WIDTH + wide, tl.sum(acc, 0), mask=wide < VALUE_WIDTH)
+
+
+@triton.jit(do_not_specialize=["splits"])
+def decode_combine_kernel(
+    out, total, largest, partial, log_eps, heads, splits, out_batch, out_head,
+    NORMALIZE: tl.constexpr, MAXIMUM: tl.constexpr, EPS: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    BLOCK_VALUE: tl.constexpr, BLOCK_SPLITS: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """out = Σ_s f_s acc_s / (Σ_s f_s l_s + eps) over the parts of one row; f_s = 2^(top_s − top), or 1."""
+    row = tl.program_id(0).to(tl.int64)
+    split = tl.arange(0, BLOCK_SPLITS)
+    wide = tl.arange(0, BLOCK_VALUE)
+    exists = split < splits
+    which = row * splits + split
+    inside = exists[:, None] & (wide < VALUE_WIDTH)[None, :]
+    # [BLOCK_SPLITS BLOCK_VALUE]
+    above = tl.load(partial + which[:, None] * VALUE_WIDTH + wide[None, :], mask=inside, other=0.0)
+    below = tl.load(total + which, mask=exists, other=0.0)
+    highest = tl.full([], 0.0, ACC)
+    if MAXIMUM:
+        top = tl.load(largest + which, mask=exists, other=LOWEST)
+        highest += tl.max(top)
+        if EPS:
+            highest = tl.maximum(highest, log_eps)
+        factor = tl.exp2(top - highest)
+        above *= factor[:, None]
+        below *= factor
+    result = tl.sum(above, 0)
+    if NORMALIZE:
+        divisor = tl.sum(below)
+        if EPS:
+            divisor += tl.exp2(log_eps - highest)
+        result /= tl.where(divisor > 0, divisor, 1.0)
+    out += head_start(row // heads, row % heads, out_batch, out_head)
+    tl.store(out + wide, result.to(out.dtype.element_ty), mask=wide < VALUE_WIDTH)
+
+
+def parts(rows: int, keys: int, columns: int) -> tuple[int, int]:
+    """Into how many parts the keys of each of so many rows are split, and how many blocks a part has."""
+    blocks = triton.cdiv(keys, columns)
+    wanted = min(max(1, PROGRAMS // rows), MOST_SPLITS, blocks)
+    each = triton.cdiv(blocks, wanted)
+    return triton.cdiv(blocks, each), each
+
+
+def _strides(**tensors: Tensor) -> dict[str, int]:
+    """The strides of each tensor's batch, head and row axis, by the names that the program gives them."""
+    axes = ("batch", "head", "row")
+    return {
+        f"{name}_{axis}": stride
+        for name, tensor in tensors.items()
+        for axis, stride in zip(axes, tensor.stride(), strict=False)
+    }
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors are the same numbers in the same memory."""
+    return first is second or (
+        first.data_ptr() == second.data_ptr()
+        and first.shape == second.shape
+        and first.stride() == second.stride()
+    )
+
+
+def decode(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: Tensor,
+    norm: Tensor | None,
+    table_row: Tensor | None,
+    allowed: Tensor | None,
+    normalize: bool,
+    *,
+    eps: float = 0.0,
+    known_maximum: bool = False,
+) -> Tensor:
+    r"""The smoothed value of one new token, from a cache of keys and values.
+
+    $$\mathrm{out} = \frac{\sum_j \kappa_j v_j}{\sum_j \kappa_j + \varepsilon}, \qquad
+    \log\kappa_j = s\, q^\top k_j - \tfrac{\nu}{2} (|q|^2 + |k_j|^2) + t_j$$
+
+    The keys are split into parts with sums of their own, which a second program adds. A part divides by its
+    largest score's κ, so that nothing overflows; where ``normalize`` is off, or the largest score is known to
+    be zero, there is nothing to divide by, and the sums add as they are. No size is read from the device.
+
+    Args:
+        query: ``[b h 1 d]``.
+        key, value: ``[b g m d]`` and ``[b g m e]``, where g divides h; views of a longer tensor stay views,
+            and one tensor given for both is read once.
+        scale: s, ``[h]``.
+        norm: ν, ``[h]``, or None for no norms. The tensor of ``scale`` itself spares the product q·k.
+        table_row: t, ``[b h m]`` or ``[1 h m]``, or None.
+        allowed: True for a key that is seen, broadcasting to ``[b h 1 m]``; None is all. What is not seen is
+            not read. A row that sees nothing is zero.
+        normalize: whether to divide.
+        eps: ε, in units of κ.
+        known_maximum: the caller's word that no score is above zero and one, the token's own, is zero.
+
+    Returns:
+        ``[b h 1 e]``. It has no gradient.
+    """
+    one = _same(key, value)
+    query, key = dense_rows(query), dense_rows(key)
+    value = key if one else dense_rows(value)
+    batch, heads, _, width = query.shape
+    groups, keys, value_width = key.shape[1], key.shape[2], value.shape[3]
+    block = config("decode_split", width=block_width(width), dtype=query.dtype, length=keys)
+    splits, blocks = parts(batch * heads, keys, block.columns)
+    kind = statistics_type(query)
+    total, largest = (query.new_empty(batch, heads, splits, dtype=kind) for _ in range(2))
+    partial = query.new_empty(batch, heads, splits, value_width, dtype=kind)
+    out = query.new_empty(batch, 1, heads, value_width).transpose(1, 2)
+    table = total if table_row is None else table_row.expand(batch, heads, keys)
+    seen = total if allowed is None else allowed.expand(batch, heads, 1, keys)[:, :, 0].view(torch.uint8)
+    maximum = normalize and not known_maximum
+    common = {
+        "total": total,
+        "largest": largest,
+        "partial": partial,
+        "heads": heads,
+        "splits": splits,
+        "MAXIMUM": maximum,
+        "VALUE_WIDTH": value_width,
+        "BLOCK_VALUE": block_width(value_width),
+        "ACC": accumulator(query),
+    }
+    launch(
+        decode_split_kernel,
+        batch * heads * splits,
+        block,
+        query=query,
+        key=key,
+        value=value,
+        scale=scale,
+        norm=scale if norm is None else norm,
+        table=table,
+        allowed=seen,
+        group=heads // groups,
+        keys=keys,
+        blocks=blocks,
+        **_strides(query=query[:, :, 0, 0], key=key, value=value, table=table, allowed=seen),
+        NORM=norm is not None,
+        DOT=norm is None or not _same(norm, scale),
+        TABLE=table_row is not None,
+        MASKED=allowed is not None,
+        ONE=one,
+        WIDTH=width,
+        BLOCK_WIDTH=block_width(width),
+        **common,
+    )
+    launch(
+        decode_combine_kernel,
+        batch * heads,
+        config("decode_combine", width=block_width(value_width), dtype=query.dtype, length=splits),
+        out=out,
+        log_eps=math.log2(eps) if eps else 0.0,
+        out_batch=out.stride(0),
+        out_head=out.stride(1),
+        NORMALIZE=normalize,
+        EPS=eps > 0,
+        BLOCK_SPLITS=triton.next_power_of_2(splits),
+        **common,
+    )
+    return out

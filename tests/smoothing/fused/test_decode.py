@@ -1,0 +1,245 @@
+"""One new token against a cache: the split programs against the library's reference."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Kernel
+from gkalib.masks import Causal, KeyPadding, Window
+from gkalib.normalizers import RowSum, Unnormalized
+from gkalib.smoothing import Cache, smooth
+from gkalib.smoothing.fused import decode as module
+from gkalib.smoothing.fused.configs import Config, forced
+from gkalib.smoothing.fused.decode import decode, parts
+from gkalib.smoothing.fused.launch import LAUNCHES, collected
+from tests.tolerance import agree
+
+SMALL = Config(rows=16, columns=16, warps=4, stages=2)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks():
+    """Blocks of 16 keys, so that short caches have edges."""
+    with forced(SMALL):
+        yield
+
+
+def sample(
+    m: int, *, batch: int = 1, heads: int = 2, groups: int | None = None, d: int = 16, e: int | None = None,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """A query, and the first m places of a longer cache, whose other places hold no numbers."""
+    query = torch.randn(batch, heads, 1, d, dtype=torch.float64)
+    key, value = (
+        torch.full((batch, groups or heads, m + 5, width), torch.nan, dtype=torch.float64)[:, :, :m]
+        for width in (d, e or d)
+    )
+    key.normal_()
+    value.normal_()
+    return tuple(tensor.to(device, dtype) for tensor in (query, key, value))
+
+
+def relative(actual: Tensor, exact: Tensor) -> float:
+    """The largest error over the largest number."""
+    return ((actual - exact).abs().max() / exact.abs().max()).item()
+
+
+def scales(sigma: Tensor) -> Tensor:
+    """σ of each head as the factor of q·k."""
+    return sigma**-2
+
+
+SIGMA = torch.tensor([1.5, 2.5], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("m", [1, 16, 37])
+@pytest.mark.parametrize("norm", ["none", "scale", "own"])
+def test_it_is_the_reference_in_float64(m: int, norm: str):
+    """Without norms, with a Gaussian's, and with those of a product of two kernels."""
+    query, key, value = sample(m, e=24)
+    scale = scales(SIGMA)
+    kernel: Kernel = {"none": ExpDot(scale), "scale": Gaussian(SIGMA), "own": Gaussian(SIGMA) * ExpDot(0.3)}[
+        norm
+    ]
+    given = {"none": (scale, None), "scale": (scale, scale), "own": (scale + 0.3, scale)}[norm]
+    exact = smooth(query, key, value, kernel, method="reference")
+    assert relative(decode(query, key, value, *given, None, None, True), exact) <= 1e-12
+    exact = smooth(query, key, value, kernel, normalizer=Unnormalized(), method="reference")
+    assert relative(decode(query, key, value, *given, None, None, False), exact) <= 1e-12
+
+
+@pytest.mark.parametrize("programs", [1, 4, 1024])
+def test_any_number_of_parts_gives_the_same(programs: int, monkeypatch: pytest.MonkeyPatch):
+    """One part, two parts of unequal length, a part for each block."""
+    monkeypatch.setattr(module, "PROGRAMS", programs)
+    query, key, value = sample(70)
+    scale = scales(SIGMA)
+    out = decode(query, key, value, scale, scale, None, None, True)
+    assert relative(out, smooth(query, key, value, Gaussian(SIGMA), method="reference")) <= 1e-12
+
+
+@pytest.mark.parametrize("rows", [1, 80, 5000])
+@pytest.mark.parametrize("keys", [1, 31, 32, 33, 2048, 131072])
+def test_parts_cover_every_key_and_none_is_empty(rows: int, keys: int):
+    splits, blocks = parts(rows, keys, 32)
+    assert 1 <= splits <= module.MOST_SPLITS
+    assert (splits - 1) * blocks * 32 < keys <= splits * blocks * 32
+    assert rows * splits <= max(rows, module.PROGRAMS)
+
+
+def test_a_cache_of_one_tensor_needs_no_maximum():
+    """GKA's: the token's own key is in the cache, so its own score is zero, and no other is larger."""
+    _, key, _ = sample(40)
+    query = key[:, :, -1:]
+    scale = scales(torch.tensor([0.05, 4.0], dtype=torch.float64))  # the first head sees almost only itself
+    exact = smooth(query, key, key, Gaussian(scale**-0.5), method="reference")
+    for known_maximum in (False, True):
+        out = decode(query, key, key, scale, scale, None, None, True, known_maximum=known_maximum)
+        assert relative(out, exact) <= 1e-12
+
+
+def test_one_tensor_is_read_once():
+    """Under whatever object it comes: what decides is the memory."""
+    _, key, value = sample(20)
+    for second, once in ((key, True), (key[:, :], True), (value, False), (key[..., :8], False)):
+        with collected() as launches:
+            decode(key[:, :, -1:], key, second, SIGMA, SIGMA, None, None, True)
+        assert launches[0].arguments["ONE"] is once
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_query_heads_share_the_keys_of_their_group(groups: int):
+    query, key, value = sample(20, heads=4, groups=groups)
+    sigma = torch.linspace(1.0, 2.0, 4, dtype=torch.float64)
+    exact = smooth(query, key, value, Gaussian(sigma), method="reference")
+    assert relative(decode(query, key, value, scales(sigma), scales(sigma), None, None, True), exact) <= 1e-12
+
+
+def test_scores_of_lags_are_added():
+    """GPA: a table's values at the lags of this query, one row a head, and one of −∞ forbids a key."""
+    bank = DecayingPeriodicBank(2).double()
+    query, key, value = sample(40)
+    scale = torch.full((2,), 0.25, dtype=torch.float64)
+    at_lag = bank.form(16).lag_table(40).detach()  # [h L]
+    row = at_lag.flip(-1)[None]  # key j stands 39 − j back
+    exact = smooth(query, key, value, ExpDot(0.25) * bank, method="reference")
+    assert relative(decode(query, key, value, scale, None, row, None, True), exact) <= 1e-12
+    few = row.clone()
+    few[..., :30] = -torch.inf
+    exact = smooth(query, key, value, ExpDot(0.25) * bank, mask=Window(10), method="reference")
+    assert relative(decode(query, key, value, scale, None, few, None, True), exact) <= 1e-12
+
+
+@pytest.mark.parametrize("known_maximum", [False, True])
+def test_a_ragged_batch_in_a_window(known_maximum: bool):
+    """Sequences of 1 to 50 tokens in one cache, the last 20 seen; what no sequence has yet is never read."""
+    lengths = torch.tensor([1, 17, 50])
+    query, key, _ = sample(50, batch=3)
+    out_of_sight = []
+    allowed = torch.zeros(3, 1, 1, 50, dtype=torch.bool)
+    for b, length in enumerate(lengths.tolist()):
+        query[b] = key[b, :, length - 1 : length]
+        allowed[b, ..., max(0, length - 20) : length] = True
+        seen = key[b : b + 1, :, :length].clone()
+        out_of_sight.append(
+            smooth(
+                query[b : b + 1], seen, seen, Gaussian(SIGMA), mask=Causal() & Window(20), method="reference"
+            )
+        )
+    key.masked_fill_(~allowed.mT, torch.nan)
+    scale = scales(SIGMA)
+    out = decode(query, key, key, scale, scale, None, allowed, True, known_maximum=known_maximum)
+    assert relative(out, torch.cat(out_of_sight)) <= 1e-12
+
+
+def test_any_mask_and_heads_that_see_different_keys():
+    query, key, value = sample(45, batch=2)
+    allowed = torch.rand(2, 2, 1, 45) < 0.3
+    scale = scales(SIGMA)
+    exact = smooth(query, key, value, Gaussian(SIGMA), mask=allowed, method="reference")
+    assert relative(decode(query, key, value, scale, scale, None, allowed, True), exact) <= 1e-12
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("eps", [0.0, 0.5])
+def test_a_row_that_sees_nothing_is_zero(normalize: bool, eps: float):
+    query, key, value = sample(20, batch=2)
+    lengths = torch.tensor([0, 20])
+    allowed = KeyPadding(lengths).lengths[:, None, None, None] > torch.arange(20)
+    scale = scales(SIGMA)
+    out = decode(query, key, value, scale, scale, None, allowed, normalize, eps=eps)
+    assert (out[0] == 0).all()
+    assert (out[1] != 0).all()
+
+
+def test_a_number_may_be_added_to_the_sum():
+    """ε in units of the kernel, with a maximum of the program's own or a known one; far keys leave only ε."""
+    query, key, _ = sample(33)
+    exact = smooth(query, key, key, Gaussian(SIGMA), normalizer=RowSum(eps=0.5), method="reference")
+    scale = scales(SIGMA)
+    for known_maximum in (False, True):
+        out = decode(query, key, key, scale, scale, None, None, True, eps=0.5, known_maximum=known_maximum)
+        assert relative(out, exact) <= 1e-12
+    far = decode(query + 1e3, key, key, scale, scale, None, None, True, eps=0.5)
+    assert (far == 0).all()
+
+
+@pytest.mark.parametrize("d", [17, 40])
+def test_odd_widths(d: int):
+    query, key, value = sample(20, d=d, e=d + 3)
+    scale = scales(SIGMA)
+    exact = smooth(query, key, value, Gaussian(SIGMA), method="reference")
+    assert relative(decode(query, key, value, scale, scale, None, None, True), exact) <= 1e-12
+
+
+def test_memory_in_any_order():
+    """Heads beside each other in memory, as a projection leaves them, and rows that are no rows in memory."""
+    query, key, value = sample(20)
+    scale = scales(SIGMA)
+    exact = smooth(query, key, value, Gaussian(SIGMA), method="reference")
+    by_token = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (query, key, value)]
+    by_column = [tensor.mT.contiguous().mT for tensor in (query, key, value)]
+    for tensors in (by_token, by_column):
+        assert relative(decode(*tensors, scale, scale, None, None, True), exact) <= 1e-12
+
+
+def test_large_scores_do_not_overflow():
+    """Scores of thousands, where exp is infinite in any type."""
+    query, key, value = sample(40)
+    scale = torch.full((2,), 300.0, dtype=torch.float64)
+    exact = smooth(query, key, value, ExpDot(300.0), method="reference")
+    assert relative(decode(query, key, value, scale, None, None, None, True), exact) <= 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_other_types(dtype: torch.dtype, device: torch.device):
+    """Sums are in float32, so half precision errs by the rounding of its inputs and of the result alone."""
+    tensors = sample(50, e=24, dtype=dtype, device=device)
+    scale = scales(SIGMA).float().to(device)
+    exact = smooth(*(tensor.double() for tensor in tensors), Gaussian(SIGMA.to(device)), method="reference")
+    same = smooth(*tensors, Gaussian(SIGMA.to(device).float()), method="reference")
+    agree(decode(*tensors, scale, scale, None, None, True), exact, same)
+
+
+def test_a_library_cache_is_read_where_it_lies():
+    """No copy of it is made: the program gets the cache's own memory."""
+    cache = Cache(1, 64)
+    tokens = torch.randn(1, 2, 30, 16, dtype=torch.float64)
+    cache.append(tokens[:, :, :29], tokens[:, :, :29])
+    key, value, _ = cache.append(tokens[:, :, 29:], last := tokens[:, :, 29:])
+    assert last.shape[2] == 1
+    with collected() as launches:
+        decode(tokens[:, :, 29:], key, value, SIGMA, SIGMA, None, None, True)
+    assert launches[0].arguments["key"].data_ptr() == key.data_ptr()
+    assert launches[0].arguments["key_head"] == 64 * 16
+
+
+def test_two_programs_are_started_and_nothing_is_read_from_the_device():
+    query, key, value = sample(40)
+    before = LAUNCHES.copy()
+    decode(query, key, value, SIGMA, SIGMA, None, None, True)
+    assert LAUNCHES - before == {"decode_split_kernel": 1, "decode_combine_kernel": 1}
+    meta = [tensor.to("meta") for tensor in (query, key, value, SIGMA)]
+    with collected() as launches:  # a tensor on this device has no numbers to read
+        decode(*meta, meta[-1], None, torch.ones(1, 1, 1, 40, dtype=torch.bool, device="meta"), True)
+    assert [launch.name for launch in launches] == ["decode_split_kernel", "decode_combine_kernel"]
