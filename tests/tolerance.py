@@ -29,6 +29,19 @@ def agree(actual: Tensor, exact: Tensor, same_dtype: Tensor) -> None:
     assert error <= allowed, f"error {error:.2e} is above {allowed:.2e}"
 
 
+def oracle(actual: Tensor, exact: Tensor) -> None:
+    """Assert that a fused operation in float64 is its formula: error ≤ 1e-12 of the largest number.
+
+    Its sums run in another order and over more terms than the reference's, so that 64 spacings are not always
+    enough; a wrong term would be off by many orders more.
+    """
+    assert actual.shape == exact.shape, f"shape {list(actual.shape)}, expected {list(exact.shape)}"
+    assert actual.dtype == exact.dtype == torch.float64, f"dtypes {actual.dtype}, {exact.dtype}"
+    error = (actual - exact).abs().max().item() if exact.numel() else 0.0
+    allowed = 1e-12 * max(exact.abs().max().item() if exact.numel() else 0.0, 1e-3)
+    assert error <= allowed, f"error {error:.2e} is above {allowed:.2e}"
+
+
 def equal(actual: Tensor, exact: Tensor) -> None:
     """Assert that two float64 results of one quantity differ by rounding only."""
     agree(actual, exact, exact)

@@ -40,11 +40,21 @@ class Spans:
         return Spans(self.right, self.left, first, last)
 
 
-def spans_of(problem: Problem) -> Spans | str:
-    """The mask as intervals, or the reason why it is none."""
-    _, _, queries, keys = problem.sizes
+def why_not(problem: Problem) -> str | None:
+    """The reason why the mask is no interval of keys for each query, or None if it is."""
     if problem.given_positions:
         return "positions were given, and only those counted from the last key make intervals for certain"
+    for rule in parts(problem.mask):
+        if isinstance(rule, Document) and not rule.packed():
+            return "a document of the mask is not one run of tokens"
+        if not isinstance(rule, Causal | Window | Document | KeyPadding):
+            return f"{type(rule).__name__} is no interval of keys for each query"
+    return None
+
+
+def spans_of(problem: Problem) -> Spans:
+    """The mask as intervals, where ``why_not`` finds no reason against it."""
+    _, _, queries, keys = problem.sizes
     left = right = queries + keys
     rules = parts(problem.mask)
     for rule in rules:
@@ -52,27 +62,17 @@ def spans_of(problem: Problem) -> Spans | str:
             right = 0
         elif isinstance(rule, Window):
             left, right = min(left, rule.size - 1), min(right, rule.size - 1)
-        elif isinstance(rule, Document):
-            if not rule.packed():
-                return "a document of the mask is not one run of tokens"
-        elif not isinstance(rule, KeyPadding):
-            return f"{type(rule).__name__} is no interval of keys for each query"
-    given = [rule for rule in rules if isinstance(rule, Document | KeyPadding)]
-    if not given:
+    if not any(isinstance(rule, Document | KeyPadding) for rule in rules):
         return Spans(left, right)
     at = torch.arange(keys - queries, keys, device=problem.query.device)[None]
     first, last = (at - left).clamp(0, keys), (at + right + 1).clamp(0, keys)
-    for rule in given:
+    for rule in rules:
         if isinstance(rule, KeyPadding):
             last = torch.minimum(last, rule.lengths.to(last)[:, None])
-        else:
+        elif isinstance(rule, Document):
             start, stop = rule.runs()
             first = torch.maximum(first, start[:, keys - queries :])
             last = torch.minimum(last, stop[:, keys - queries :])
     rows = max(len(first), len(last))
-    return Spans(
-        left,
-        right,
-        first.expand(rows, queries).to(torch.int32).contiguous(),
-        last.expand(rows, queries).to(torch.int32).contiguous(),
-    )
+    first, last = (end.expand(rows, queries).to(torch.int32).contiguous() for end in (first, last))
+    return Spans(left, right, first, last)

@@ -61,7 +61,7 @@ def test_explain_has_a_line_for_every_method():
     assert list(explanation.refusals) == list(METHODS)
     lines = str(explanation).splitlines()
     assert len(lines) == len(METHODS) + 1
-    assert lines[0].startswith("fused") and "no:" in lines[0]
+    assert lines[3].startswith("linear") and "no:" in lines[3]
 
 
 def test_blocks_hold_to_the_memory_stated():

@@ -57,10 +57,10 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
         ),
         (lambda: _smooth(method="flsh"), "smooth: no method named 'flsh'. Known: auto, fused, flex, padded"),
         (
-            lambda: _smooth(method="fused"),
-            "smooth: fused cannot compute this: fused operations run on a CUDA device",
+            lambda: _smooth(method="linear"),
+            "smooth: linear cannot compute this: Gaussian has no feature map",
         ),
-        (lambda: _smooth(method="fused"), "These can: flex, padded, dense, reference"),
+        (lambda: _smooth(method="linear"), "flex, padded, dense, reference"),
         (
             lambda: gkalib.attention_weights(Q, K, GAUSSIAN, method="padded"),
             "no method 'padded' that forms weights",

@@ -120,7 +120,7 @@ def smooth(
     last: Tensor | None,
     normalize: bool,
 ) -> tuple[Tensor, Tensor]:
-    """A kernel with a form over key ``[b g m d]`` and value ``[b g m e]``; the output and the rows' log₂ sums.
+    """A kernel with a form over key ``[b g m d]`` and value ``[b g m e]``; output and log₂ of the row sums.
 
     Without ``normalize`` there are no sums and the second result is empty.
     """
@@ -315,8 +315,8 @@ def _(query, key, value, scale, norm, lag_scores, allowed, normalize):
     return token_major(query, (key if value is None else value).shape[-1])
 
 
-# Counts of operations: two for each multiplication of a matrix product, every pair of query and key counted as
-# PyTorch counts its own attention, the masked ones too; five products in a backward pass.
+# Counts of operations: two for each multiplication of a matrix product, every pair of query and key counted,
+# the masked ones too, as PyTorch counts its own attention; five products in a backward pass.
 
 
 @register_flop_formula(torch.ops.gkalib.gka)

@@ -7,7 +7,7 @@ import gkalib
 from gkalib import kernels, masks, normalizers
 from gkalib.smoothing import METHODS, Fused, pose
 from tests.cases import HEADS, KERNELS, MASKS, SHAPES, tensors
-from tests.tolerance import agree, equal
+from tests.tolerance import agree, oracle
 
 WITH_FORM = [name for name in KERNELS if KERNELS[name].make(8).form(8) is not None]
 INTERVALS = [name for name in MASKS if name != "pairs"]
@@ -53,7 +53,7 @@ def test_agrees_with_the_reference(kernel, mask, normalizer):
     assert "smooth_forward_kernel" in _started(before)
     exact = _results(inputs, kernel_case, parameters, method="reference", **slots)
     for have, want in zip(actual, exact, strict=True):
-        equal(have, want)
+        oracle(have, want)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "expdot", "product-with-scales"])
@@ -73,7 +73,7 @@ def test_gradients_of_scales(kernel, normalizer, groups):
     actual = _results((query, key, value), make(), [scale], method="fused", **slots)
     exact = _results((query, key, value), make(), [scale], method="reference", **slots)
     for have, want in zip(actual, exact, strict=True):
-        equal(have, want)
+        oracle(have, want)
 
 
 @pytest.mark.parametrize("eps", [0.0, 0.3])
@@ -95,7 +95,7 @@ def test_one_tensor_takes_the_gka_path(mask, eps):
     assert {"gka_forward_kernel", "gka_backward_kernel"} <= started, started
     assert "smooth_forward_kernel" not in started
     for have, want in zip(actual, results("reference"), strict=True):
-        equal(have, want)
+        oracle(have, want)
 
 
 def test_one_tensor_behind_padding_is_three():
@@ -105,14 +105,14 @@ def test_one_tensor_behind_padding_is_three():
     before = _launched()
     actual = gkalib.smooth(x, x, x, kernels.Gaussian(0.3), mask=mask, method="fused")
     assert "gka_forward_kernel" not in _started(before)
-    equal(actual, gkalib.smooth(x, x, x, kernels.Gaussian(0.3), mask=mask, method="reference"))
+    oracle(actual, gkalib.smooth(x, x, x, kernels.Gaussian(0.3), mask=mask, method="reference"))
 
 
 def test_centering_changes_nothing_but_rounding():
     x = tensors("odd")[0] + 30
     kernel = kernels.Gaussian(1.2)
     exact = gkalib.smooth(x, x, x, kernel, method="reference")
-    equal(gkalib.smooth(x, x, x, kernel, method=Fused(center=True)), exact)
+    oracle(gkalib.smooth(x, x, x, kernel, method=Fused(center=True)), exact)
     half = x.half()
     spread = [
         (gkalib.smooth(half, half, half, kernel, method=Fused(center=center)).double() - exact).abs().max()
@@ -139,7 +139,7 @@ def test_inputs_that_do_not_lie_side_by_side():
     strided = torch.randn(2, 4, 17, 16, dtype=torch.float64)[..., ::2]
     for inputs in ((query, key, value), (query, strided, value), (strided, strided, strided)):
         kernel = kernels.Gaussian(2.0)
-        equal(
+        oracle(
             gkalib.smooth(*inputs, kernel, method="fused"),
             gkalib.smooth(*inputs, kernel, method="reference"),
         )
