@@ -58,7 +58,7 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
         (lambda: _smooth(method="flsh"), "smooth: no method named 'flsh'. Known: auto, fused, flex, padded"),
         (
             lambda: _smooth(method="linear"),
-            "smooth: linear cannot compute this: Gaussian has no feature map",
+            "smooth: linear cannot compute this: Gaussian is not a finite inner product",
         ),
         (lambda: _smooth(method="linear"), "flex, padded, dense, reference"),
         (

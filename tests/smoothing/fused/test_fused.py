@@ -1,4 +1,4 @@
-"""`smooth(method="fused")`: every kernel with a form, mask and normalizer against the reference, gradients too."""
+"""`smooth(method="fused")`: kernels with a form, masks and normalizers against the reference."""
 
 import pytest
 import torch
