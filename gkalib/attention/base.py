@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gkalib.attention.heads import HeadNorm, merge, split
 from gkalib.attention.positions import POSITIONS
 from gkalib.kernels import DecayingPeriodicBank, Kernel
-from gkalib.masks import Causal, Mask, Pairs, joined, parts
+from gkalib.masks import Causal, Mask, Pairs, Window, joined, parts
 from gkalib.normalizers import Normalizer, RowSum
 from gkalib.smoothing import Cache, Method, Problem, Recurrent, pose, solve
 
@@ -224,7 +224,13 @@ class Smoother(nn.Module, ABC):
             query = key if one_query else self.position(query, query_position)
         value = key if one_value else value
         if cache is not None:
-            key, value, _ = cache.append(key, value)
+            earlier = cache.filled
+            key, value, key_position = cache.append(key, value)
+            if isinstance(cache, Cache) and cache.window is not None:
+                _check_window(name, mask, cache.window)
+                if earlier:  # the keys may lie in any order
+                    rows = torch.arange(earlier, cache.filled, device=key.device)
+                    positions = rows, key_position
         kernel = self.kernel()
         return pose(
             query,
@@ -290,6 +296,17 @@ class Smoother(nn.Module, ABC):
         keys = start + torch.arange(key.shape[2], device=key.device)
         queries = keys[-1] + 1 - query.shape[2] + torch.arange(query.shape[2], device=key.device)
         return queries, keys
+
+
+def _check_window(name: str, mask: Mask | None, window: int) -> None:
+    """Whether what a cache of the last tokens has dropped is what the mask hides."""
+    rules = parts(mask)
+    sizes = [rule.size for rule in rules if isinstance(rule, Window)]
+    if not sizes or min(sizes) > window or not all(isinstance(rule, Causal | Window) for rule in rules):
+        raise ValueError(
+            f"{name}: a cache of the last {window} tokens needs a Window of at most {window}, and no rule "
+            f"beside it but Causal, not {mask!r}"
+        )
 
 
 def _given(name: str, attn_mask: Tensor | None, is_causal: bool) -> Mask | None:

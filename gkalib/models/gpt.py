@@ -188,11 +188,16 @@ class GPT(nn.Module):
     def cache(self, batch: int, length: int | None = None) -> list:
         """Empty caches, one a layer, for ``length`` tokens; None is the context.
 
+        A layer with a window keeps no more than its window.
+
         Raises:
             ValueError: if a variant cannot decode token by token.
         """
         length = self.config.registers + (self.config.context if length is None else length)
-        return [block.attn.cache(batch, length) for block in self.blocks if isinstance(block, Block)]
+        caches = [block.attn.cache(batch, length) for block in self.blocks if isinstance(block, Block)]
+        for index, cache in enumerate(caches):
+            _keep(cache, self.config.window(index))
+        return caches
 
     @torch.no_grad()
     def generate(
@@ -227,6 +232,15 @@ class GPT(nn.Module):
 def _filled(cache: Cache | list) -> int:
     """How many tokens a layer's cache holds; a layer of several variants has a list of them."""
     return _filled(cache[0]) if isinstance(cache, list) else cache.filled
+
+
+def _keep(cache: Cache | list, window: int | None) -> None:
+    """Let a layer's cache, or each of its variants', keep only so many tokens."""
+    if isinstance(cache, list):
+        for one in cache:
+            _keep(one, window)
+    else:
+        cache.window = window
 
 
 def _causal(layer: type[nn.Module], config: GPTConfig) -> type[nn.Module]:

@@ -5,13 +5,19 @@ from torch import Tensor
 
 
 class Cache:
-    """The keys and values of one layer, up to a length fixed in advance.
+    r"""The keys and values of one layer, up to a length fixed in advance.
 
-    Where a layer's values are its keys, one tensor is kept for both.
+    Where a layer's values are its keys, one tensor is kept for both. With a window W there are W places, and
+    token p takes place p mod W from token p − W, which no query can see any more:
+
+    $$p(s) = t - 1 - \big((t - 1 - s) \bmod W\big)$$
+
+    is the token in place s once t tokens were read.
 
     Args:
         batch: how many sequences.
-        length: the most tokens that it can hold.
+        length: the most tokens that it can read.
+        window: the most tokens that it keeps; None is all. A layer then needs a ``Window`` of at most that.
 
     Raises:
         ValueError: if a count is below 1; in use, if the tokens do not fit.
@@ -19,15 +25,24 @@ class Cache:
     Chapter 18 teaches it.
     """
 
-    def __init__(self, batch: int, length: int):
+    def __init__(self, batch: int, length: int, window: int | None = None):
         if batch < 1 or length < 1:
             raise ValueError(f"Cache: batch and length must be at least 1, not {batch} and {length}")
-        self.batch, self.length, self.filled = batch, length, 0
+        if window is not None and window < 1:
+            raise ValueError(f"Cache: window must be at least 1, not {window}")
+        self.batch, self.length, self.window, self.filled = batch, length, window, 0
         self._key: Tensor | None = None
         self._value: Tensor | None = None
 
+    @property
+    def places(self) -> int:
+        """How many tokens it can hold at once."""
+        return self.length if self.window is None else min(self.window, self.length)
+
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Keep the new tokens; the keys, the values and the indices of all tokens so far.
+        """Keep the new tokens; the keys, the values and the indices of all tokens that are left to be seen.
+
+        The indices are 0, 1, … in order, unless a window has begun to overwrite tokens.
 
         Args:
             key: ``[b h n d]``.
@@ -41,18 +56,36 @@ class Cache:
                 f"Cache: made for {self.length} tokens, holds {self.filled} and cannot take {new} more"
             )
         if self._key is None:
-            self._key = key.new_zeros(*key.shape[:2], self.length, key.shape[3])
-            one = value is key
-            self._value = self._key if one else value.new_zeros(*value.shape[:2], self.length, value.shape[3])
+            self._key = _places(key, self.places)
+            self._value = self._key if value is key else _places(value, self.places)
         assert self._value is not None
-        stop = self.filled + new
-        self._key[:, :, self.filled : stop] = key
-        if self._value is not self._key:
-            self._value[:, :, self.filled : stop] = value
-        self.filled = stop
-        keys = self._key[:, :, :stop]
-        values = keys if self._value is self._key else self._value[:, :, :stop]
-        return keys, values, torch.arange(stop, device=key.device)
+        start, one = self.filled, self._value is self._key
+        earlier = min(start, self.places)
+        self.filled += new
+        if new == 1 or self.filled <= self.places:
+            stop = min(self.filled, self.places)
+            _write(self._key, key, start)
+            if not one:
+                _write(self._value, value, start)
+            keys = self._key[:, :, :stop]
+            values = keys if one else self._value[:, :, :stop]
+            return keys, values, self._indices(stop, self.filled, key.device)
+        # Several tokens at once may each see some that the next of them overwrites: they see a longer copy.
+        keys = torch.cat([self._key[:, :, :earlier], key], 2)
+        values = keys if one else torch.cat([self._value[:, :, :earlier], value], 2)
+        indices = [
+            self._indices(earlier, start, key.device),
+            torch.arange(start, self.filled, device=key.device),
+        ]
+        _write(self._key, key, start)
+        if not one:
+            _write(self._value, value, start)
+        return keys, values, torch.cat(indices)
+
+    def _indices(self, places: int, read: int, device: torch.device) -> Tensor:
+        """Which token lies in each of the first places, when so many were read."""
+        place = torch.arange(places, device=device)
+        return place if read <= self.places else read - 1 - (read - 1 - place) % self.places
 
     @property
     def numbers(self) -> int:
@@ -60,3 +93,17 @@ class Cache:
         if self._key is None or self._value is None:
             return 0
         return self._key.numel() + (0 if self._value is self._key else self._value.numel())
+
+
+def _places(tensor: Tensor, places: int) -> Tensor:
+    return tensor.new_zeros(*tensor.shape[:2], places, tensor.shape[3])
+
+
+def _write(kept: Tensor, tensor: Tensor, start: int) -> None:
+    """Put tokens start, start + 1, … into their places; of those for one place, the last."""
+    places = kept.shape[2]
+    tensor, start = tensor[:, :, -places:], start + max(0, tensor.shape[2] - places)
+    first = start % places
+    rest = min(tensor.shape[2], places - first)
+    kept[:, :, first : first + rest] = tensor[:, :, :rest]
+    kept[:, :, : tensor.shape[2] - rest] = tensor[:, :, rest:]
