@@ -27,6 +27,9 @@ from gkalib.smoothing.fused.scores import head_start, load_block, store_block
 PROGRAMS = 512
 """Sums over a batch are cut for about so many programs: the same on every GPU, so that they add up alike."""
 
+TOGETHER = 160
+"""So many sums for each key, of a head of 64 and three harmonics of 16, fit into registers; else in two runs."""
+
 
 @triton.jit
 def cos_sin(angle, FAST_TRIG: tl.constexpr):
@@ -182,7 +185,7 @@ def add_key_slope(
     total, tables, key, own_slopes, query, grad_features, start, rows, query_stride, scale,
     HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_RANK: tl.constexpr,
     BLOCK: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, FAST_TRIG: tl.constexpr,
-    EDGE: tl.constexpr,
+    OF_KEY: tl.constexpr, OF_TABLE: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """The sums over one block of queries: dS_ij q_i, and for each feature F of the score F_ij dH_i."""
     # [BLOCK BLOCK_WIDTH], [BLOCK BLOCK_RANK]
@@ -190,21 +193,23 @@ def add_key_slope(
     grad = load_block(grad_features, start, rows, BLOCK_RANK, BLOCK_RANK, BLOCK, BLOCK_RANK, EDGE)
     angle = tl.dot(key, tl.trans(queries), input_precision=PRECISION, out_dtype=ACC) * scale
     cosine, sine = cos_sin(angle, FAST_TRIG)
-    real, imaginary = tl.zeros_like(angle), tl.zeros_like(angle)
-    across = tl.trans(grad)
-    for step in tl.static_range(HARMONICS):
-        real = add_product(real, own_slopes[2 * HARMONICS - 1 - step], across, PRECISION, ACC)
-        imaginary = add_product(imaginary, own_slopes[HARMONICS - 1 - step], across, PRECISION, ACC)
-        real, imaginary = real * cosine - imaginary * sine, real * sine + imaginary * cosine
-    total = add_product(total, real, queries, PRECISION, ACC)
+    if OF_KEY:
+        real, imaginary = tl.zeros_like(angle), tl.zeros_like(angle)
+        across = tl.trans(grad)
+        for step in tl.static_range(HARMONICS):
+            real = add_product(real, own_slopes[2 * HARMONICS - 1 - step], across, PRECISION, ACC)
+            imaginary = add_product(imaginary, own_slopes[HARMONICS - 1 - step], across, PRECISION, ACC)
+            real, imaginary = real * cosine - imaginary * sine, real * sine + imaginary * cosine
+        total = add_product(total, real, queries, PRECISION, ACC)
     of_cosine, of_sine = (), ()
-    twice = 2 * cosine
-    cosine_before, sine_before = tl.zeros_like(angle) + 1, tl.zeros_like(angle)
-    for m in tl.static_range(HARMONICS):
-        of_cosine += (add_product(tables[m], cosine, grad, PRECISION, ACC),)
-        of_sine += (add_product(tables[HARMONICS + m], sine, grad, PRECISION, ACC),)
-        cosine, cosine_before = twice * cosine - cosine_before, cosine
-        sine, sine_before = twice * sine - sine_before, sine
+    if OF_TABLE:
+        twice = 2 * cosine
+        cosine_before, sine_before = tl.zeros_like(angle) + 1, tl.zeros_like(angle)
+        for m in tl.static_range(HARMONICS):
+            of_cosine += (add_product(tables[m], cosine, grad, PRECISION, ACC),)
+            of_sine += (add_product(tables[HARMONICS + m], sine, grad, PRECISION, ACC),)
+            cosine, cosine_before = twice * cosine - cosine_before, cosine
+            sine, sine_before = twice * sine - sine_before, sine
     return total, of_cosine + of_sine
 
 
@@ -214,7 +219,7 @@ def row_operator_key_kernel(
     query_batch, query_head, query_stride, key_batch, key_head, key_stride, grad_batch, grad_head,
     grad_stride, RANK: tl.constexpr, HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     BLOCK_RANK: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
-    ACC: tl.constexpr, FAST_TRIG: tl.constexpr,
+    ACC: tl.constexpr, FAST_TRIG: tl.constexpr, OF_KEY: tl.constexpr, OF_TABLE: tl.constexpr,
 ):  # fmt: skip
     """The gradients of a block of keys in batches_each sequences, and of its coefficients, summed over these.
 
@@ -229,8 +234,10 @@ def row_operator_key_kernel(
     own_slopes, tables = (), ()
     for m in tl.static_range(2 * HARMONICS):
         # [BLOCK_ROWS BLOCK_RANK]
-        own_slopes += (table_block(slopes, m, start, keys, BLOCK_RANK, BLOCK_ROWS, True),)
-        tables += (tl.zeros([BLOCK_ROWS, BLOCK_RANK], ACC),)
+        if OF_KEY:
+            own_slopes += (table_block(slopes, m, start, keys, BLOCK_RANK, BLOCK_ROWS, True),)
+        if OF_TABLE:
+            tables += (tl.zeros([BLOCK_ROWS, BLOCK_RANK], ACC),)
     whole = rows // BLOCK_COLUMNS * BLOCK_COLUMNS
     for batch in range(part * batches_each, tl.minimum((part + 1) * batches_each, batches)):
         of_query = query + head_start(batch, head, query_batch, query_head)
@@ -242,19 +249,23 @@ def row_operator_key_kernel(
         for at in range(0, whole, BLOCK_COLUMNS):
             total, tables = add_key_slope(
                 total, tables, own, own_slopes, of_query, of_grad, at, rows, query_stride, factor, HARMONICS,
-                WIDTH, BLOCK_WIDTH, BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, False,
+                WIDTH, BLOCK_WIDTH, BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, OF_KEY, OF_TABLE,
+                False,
             )  # fmt: skip
         if whole < rows:
             total, tables = add_key_slope(
                 total, tables, own, own_slopes, of_query, of_grad, whole, rows, query_stride, factor,
-                HARMONICS, WIDTH, BLOCK_WIDTH, BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, True,
+                HARMONICS, WIDTH, BLOCK_WIDTH, BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, OF_KEY,
+                OF_TABLE, True,
             )  # fmt: skip
-        of_grad_key = grad_key + head_start(batch, head, grad_batch, grad_head)
-        store_block(of_grad_key, total * factor, start, keys, grad_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
+        if OF_KEY:
+            of_grad_key = grad_key + head_start(batch, head, grad_batch, grad_head)
+            store_block(of_grad_key, total * factor, start, keys, grad_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
     grad_table += (part.to(tl.int64) * heads + head) * keys * (2 * HARMONICS * RANK)
-    for m in tl.static_range(2 * HARMONICS):
-        of_feature = grad_table + tl.cast(m * RANK, tl.int64) * keys
-        store_block(of_feature, tables[m], start, keys, RANK, RANK, BLOCK_ROWS, BLOCK_RANK)
+    if OF_TABLE:
+        for m in tl.static_range(2 * HARMONICS):
+            of_feature = grad_table + tl.cast(m * RANK, tl.int64) * keys
+            store_block(of_feature, tables[m], start, keys, RANK, RANK, BLOCK_ROWS, BLOCK_RANK)
 
 
 def row_features(query: Tensor, key: Tensor, coefficients: Tensor, scale: Tensor) -> Tensor:
@@ -321,17 +332,21 @@ def row_features_backward(
     batches_each = triton.cdiv(batch, triton.cdiv(PROGRAMS, blocks))
     parts = triton.cdiv(batch, batches_each)
     grad_table = query.new_empty(parts, *coefficients.shape, dtype=statistics_type(query))
-    launch(
-        row_operator_key_kernel,
-        blocks * parts,
-        sizes,
-        grad_key=grad_key,
-        grad_table=grad_table,
-        batches=batch,
-        batches_each=batches_each,
-        **dict(zip(("grad_batch", "grad_head", "grad_stride"), grad_key.stride(), strict=False)),
-        **common,
-    )
+    together = block_width(width) + slopes.shape[1] * slopes.shape[-1] <= TOGETHER
+    for of_key, of_table in [(True, True)] if together else [(True, False), (False, True)]:
+        launch(
+            row_operator_key_kernel,
+            blocks * parts,
+            sizes,
+            grad_key=grad_key,
+            grad_table=grad_table,
+            batches=batch,
+            batches_each=batches_each,
+            OF_KEY=of_key,
+            OF_TABLE=of_table,
+            **dict(zip(("grad_batch", "grad_head", "grad_stride"), grad_key.stride(), strict=False)),
+            **common,
+        )
     return grad_query, grad_key, grad_table.sum(0).to(coefficients.dtype)
 
 

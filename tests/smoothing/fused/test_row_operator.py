@@ -23,7 +23,7 @@ CASES = {
     "more queries": (1, 1, 100, 31, 16, 1, 5, TALL),
     "whole blocks": (1, 2, 64, 64, 32, 3, 16, UNEVEN),
     "eight harmonics": (1, 1, 33, 40, 16, 8, 3, UNEVEN),
-    "a high rank": (1, 1, 20, 45, 33, 2, 40, SMALL),
+    "a high rank": (2, 1, 20, 45, 33, 2, 40, SMALL),
 }
 
 
@@ -72,7 +72,9 @@ def test_features_and_gradients_are_those_of_the_operator(case):
         assert have.shape == want.shape
         error = ((have - want).abs().max() / want.abs().max()).item()
         assert error <= 1e-12, f"{name}: {error:.1e}"
-    assert LAUNCHES - before == {f"row_operator_{part}_kernel": 1 for part in ("forward", "query", "key")}
+    # What a key's sums take beyond the registers is a second run.
+    runs = {"forward": 1, "query": 1, "key": 2 if case in ("eight harmonics", "a high rank") else 1}
+    assert LAUNCHES - before == {f"row_operator_{part}_kernel": count for part, count in runs.items()}
 
 
 def test_a_score_is_as_large_as_thirty():
