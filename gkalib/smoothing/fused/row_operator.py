@@ -28,7 +28,7 @@ PROGRAMS = 512
 """Sums over a batch are cut for about so many programs: the same on every GPU, so that they add up alike."""
 
 TOGETHER = 160
-"""So many sums for each key, of a head of 64 and three harmonics of 16, fit into registers; else in two runs."""
+"""So many sums for each key, of a head of 64 and three harmonics of 16, are one run; else there are two."""
 
 
 @triton.jit
