@@ -55,32 +55,32 @@ class Cache:
             raise ValueError(
                 f"Cache: made for {self.length} tokens, holds {self.filled} and cannot take {new} more"
             )
-        if self._key is None:
+        if self._key is None or self._value is None:
             self._key = _places(key, self.places)
             self._value = self._key if value is key else _places(value, self.places)
-        assert self._value is not None
-        start, one = self.filled, self._value is self._key
-        earlier = min(start, self.places)
+        kept, kept_values, start = self._key, self._value, self.filled
+        one = kept_values is kept
         self.filled += new
         if new == 1 or self.filled <= self.places:
             stop = min(self.filled, self.places)
-            _write(self._key, key, start)
+            _write(kept, key, start)
             if not one:
-                _write(self._value, value, start)
-            keys = self._key[:, :, :stop]
-            values = keys if one else self._value[:, :, :stop]
-            return keys, values, self._indices(stop, self.filled, key.device)
+                _write(kept_values, value, start)
+            keys = kept[:, :, :stop]
+            return (
+                keys,
+                keys if one else kept_values[:, :, :stop],
+                self._indices(stop, self.filled, key.device),
+            )
         # Several tokens at once may each see some that the next of them overwrites: they see a longer copy.
-        keys = torch.cat([self._key[:, :, :earlier], key], 2)
-        values = keys if one else torch.cat([self._value[:, :, :earlier], value], 2)
-        indices = [
-            self._indices(earlier, start, key.device),
-            torch.arange(start, self.filled, device=key.device),
-        ]
-        _write(self._key, key, start)
+        earlier = min(start, self.places)
+        keys = torch.cat([kept[:, :, :earlier], key], 2)
+        values = keys if one else torch.cat([kept_values[:, :, :earlier], value], 2)
+        of_new = torch.arange(start, self.filled, device=key.device)
+        _write(kept, key, start)
         if not one:
-            _write(self._value, value, start)
-        return keys, values, torch.cat(indices)
+            _write(kept_values, value, start)
+        return keys, values, torch.cat([self._indices(earlier, start, key.device), of_new])
 
     def _indices(self, places: int, read: int, device: torch.device) -> Tensor:
         """Which token lies in each of the first places, when so many were read."""
