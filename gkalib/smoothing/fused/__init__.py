@@ -1,6 +1,5 @@
 """Fused operations: GPU programs that compute a whole problem without an array of n × m numbers."""
 
-import functools
 import importlib.util
 import os
 
@@ -14,6 +13,7 @@ from gkalib.smoothing.method import Method
 from gkalib.smoothing.problem import Problem
 from gkalib.smoothing.spans import spans_of, why_not
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
 WIDEST = 256
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -55,11 +55,6 @@ class Fused(Method):
         return _smooth(problem, form)
 
 
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
 def _interpreting() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") in ("1", "true", "on", "yes", "y")
 
@@ -67,7 +62,7 @@ def _interpreting() -> bool:
 def _no_machine(problem: Problem) -> str | None:
     """Why fused operations do not run here, or on this type."""
     device, dtype = problem.query.device, problem.query.dtype
-    if not _has_triton():
+    if not HAS_TRITON:
         return "fused operations need Triton, which is not installed"
     if device.type == "cpu":
         if not _interpreting():

@@ -151,13 +151,12 @@ def smooth_backward(
     first: Tensor | None,
     last: Tensor | None,
     normalize: bool,
-    want_scale: bool,
     want_table: bool,
 ) -> list[Tensor]:
     """The gradients for query, key and value, and what those for scale, norm and table are made of.
 
-    The last five are empty where they are not wanted: the sums of dS over rows and over columns, ⟨q, dq⟩,
-    ⟨k, dk⟩ and the table's gradient.
+    The last three are empty where there is nothing to say: the sums of dS over rows, which are 0 under
+    ``normalize``, over columns, which only norms need, and the table's gradient.
     """
     given = [_runnable(tensor) for tensor in (grad_out, query, key, value, out)]
     results = backward.smooth_backward(
@@ -168,8 +167,7 @@ def smooth_backward(
         table,
         Spans(left, right, first, last),
         normalize,
-        want_table=want_table,
-        want_scale=want_scale,
+        want_table,
     )
     grads = [result.to(query.dtype) for result in results[:3]]
     return grads + [_statistics(query, 0) if result is None else result for result in results[3:]]
@@ -177,15 +175,13 @@ def smooth_backward(
 
 @smooth_backward.register_fake
 def _(grad_out, query, key, value, out, log_sum, scale, norm, table, left, right, first, last, normalize,
-      want_scale, want_table):  # fmt: skip
+      want_table):  # fmt: skip
     rows, columns = query.shape[:3], (*query.shape[:2], key.shape[2])
-    with_norm = want_scale and norm is not None
     return [
         *(token_major(tensor) for tensor in (query, key, value)),
-        _statistics(query, *(rows if with_norm and not normalize else (0,))),
-        _statistics(query, *(columns if with_norm else (0,))),
+        _statistics(query, *((0,) if normalize else rows)),
+        _statistics(query, *((0,) if norm is None else columns)),
         _statistics(query, *(table.shape if want_table else (0,))),
-        _statistics(query, *(rows if want_scale else (0,))),
     ]
 
 
@@ -201,7 +197,7 @@ def _smooth_gradients(ctx, grad_out, _):
         return (None,) * 11
     query, key, value, out, log_sum, scale, norm, table, first, last = ctx.saved_tensors
     wants = ctx.needs_input_grad
-    *grads, row_sum, key_sum, grad_table, query_dot = smooth_backward(
+    *grads, row_sum, key_sum, grad_table = smooth_backward(
         grad_out,
         query,
         key,
@@ -215,14 +211,13 @@ def _smooth_gradients(ctx, grad_out, _):
         first,
         last,
         ctx.normalize,
-        want_scale=wants[3] or wants[4],
-        want_table=wants[5],
+        wants[5],
     )
     grad_scale = grad_norm = None
     if wants[3] or wants[4]:
         # dS_ij = s dS q·k − ν/2 (|q|² + |k|²): what is left of ⟨q, dq⟩ without the norms is the scale's.
         by_norm = _norm_sums(query, row_sum) + _norm_sums(key, key_sum)
-        grad_scale = query_dot.sum((0, 2))
+        grad_scale = (query.to(scale.dtype) * grads[0]).sum((0, 2, 3))
         if norm is not None:
             grad_scale = grad_scale + norm * _norm_sums(query, row_sum)
             grad_norm = -0.5 * by_norm if wants[4] else None

@@ -56,7 +56,6 @@ def _calls() -> dict[str, tuple]:
                 None,
                 True,
                 True,
-                True,
             ),
         ),
         "row_features": (op.row_features, (x, key, coefficients, scale)),
