@@ -33,7 +33,7 @@ define LOCK_HEADER
 endef
 export LOCK_HEADER
 
-.PHONY: help book serve test lint types pairs chapters links bench lock env clean
+.PHONY: help book serve test aot lint types pairs chapters links bench lock env clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test: $(FULL)/.ready ## everything CI checks: style, types, floors, spelling, st
 	@$(MAKE) --no-print-directory lint types pairs book
 	@$(FULL)/bin/python -m gkalib data get minilm
 	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist worksteal
+
+aot: $(FULL)/.ready ## compile every fused program for an H100 and compare with the baseline (UPDATE=1 records it)
+	@$(FULL)/bin/python -m gkalib.smoothing.fused.survey --processes $(JOBS) $(if $(UPDATE),--update)
 
 lint: $(FULL)/.ready ## style, import floors, spelling
 	@$(FULL)/bin/ruff check .

@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from gkalib.smoothing.fused.cases import CALLS, Case, call
+from gkalib.smoothing.fused.cases import CALLS, Case, prepared
 from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.launch import Launch, collected, interpreting
 
@@ -82,13 +82,17 @@ def launches(case: Case, config: Config | None = None) -> list[Launch]:
         raise ValueError(
             "ahead: programs were imported for the interpreter; unset TRITON_INTERPRET and start again"
         )
+    call = prepared(case)
     with collected() as found, forced(config) if config else contextlib.nullcontext():
-        call(case)
+        call()
     return found
 
 
+_built: dict[tuple, Report] = {}
+
+
 def build(launch: Launch, keep: Path | None = None) -> Report:
-    """Compile one launch exactly as Triton would on an H100, and read the result."""
+    """Compile one launch exactly as Triton would on an H100, and read the result, once in a process."""
     backend, program, config = make_backend(TARGET), launch.program, launch.config
     binder = create_function_from_signature(program.signature, program.params, backend)
     kwargs = launch.arguments | {
@@ -100,6 +104,9 @@ def build(launch: Launch, keep: Path | None = None) -> Report:
     bound, special, rest = binder(**kwargs)
     options, signature, constants, attributes = program._pack_args(backend, kwargs, bound, special, rest)
     source = ASTSource(program, signature, constants, attributes)
+    key = (source.hash(), options.hash(), config)
+    if key in _built and keep is None:
+        return _built[key]
     said = io.StringIO()
     with triton.knobs.compilation.scope(), triton.knobs.nvidia.scope(), contextlib.redirect_stdout(said):
         triton.knobs.compilation.always_compile = True
@@ -111,7 +118,8 @@ def build(launch: Launch, keep: Path | None = None) -> Report:
         (keep / f"{launch.name}.sass").write_text(code + "\n")
         for stage in ("ttgir", "ptx"):
             (keep / f"{launch.name}.{stage}").write_text(compiled.asm[stage])
-    return read(launch, compiled, said.getvalue())
+    _built[key] = read(launch, compiled, said.getvalue())
+    return _built[key]
 
 
 def read(launch: Launch, compiled: Any, log: str) -> Report:

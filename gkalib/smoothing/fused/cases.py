@@ -1,5 +1,6 @@
 """One sample call of every host function: what is compiled ahead of time, and what is tuned."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from gkalib.smoothing.spans import Spans
 
-HEADS, BATCH = 4, 2
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Case:
         dtype: of the tensors.
         mask: all, band (causal with a window) or given (packed documents).
         length: queries and keys.
+        batch, heads, device: of the tensors, which hold nothing on a CPU and random numbers elsewhere.
     """
 
     name: str
@@ -28,8 +30,8 @@ class Case:
     dtype: torch.dtype = torch.bfloat16
     mask: str = "all"
     length: int = 1024
-    batch: int = BATCH
-    heads: int = HEADS
+    batch: int = 2
+    heads: int = 4
     device: str = "cpu"
 
     @property
@@ -53,7 +55,7 @@ class Case:
         if self.mask == "band":
             return Spans(self.length // 2 - 1, 0)
         if self.mask != "given":
-            raise ValueError(f"ahead: no mask {self.mask!r}. Known: all, band, given")
+            raise ValueError(f"fused: no mask {self.mask!r}. Known: all, band, given")
         at = torch.arange(self.length, dtype=torch.int32, device=self.device)
         half = self.length // 2
         first = torch.where(at < half, 0, half).to(torch.int32)[None]
@@ -64,23 +66,26 @@ class Case:
         return tensor if self.device == "cpu" else tensor.normal_(std=0.5).abs_().add_(0.1)
 
 
-def gka_forward(case: Case) -> None:
+def gka_forward(case: Case) -> Call:
     """GKA: queries, keys and values are one tensor."""
     from gkalib.smoothing.fused.symmetric import gka_forward
 
-    gka_forward(case.tensor(), case.numbers(case.heads), case.spans(), 0.0)
+    return functools.partial(gka_forward, case.tensor(), case.numbers(case.heads), case.spans(), 0.0)
 
 
-def gka_backward(case: Case) -> None:
+def gka_backward(case: Case) -> Call:
     """The gradient of GKA."""
     from gkalib.smoothing.fused.symmetric import gka_backward
 
     total = case.numbers(case.batch, case.heads, case.length)
-    gka_backward(case.tensor(), case.tensor(), case.tensor(), total, case.numbers(case.heads), case.spans())
+    tensors = [case.tensor() for _ in range(3)]
+    return functools.partial(gka_backward, *tensors, total, case.numbers(case.heads), case.spans())
 
 
-def _smooth(norm: bool, table: bool, normalize: bool) -> tuple[Callable, Callable]:
-    """A forward and a backward call of the separate q, k, v, with what the kernel at hand needs."""
+def _smooth(
+    norm: bool, table: bool, normalize: bool
+) -> tuple[Callable[[Case], Call], Callable[[Case], Call]]:
+    """A forward and a backward call for separate queries, keys and values, with what a kernel needs."""
 
     def scores(case: Case) -> tuple:
         return (
@@ -89,62 +94,62 @@ def _smooth(norm: bool, table: bool, normalize: bool) -> tuple[Callable, Callabl
             case.numbers(case.heads, 2 * case.length - 1) if table else None,
         )
 
-    def forward(case: Case) -> None:
+    def forward(case: Case) -> Call:
         from gkalib.smoothing.fused.forward import smooth_forward
 
-        inputs = (case.tensor(), case.tensor(), case.tensor())
-        smooth_forward(*inputs, *scores(case), case.spans(), normalize)
+        tensors = [case.tensor() for _ in range(3)]
+        return functools.partial(smooth_forward, *tensors, *scores(case), case.spans(), normalize)
 
-    def backward(case: Case) -> None:
+    def backward(case: Case) -> Call:
         from gkalib.smoothing.fused.backward import smooth_backward
 
         total = case.numbers(*((case.batch, case.heads, case.length) if normalize else (0,)))
         tensors = [case.tensor() for _ in range(5)]
-        smooth_backward(*tensors, total, *scores(case), case.spans(), normalize, table)
+        return functools.partial(
+            smooth_backward, *tensors, total, *scores(case), case.spans(), normalize, table
+        )
 
     return forward, backward
 
 
-RANK, FREQUENCIES = 16, 3
+RANK, HARMONICS = 16, 3
+"""KArAt's, rounded up to what a product takes."""
 
 
-def row_features(case: Case) -> None:
+def row_features(case: Case) -> Call:
     """KArAt's coefficients of each row, in a basis of Fourier features of the scores."""
     from gkalib.smoothing.fused.row_operator import row_features
 
-    coefficients = case.numbers(case.heads, 2 * FREQUENCIES, case.length, RANK)
-    row_features(case.tensor(), case.tensor(), coefficients, case.numbers(case.heads))
+    coefficients = case.numbers(case.heads, 2 * HARMONICS, case.length, RANK)
+    tensors = [case.tensor() for _ in range(2)]
+    return functools.partial(row_features, *tensors, coefficients, case.numbers(case.heads))
 
 
-def row_features_backward(case: Case) -> None:
+def row_features_backward(case: Case) -> Call:
     """Their gradient."""
     from gkalib.smoothing.fused.row_operator import row_features_backward
 
-    coefficients = case.numbers(case.heads, 2 * FREQUENCIES, case.length, RANK)
+    coefficients = case.numbers(case.heads, 2 * HARMONICS, case.length, RANK)
     grad = case.numbers(case.batch, case.heads, case.length, RANK)
-    row_features_backward(grad, case.tensor(), case.tensor(), coefficients, case.numbers(case.heads))
+    tensors = [case.tensor() for _ in range(2)]
+    return functools.partial(row_features_backward, grad, *tensors, coefficients, case.numbers(case.heads))
 
 
-def _decode(one: bool, norm: bool, table: bool, normalize: bool) -> Callable:
+def _decode(one: bool, norm: bool, table: bool, normalize: bool) -> Callable[[Case], Call]:
     """One new token against a cache; with ``one`` keys and values are one tensor."""
 
-    def call(case: Case) -> None:
+    def prepared(case: Case) -> Call:
         from gkalib.smoothing.fused.decode import decode
 
-        key, scale = case.tensor(), case.numbers(case.heads)
-        seen = torch.ones(case.batch, 1, 1, case.length, dtype=torch.bool, device=case.device)
-        decode(
-            case.tensor(length=1),
-            key,
-            key if one else case.tensor(),
-            scale,
-            scale if norm else None,
-            case.numbers(case.batch, case.heads, case.length) if table else None,
-            None if case.mask == "all" else seen,
-            normalize,
+        key = case.tensor()
+        scale, norms = case.numbers(case.heads), case.numbers(case.heads) if norm else None
+        lags = case.numbers(case.batch, case.heads, case.length) if table else None
+        value = key if one else case.tensor()
+        return functools.partial(
+            decode, case.tensor(length=1), key, value, scale, norms, lags, None, normalize
         )
 
-    return call
+    return prepared
 
 
 _rbf = _smooth(norm=True, table=False, normalize=True)
@@ -152,7 +157,7 @@ _softmax = _smooth(norm=False, table=False, normalize=True)
 _gpa = _smooth(norm=False, table=True, normalize=True)
 _plain = _smooth(norm=True, table=False, normalize=False)
 
-CALLS: dict[str, Callable[[Case], None]] = {
+CALLS: dict[str, Callable[[Case], Call]] = {
     "gka_forward": gka_forward,
     "gka_backward": gka_backward,
     "rbf_forward": _rbf[0],
@@ -172,8 +177,8 @@ CALLS: dict[str, Callable[[Case], None]] = {
 """The sample calls by name."""
 
 
-def call(case: Case) -> None:
-    """Make the call: under ``collected()`` it lists what it would launch."""
+def prepared(case: Case) -> Call:
+    """The call with its tensors; under ``collected()`` it lists what it would launch."""
     if case.name not in CALLS:
-        raise ValueError(f"ahead: no case named {case.name!r}. Known: {', '.join(CALLS)}")
-    CALLS[case.name](case)
+        raise ValueError(f"fused: no case named {case.name!r}. Known: {', '.join(CALLS)}")
+    return CALLS[case.name](case)
