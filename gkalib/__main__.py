@@ -80,7 +80,7 @@ def bench(options: argparse.Namespace) -> None:
     """Time what the library does and print a row a case."""
     from gkalib.bench.run import run
 
-    run(options.name, device=options.device, scale=options.scale, keep=options.keep)
+    run(options.name, options.shape, device=options.device, scale=options.scale, keep=options.keep)
 
 
 def train(options: argparse.Namespace) -> None:
@@ -180,6 +180,7 @@ def parser() -> argparse.ArgumentParser:
 
     one = command("bench", bench, "time what the library does on this machine")
     one.add_argument("name", help="what to time, for example smooth")
+    one.add_argument("shape", nargs="*", help="a shape of it; all of them where none is named")
     one.add_argument("--device", choices=DEVICES, default="cpu", help="where (%(default)s)")
     one.add_argument("--scale", choices=SCALES, default="full", help="how much of it (%(default)s)")
     one.add_argument("--keep", action="store_true", help="keep the rows in data/results")

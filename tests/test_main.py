@@ -14,7 +14,7 @@ from gkalib.datasets import DATASETS
 ROOT = Path(__file__).resolve().parents[1]
 
 FLAGS = """\
-bench: name --device=cpu --scale=full --keep=False
+bench: name shape* --device=cpu --scale=full --keep=False
 counts:
 data check: name*
 data get: name*
@@ -153,4 +153,7 @@ def test_bench_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     asked = []
     monkeypatch.setattr("gkalib.bench.run.run", lambda *name, **options: asked.append((*name, options)))
     assert main(["bench", "smooth", "--scale", "smoke", "--keep"]) == 0
-    assert asked == [("smooth", {"device": "cpu", "scale": "smoke", "keep": True})]
+    assert main(["bench", "gka", "vit-ti", "text", "--device", "cuda"]) == 0
+    flags = {"device": "cpu", "scale": "smoke", "keep": True}
+    on_gpu = {"device": "cuda", "scale": "full", "keep": False}
+    assert asked == [("smooth", [], flags), ("gka", ["vit-ti", "text"], on_gpu)]

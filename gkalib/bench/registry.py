@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Case = dict[str, Any]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,35 @@ class Benchmark:
     against: tuple[str, ...] = ()
 
 
-def benchmarks() -> dict[str, Benchmark]:
-    """The benchmarks; each is imported when asked for, with what it needs."""
-    from gkalib.bench import regression, smooth
+@dataclass(frozen=True)
+class Comparison:
+    """Several arms on one shape, all in one process, so that ratios of their times are of one run.
 
-    return {"smooth": smooth.BENCHMARK, "regression": regression.BENCHMARK}
+    A shape's run becomes one record, ``bench/<benchmark>-<shape>``, whose ``metrics.csv`` has a row for every
+    arm and pass, with the reason where an arm did not run.
+
+    Args:
+        shapes: from a scale and a device to the cases; a case is JSON and has the name of its ``shape``.
+        measure: from a case to its rows; raises ``AssertionError`` if a result is wrong. It is sent to
+            another process, so it is a function of a module.
+        summarize: from the rows to the record's metrics.
+        seconds: how long a case takes on the device it names, compilation included: an estimate.
+    """
+
+    shapes: Callable[[str, str], list[Case]]
+    measure: Callable[[Case], list[Row]]
+    summarize: Callable[[list[Row]], dict[str, float]]
+    seconds: Callable[[Case], float]
+
+
+def benchmarks() -> dict[str, Benchmark | Comparison]:
+    """The benchmarks; each is imported when asked for, with what it needs."""
+    from gkalib.bench import decoding, fused, models, regression, smooth
+
+    return {
+        "smooth": smooth.BENCHMARK,
+        "regression": regression.BENCHMARK,
+        "decoding": decoding.BENCHMARK,
+        **fused.BENCHMARKS,
+        "models": models.BENCHMARK,
+    }

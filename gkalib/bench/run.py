@@ -3,7 +3,9 @@
 import os
 import platform
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any
 
@@ -11,22 +13,31 @@ import torch
 
 from gkalib import results
 from gkalib.bench.measure import measure
-from gkalib.bench.registry import Benchmark, benchmarks
-
-Row = dict[str, Any]
+from gkalib.bench.registry import Benchmark, Comparison, Row, benchmarks
 
 COLUMNS = ("arm", "n", "ms", "ms_q10", "ms_q90", "peak_mib")
 MEASURED = ("ms", "ms_q10", "ms_q90", "peak_mib", "process_mib")  # what a record keeps, with the ratios
+SHOWN = (
+    "arm", "pass", "batch", "ms", "ms_q10", "ms_q90", "tflops", "percent", "images_per_second", "peak_mib"
+)  # fmt: skip
 
 
-def run(name: str, *, device: str = "cpu", scale: str = "full", keep: bool = False) -> list[Row]:
+def run(
+    name: str,
+    shapes: Sequence[str] = (),
+    *,
+    device: str = "cpu",
+    scale: str = "full",
+    keep: bool = False,
+) -> list[Row]:
     """Time every case of a benchmark, each in a process of its own, and print a row a case.
 
     Args:
         name: of the benchmark.
+        shapes: the names of those to time, where a benchmark compares arms on shapes; none is all.
         device: ``"cpu"`` or ``"cuda"``.
         scale: ``"smoke"``, ``"reduced"`` or ``"full"``.
-        keep: whether the rows go to ``data/results/bench``, one run an arm.
+        keep: whether the rows go to ``data/results/bench``, one run an arm or a shape.
 
     Raises:
         ValueError: if there is no such benchmark, or a result is wrong: then nothing is timed.
@@ -35,6 +46,15 @@ def run(name: str, *, device: str = "cpu", scale: str = "full", keep: bool = Fal
     if name not in known:
         raise ValueError(f"bench: no benchmark named {name!r}. Known: {', '.join(known)}")
     benchmark = known[name]
+    if isinstance(benchmark, Comparison):
+        return _compare(name, benchmark, shapes, device=device, scale=scale, keep=keep)
+    if shapes:
+        raise ValueError(f"bench: {name} has no shapes to choose from")
+    return _run_cases(name, benchmark, device=device, scale=scale, keep=keep)
+
+
+def _run_cases(name: str, benchmark: Benchmark, *, device: str, scale: str, keep: bool) -> list[Row]:
+    """A benchmark whose every case is one arm at one size."""
     cases = benchmark.cases(scale, device)
     try:
         benchmark.gate(device)
@@ -44,26 +64,73 @@ def run(name: str, *, device: str = "cpu", scale: str = "full", keep: bool = Fal
     print("  ".join(f"{column:>18}" for column in (*COLUMNS, *ratios)))
     rows: list[Row] = []
     for case in cases:
-        # A fresh process: no case inherits the memory, the caches or the compiled code of another.
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
-            start = time.perf_counter()
-            row = alone.submit(measure, name, case).result()
-            row["wall_seconds"] = time.perf_counter() - start
+        start = time.perf_counter()
+        row = _alone(measure, name, case)
+        row["wall_seconds"] = time.perf_counter() - start
         rows.append(row)
         _set_beside(row, rows, benchmark)
         print("  ".join(f"{_shown(row.get(column, '')):>18}" for column in (*COLUMNS, *ratios)), flush=True)
     if keep:
         for arm in dict.fromkeys(case["arm"] for case in cases):
             recipe = {"benchmark": name, "cases": [case for case in cases if case["arm"] == arm]}
-            _save(
-                name,
-                arm,
-                [row for row in rows if row["arm"] == arm],
-                recipe=recipe,
-                scale=scale,
-                device=device,
-            )
+            mine = [row for row in rows if row["arm"] == arm]
+            metrics = {
+                f"{column}_{row['n']}": value
+                for row in mine
+                for column, value in row.items()
+                if column in MEASURED or column.startswith("ratio_")
+            }
+            columns = dict.fromkeys(column for row in mine for column in row)
+            mine = [{column: row.get(column, "") for column in columns} for row in mine]
+            seconds = sum(row["wall_seconds"] for row in mine)
+            _save(f"{name}-{arm}", mine, metrics, recipe, scale=scale, device=device, seconds=seconds)
     return rows
+
+
+def _compare(
+    name: str, benchmark: Comparison, shapes: Sequence[str], *, device: str, scale: str, keep: bool
+) -> list[Row]:
+    """A benchmark of several arms on each shape; a shape's record is kept as soon as it is there."""
+    cases = benchmark.shapes(scale, device)
+    known = [case["shape"] for case in cases]
+    wrong = [shape for shape in shapes if shape not in known]
+    if wrong:
+        raise ValueError(f"bench: {name} has no shape {wrong[0]!r}. Known: {', '.join(known)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"bench: {name} was asked for on cuda, and no CUDA device is there")
+    rows: list[Row] = []
+    for case in cases:
+        if shapes and case["shape"] not in shapes:
+            continue
+        print(f"{name} {case['shape']} on {device}, about {benchmark.seconds(case):.0f} s", flush=True)
+        start = time.perf_counter()
+        try:
+            found = _alone(benchmark.measure, case)
+        except AssertionError as error:
+            raise ValueError(
+                f"bench: {name} gives wrong results on {case['shape']}, so it was not timed: {error}"
+            ) from error
+        except BrokenProcessPool:
+            print(f"  the process ended before its rows were there; {case['shape']} is not recorded")
+            continue
+        columns = [column for column in SHOWN if column in found[0]]
+        print("  ".join(f"{column:>18}" for column in columns))
+        for row in found:
+            print("  ".join(f"{_shown(row[column]):>18}" for column in columns), row.get("reason", ""))
+        if keep:
+            metrics = benchmark.summarize(found)
+            seconds = time.perf_counter() - start
+            _save(
+                f"{name}-{case['shape']}", found, metrics, case, scale=scale, device=device, seconds=seconds
+            )
+        rows += [{"shape": case["shape"], **row} for row in found]
+    return rows
+
+
+def _alone(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns in a fresh process: none inherits another's memory, caches or compiled code."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+        return alone.submit(call, *arguments).result()
 
 
 def _set_beside(row: Row, rows: list[Row], benchmark: Benchmark) -> None:
@@ -74,30 +141,33 @@ def _set_beside(row: Row, rows: list[Row], benchmark: Benchmark) -> None:
 
 
 def _shown(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _save(name: str, arm: str, rows: list[Row], *, recipe: Row, scale: str, device: str) -> None:
-    """Keep one arm's rows as a run of the experiment `bench`."""
-    metrics = {
-        f"{column}_{row['n']}": value
-        for row in rows
-        for column, value in row.items()
-        if column in MEASURED or column.startswith("ratio_")
-    }
+def _save(
+    arm: str,
+    rows: list[Row],
+    metrics: dict[str, float],
+    recipe: Row,
+    *,
+    scale: str,
+    device: str,
+    seconds: float,
+) -> None:
+    """Keep rows as a run of the experiment `bench`."""
+    packages = ("torch", "numpy", "triton" if device == "cuda" else "statsmodels")
     record = results.Record(
         experiment="bench",
-        arm=f"{name}-{arm}",
+        arm=arm,
         scale=scale,
         recipe=recipe,
         seed=0,
         device=_device(device),
-        wall_seconds=sum(row["wall_seconds"] for row in rows),
+        wall_seconds=seconds,
         metrics=metrics,
-        **results.provenance("torch", "numpy", "statsmodels"),
+        **results.provenance(*packages),
     )
-    columns = dict.fromkeys(column for row in rows for column in row)
-    results.save(record, rows=[{column: row.get(column, "") for column in columns} for row in rows])
+    results.save(record, rows=rows)
 
 
 def _device(device: str) -> str:

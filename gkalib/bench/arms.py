@@ -1,0 +1,244 @@
+"""What is timed on one shape: our methods, and everything that a user could take in their place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gkalib.bench.registry import Case
+from gkalib.bench.rivals import (
+    BACKENDS,
+    Forward,
+    Tensors,
+    eager,
+    flex,
+    flex_gaussian,
+    flex_lags,
+    gaussian_scores,
+    lag_scores,
+    mask_of,
+    sdpa,
+)
+from gkalib.kernels import ExpDot, Form, Gaussian, Kernel
+from gkalib.normalizers import Fourier, RowOperator, Unnormalized
+from gkalib.smoothing import smooth
+
+HARMONICS, RANK = 3, 12  # KArAt's Fourier units
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to compute an attention.
+
+    Args:
+        forward: from the inputs to the output ``[b h n d]``.
+        exact: the same by the definition, on inputs in float64.
+        leaves: the inputs that it reads and that get a gradient.
+        ours: whether the library answers for it: then a wrong result stops the benchmark.
+    """
+
+    forward: Forward
+    exact: Forward
+    leaves: tuple[str, ...]
+    ours: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What its work is counted as: one tensor, three, or a learned operator on rows."""
+        if "operator" in self.leaves:
+            return "karat"
+        return "softmax" if "value" in self.leaves else "gka"
+
+
+class Lags(Kernel):
+    """The exponential of a table given for the lags 0, 1, …: GPA's prior as a tensor that gets a gradient."""
+
+    of_lag = True
+    of_content = False
+
+    def __init__(self, table: Tensor):
+        super().__init__()
+        self.table = table
+
+    def log(self, query, key, lag=None):
+        assert lag is not None
+        bias = self.table[:, lag.abs()]
+        return bias.expand(query.shape[0], -1, -1, -1)
+
+    def form(self, head_dim: int) -> Form:
+        return Form(0.0, lag_table=lambda length: self.table[:, :length])
+
+    def heads(self) -> int:
+        return self.table.shape[0]
+
+
+def inputs(case: Case, seed: int) -> Tensors:
+    """Random inputs as a projection leaves them: in memory b, n, h, d.
+
+    Bandwidths are d^¼, the temperature of softmax attention; tables of lags fall from one to zero.
+    """
+    generator = torch.Generator(case["device"]).manual_seed(seed)
+    like = {"device": case["device"], "dtype": getattr(torch, case["dtype"]), "generator": generator}
+    heads, width, keys = case["heads"], case["width"], case["keys"]
+
+    def tensor(length: int) -> Tensor:
+        return torch.randn(case["batch"], length, heads, width, **like).transpose(1, 2)
+
+    made = {
+        "query": tensor(case["queries"]),
+        "key": tensor(keys),
+        "value": tensor(keys),
+        "grad": tensor(case["queries"]),
+        "sigma": torch.full((heads,), width**0.25, device=case["device"]),
+        "table": torch.linspace(1, 0, keys, device=case["device"]).repeat(heads, 1),
+    }
+    if case["family"] == "karat":
+        torch.manual_seed(seed)
+        operator = RowOperator(heads, keys, basis=Fourier(HARMONICS), rank=RANK, device=case["device"])
+        made["operator"] = operator
+    return made
+
+
+def _definition(case: Case) -> str:
+    """The method that results are compared with, in float64: by definition where its memory suffices."""
+    return "reference" if case["keys"] <= 512 else "dense"
+
+
+def softmax(case: Case) -> Forward:
+    """Softmax attention by the definition."""
+    return _smoothing(case, lambda i: ExpDot(), _definition(case))
+
+
+def _smoothing(case: Case, kernel: Callable[[Tensors], Kernel], method: str, **more: Any) -> Forward:
+    def forward(i: Tensors) -> Tensor:
+        return smooth(i["query"], i["key"], i["value"], kernel(i), mask=mask_of(case), method=method, **more)
+
+    return forward
+
+
+def _one(forward: Forward) -> Forward:
+    """The same on one tensor in the place of three."""
+    return lambda i: forward({**i, "key": i["query"], "value": i["query"]})
+
+
+def _of_cache(forward: Forward) -> Forward:
+    """The same with the cached keys as values."""
+    return lambda i: forward({**i, "value": i["key"]})
+
+
+def _rivals(case: Case, leaves: tuple[str, ...], forms: dict[str, Any], exact: Forward) -> dict[str, Arm]:
+    """Eager, compiled and FlexAttention for one family."""
+    wrap = forms.get("wrap", lambda forward: forward)
+    made = eager(case, forms["scores"])
+    return {
+        "eager": Arm(wrap(made), exact, leaves),
+        "compiled": Arm(torch.compile(wrap(made), dynamic=False), exact, leaves),
+        "flex": Arm(wrap(flex(case, forms["flex"])), exact, leaves),
+    }
+
+
+def _sdpa_arms(case: Case) -> dict[str, Arm]:
+    """Softmax attention on separate query, key and value, by each backend."""
+    leaves, exact = ("query", "key", "value"), softmax(case)
+    made = {name: Arm(sdpa(case, backend), exact, leaves) for name, backend in BACKENDS.items()}
+    if case["window"] is not None:
+        # What one would run instead, since these backends skip nothing for a mask given pair by pair
+        whole = softmax({**case, "window": None})
+        for name in ("sdpa-cudnn", "sdpa-flash"):
+            forward = sdpa(case, BACKENDS[name], windowed=False)
+            made[f"{name}-unwindowed"] = Arm(forward, whole, leaves)
+    return made
+
+
+def _gaussian(i: Tensors) -> Kernel:
+    return Gaussian(i["sigma"])
+
+
+def gka(case: Case) -> dict[str, Arm]:
+    """Gaussian kernel attention: one tensor and a bandwidth a head, both with a gradient."""
+    decoding = case["queries"] != case["keys"]
+    wrap = _of_cache if decoding else _one
+    leaves = ("query", "key") if decoding else ("query", "sigma")
+    exact = wrap(_smoothing(case, _gaussian, _definition(case)))
+    ours = {
+        name: Arm(wrap(_smoothing(case, _gaussian, name)), exact, leaves, ours=True)
+        for name in ("fused", "padded")
+    }
+    forms = {"wrap": wrap, "scores": gaussian_scores, "flex": flex_gaussian}
+    return {**ours, **_sdpa_arms(case), **_rivals(case, leaves, forms, exact)}
+
+
+def rbf(case: Case) -> dict[str, Arm]:
+    """RBF attention: separate query, key and value, a bandwidth that is not learned."""
+    leaves, unnormalized = ("query", "key", "value"), {"normalizer": Unnormalized()}
+    exact = _smoothing(case, _gaussian, _definition(case))
+    ours = {
+        name: Arm(_smoothing(case, _gaussian, name), exact, leaves, ours=True) for name in ("fused", "padded")
+    }
+    ours["fused-unnormalized"] = Arm(
+        _smoothing(case, _gaussian, "fused", **unnormalized),
+        _smoothing(case, _gaussian, _definition(case), **unnormalized),
+        leaves,
+        ours=True,
+    )
+    forms = {"scores": gaussian_scores, "flex": flex_gaussian}
+    return {**ours, **_sdpa_arms(case), **_rivals(case, leaves, forms, exact)}
+
+
+def gpa(case: Case) -> dict[str, Arm]:
+    """Softmax attention with a table of lags; without its gradient and without the table for its price."""
+
+    def kernel(i: Tensors) -> Kernel:
+        return ExpDot() * Lags(i["table"])
+
+    fixed, leaves = ("query", "key", "value"), ("query", "key", "value", "table")
+    exact = _smoothing(case, kernel, _definition(case))
+    ours = {
+        "fused": Arm(_smoothing(case, kernel, "fused"), exact, leaves, ours=True),
+        "fused-fixed-table": Arm(_smoothing(case, kernel, "fused"), exact, fixed, ours=True),
+        "fused-no-table": Arm(_smoothing(case, lambda i: ExpDot(), "fused"), softmax(case), fixed, ours=True),
+    }
+    forms = {"scores": lag_scores, "flex": flex_lags}
+    rivals = _rivals(case, leaves, forms, exact)
+    rivals["flex-fixed-table"] = Arm(rivals["flex"].forward, exact, fixed)
+    return {**ours, **_sdpa_arms(case), **rivals}
+
+
+def karat(case: Case) -> dict[str, Arm]:
+    """Kolmogorov–Arnold attention: rows of scores through a learned operator of rank 12."""
+    leaves = ("query", "key", "value", "operator")
+
+    def learned(method: str) -> Forward:
+        return lambda i: smooth(
+            i["query"], i["key"], i["value"], ExpDot(), normalizer=i["operator"], method=method
+        )
+
+    def scores(i: Tensors) -> Tensor:
+        return (i["query"] @ i["key"].mT).float() * i["query"].shape[-1] ** -0.5
+
+    def materialized(i: Tensors) -> Tensor:
+        return i["operator"](scores(i)).to(i["value"].dtype) @ i["value"]
+
+    def factored(i: Tensors) -> Tensor:
+        mixed = i["operator"].mix.mT @ i["value"].float()
+        return (i["operator"].features(scores(i)) @ mixed).to(i["value"].dtype)
+
+    exact = learned(_definition(case))
+    return {
+        "fused": Arm(learned("fused"), exact, leaves, ours=True),
+        **_sdpa_arms(case),
+        "eager": Arm(materialized, exact, leaves),
+        "compiled": Arm(torch.compile(materialized, dynamic=False), exact, leaves),
+        "eager-factored": Arm(factored, exact, leaves),
+        "compiled-factored": Arm(torch.compile(factored, dynamic=False), exact, leaves),
+    }
+
+
+FAMILIES: dict[str, Callable[[Case], dict[str, Arm]]] = {"gka": gka, "rbf": rbf, "gpa": gpa, "karat": karat}
+
+
+def arms(case: Case) -> dict[str, Arm]:
+    """The arms of a case by name, ours first."""
+    return FAMILIES[case["family"]](case)

@@ -1,0 +1,252 @@
+"""Whole vision transformers: Gaussian kernel attention beside DeiT, the shape of the paper's Table 4."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import sdpa_kernel
+from torch.nn.functional import cross_entropy
+
+from gkalib.attention import attention
+from gkalib.bench import gpu
+from gkalib.bench.fused import reason_of
+from gkalib.bench.registry import Case, Comparison, Row
+from gkalib.bench.rivals import BACKENDS
+from gkalib.models import ViTConfig, vit
+
+SIZES = {"ti": ("tiny", 192, 3), "s": ("small", 384, 6), "b": ("base", 768, 12)}  # DeiT's names
+TRAINING, INFERENCE = (64, 128), (32, 64, 128, 256, 512)  # images in a batch
+DEIT = ("sdpa-cudnn", "sdpa-flash")
+GKA = ("fused", "dense")
+TOLERANCE = 5e-2
+SECONDS = 1.0  # of repeated steps
+
+
+def shapes(scale: str, device: str) -> list[Case]:
+    """One case a size and a mode.
+
+    Raises:
+        ValueError: for full ones on a CPU.
+    """
+    if scale != "smoke" and device == "cpu":
+        raise ValueError("bench: models is sized for a GPU: name --device cuda, or --scale smoke")
+    small = scale == "smoke"
+    return [
+        {
+            "shape": f"{size}-{mode}",
+            "size": size,
+            "mode": mode,
+            "batches": [2] if small else list(TRAINING if mode == "training" else INFERENCE),
+            "arms": [*(f"deit-{name}" for name in DEIT), *(f"gka-{name}" for name in GKA)],
+            "compiled": device == "cuda",
+            "device": device,
+            "scale": scale,
+        }
+        for mode in ("training", "inference")
+        for size in (("ti",) if small else SIZES)
+    ]
+
+
+def measure(case: Case) -> list[Row]:
+    """Images a second and memory of every arm at every batch size of a case.
+
+    Raises:
+        AssertionError: if the fused model's logits are not those of the same weights in float64.
+    """
+    rows: list[Row] = []
+    for arm in case["arms"]:
+        for batch in case["batches"]:
+            found, reason = {}, ""
+            try:
+                with backend(arm):
+                    if arm == "gka-fused" and batch == case["batches"][0]:
+                        check(case)
+                    found = _step_times(arm, batch, case)
+            except AssertionError:
+                raise
+            except Exception as error:  # whatever keeps an arm from running is what its row says
+                reason = reason_of(error)
+            empty = dict.fromkeys(("images_per_second", "ms", "ms_q10", "ms_q90", "peak_mib"), "")
+            rows.append({"arm": arm, "batch": batch, "reason": reason, **empty, **found})
+            gc.collect()
+            torch._dynamo.reset()
+            if case["device"] == "cuda":
+                torch.cuda.empty_cache()
+    return rows
+
+
+@contextmanager
+def backend(arm: str) -> Iterator[None]:
+    """Within it PyTorch's attention runs by the backend that the arm names."""
+    name = arm.removeprefix("deit-")
+    if name not in BACKENDS:
+        yield
+        return
+    with sdpa_kernel(BACKENDS[name]):
+        yield
+
+
+def model(arm: str, case: Case) -> nn.Module:
+    """DeiT as timm has it, or the same with Gaussian kernel attention; each block compiled, once for all.
+
+    Compiling block by block costs a twelfth of compiling whole models; what lies between blocks is left out
+    for both.
+    """
+    small = case["scale"] == "smoke"
+    size, width, heads = SIZES[case["size"]]
+    torch.manual_seed(0)
+    if arm.startswith("deit"):
+        import timm.models.vision_transformer as transformers
+
+        sizes: dict[str, Any] = {"embed_dim": width, "num_heads": heads}
+        if small:
+            sizes = {"img_size": 32, "embed_dim": 32, "num_heads": 2, "depth": 1, "num_classes": 10}
+        built: nn.Module = transformers.VisionTransformer(**sizes)
+    else:
+        layer = attention("gka", method=arm.removeprefix("gka-"))
+        tiny = ViTConfig(image_size=32, dim=32, num_heads=2, depth=1, num_classes=10)
+        built = vit(tiny if small else size, attention=layer)
+    built = built.to(case["device"])
+    if case["compiled"]:
+        for block in built.get_submodule("blocks").children():
+            block.compile(dynamic=False)
+    return built
+
+
+def check(case: Case) -> None:
+    """The logits of the fused model against those of the same weights in float64 by the definition.
+
+    Raises:
+        AssertionError: if they are off.
+    """
+    images = _images(2, case)
+    with torch.no_grad():
+        found = _autocast(case, model("gka-fused", case).eval())(images)
+        exact = model("gka-reference", {**case, "compiled": False}).double().eval()(images.double())
+    error = ((found.double() - exact).norm() / exact.norm()).item()
+    assert error <= TOLERANCE, f"gka-fused: logits are off by {error:.1e}, more than {TOLERANCE:.0e}"
+
+
+def _autocast(case: Case, forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """In bfloat16 on a GPU, as models are trained; as it is on a CPU."""
+
+    def run(images: Tensor) -> Tensor:
+        with torch.autocast(case["device"], torch.bfloat16, enabled=case["device"] == "cuda"):
+            return forward(images)
+
+    return run
+
+
+def _images(batch: int, case: Case) -> Tensor:
+    side = 32 if case["scale"] == "smoke" else 224
+    return torch.randn(batch, 3, side, side, device=case["device"])
+
+
+def _step_times(arm: str, batch: int, case: Case) -> dict[str, Any]:
+    """One arm at one batch size."""
+    built = model(arm, case)
+    on_gpu = case["device"] == "cuda"
+    with gpu.stream(case["device"]):
+        images = [_images(batch, case) for _ in range(2)]
+        step = _training(built, case) if case["mode"] == "training" else _inference(built, case)
+        calls = [lambda one=one: step(one) for one in images]
+        times = _steps(calls, on_gpu) if case["mode"] == "training" else gpu.timed(calls, case["device"])
+        low, high = times.deciles
+        return {
+            "images_per_second": 1e3 * batch / times.median,
+            "ms": times.median,
+            "ms_q10": low,
+            "ms_q90": high,
+            "peak_mib": _peak(calls[0], on_gpu),
+        }
+
+
+def _inference(built: nn.Module, case: Case) -> Callable[[Tensor], Tensor]:
+    built.eval()
+    if case["device"] == "cuda":
+        built = built.bfloat16()
+    dtype = next(built.parameters()).dtype
+    return torch.no_grad()(lambda images: built(images.to(dtype)))
+
+
+def _training(built: nn.Module, case: Case) -> Callable[[Tensor], None]:
+    """One step of AdamW on random labels."""
+    built.train()
+    forward = _autocast(case, built)
+    optimizer = torch.optim.AdamW(built.parameters(), lr=1e-4, fused=case["device"] == "cuda")
+    classes = 10 if case["scale"] == "smoke" else 1000
+    labels = torch.randint(classes, (max(case["batches"]),), device=case["device"])
+
+    def step(images: Tensor) -> None:
+        loss = cross_entropy(forward(images).float(), labels[: len(images)])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _steps(calls: list[gpu.Call], on_gpu: bool) -> gpu.Times:
+    """Training steps by the host's clock, the device waited for after each; a step is long beside that."""
+    spent: list[float] = []
+    for index in range(203):
+        start = time.perf_counter()
+        calls[index % len(calls)]()
+        if on_gpu:
+            torch.cuda.synchronize()
+        spent.append(1e3 * (time.perf_counter() - start))
+        if index > 12 and sum(spent[3:]) > 1e3 * SECONDS:
+            break
+    return gpu.Times(tuple(spent[3:]))
+
+
+def _peak(call: gpu.Call, on_gpu: bool) -> float | str:
+    """All that is allocated at the peak of a step, weights and optimizer included, in MiB."""
+    if not on_gpu:
+        return ""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() / 2**20
+
+
+def summarize(rows: list[Row]) -> dict[str, float]:
+    """``images_per_second_<arm>_<batch>`` and ``peak_mib_<arm>_<batch>``; over the batches, the best.
+
+    ``throughput_<batch>`` is ``gka-fused`` over the faster DeiT, ``memory_<batch>`` its peak over that one's;
+    ``best`` in the place of a batch is each model at its fastest batch size.
+    """
+    metrics: dict[str, float] = {}
+    ran = {(row["arm"], row["batch"]): row for row in rows if row["ms"] != ""}
+    for (arm, batch), row in ran.items():
+        for column in ("images_per_second", "peak_mib"):
+            if row[column] != "":
+                metrics[f"{column}_{arm.replace('-', '_')}_{batch}"] = row[column]
+    for batch in (*dict.fromkeys(row["batch"] for row in rows), "best"):
+        chosen = [row for key, row in ran.items() if batch in ("best", key[1])]
+        sides = [[row for row in chosen if row["arm"].startswith(side)] for side in ("gka-fused", "deit")]
+        if all(sides):
+            ours, deit = (max(side, key=lambda row: row["images_per_second"]) for side in sides)
+            metrics[f"throughput_{batch}"] = ours["images_per_second"] / deit["images_per_second"]
+            if ours["peak_mib"] != "":
+                metrics[f"memory_{batch}"] = ours["peak_mib"] / deit["peak_mib"]
+            if batch == "best":
+                metrics |= {"best_batch_gka": ours["batch"], "best_batch_deit": deit["batch"]}
+    metrics["cells"], metrics["cells_run"] = len(rows), len(ran)
+    return metrics
+
+
+def seconds(case: Case) -> float:
+    """An estimate: a process, and for every arm and batch size a compilation and a second of steps."""
+    if case["device"] == "cpu":
+        return 30.0
+    each = 20.0 if case["mode"] == "training" else 9.0
+    return 20.0 + each * len(case["arms"]) * len(case["batches"])
+
+
+BENCHMARK = Comparison(shapes, measure, summarize, seconds)
