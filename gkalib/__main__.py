@@ -83,6 +83,18 @@ def bench(options: argparse.Namespace) -> None:
     run(options.name, options.shape, device=options.device, scale=options.scale, keep=options.keep)
 
 
+def tune(options: argparse.Namespace) -> None:
+    """Time the block sizes that fused programs may have, and ship the fastest."""
+    from gkalib.bench import tuning
+
+    if not options.recorded:
+        tuning.run(options.program)
+    changes = tuning.adopt()
+    print(
+        "\n".join([*changes, f"{len(changes)} entries changed; record the programs anew: make aot UPDATE=1"])
+    )
+
+
 def train(options: argparse.Namespace) -> None:
     """Run an experiment's recipes, keep their records and print the held-out losses."""
     from dataclasses import replace
@@ -168,6 +180,10 @@ def parser() -> argparse.ArgumentParser:
     option("--value-dim", type=_positive, metavar="E", help="width of a value (that of a head)")
     option("--dtype", choices=DTYPES, default="float32", help="element type (%(default)s)")
     option("--device", choices=DEVICES, default="cpu", help="where (%(default)s)")
+
+    one = command("tune", tune, "choose the block sizes of the fused programs by time, on a CUDA device")
+    one.add_argument("program", nargs="*", help="as configs.json names it; all of them where none is named")
+    one.add_argument("--recorded", action="store_true", help="choose by the recorded times, and time nothing")
 
     one = command("train", train, "run the recipes of an experiment that a chapter quotes")
     one.add_argument("experiment", help="a file of gkalib/training/recipes, for example variants-digits")

@@ -24,7 +24,8 @@ explain: --kernel=gaussian --sigma=1.0 --normalizer=row-sum --top=8 --causal=Fal
 --dtype=float32 --device=cpu
 results list:
 results table: experiment metric* --scale=None
-train: experiment arm* --seed=0 --seeds=1 --smoke=False"""
+train: experiment arm* --seed=0 --seeds=1 --smoke=False
+tune: program* --recorded=False"""
 
 
 def flags(one: argparse.ArgumentParser, words: str = "") -> list[str]:
