@@ -1,14 +1,23 @@
-"""A bias by lag in the programs' own layout, and its gradient: tiles sheared so that lags become columns."""
+r"""A bias by lag in the programs' own layout, and its gradient: tiles sheared so that lags become columns.
 
+The gradient of the entry of lag l is the sum of $dS_{ij}$ along $i - j = l$. A program turns each row of a
+square tile of dS by its own number, so that diagonals stand upright; a sum down the columns gives one number
+per lag, added to the program's own slice of memory. Chapter 17 shows it.
+"""
+
+import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from gkalib.smoothing.fused.launch import statistics_type
 from gkalib.smoothing.fused.scores import LOG2_E
 
 PAD: tl.constexpr = tl.constexpr(256)
 """Entries on either side of a padded table: no block is larger, so none reads outside it."""
+SLICES = 2048
+"""About so many slices, or 4 a head, are enough: their memory grows with n + m, not with n × m."""
 
 
 @triton.jit
@@ -22,14 +31,46 @@ def lag_scores(table, row_start, column_start, columns, ROWS: tl.constexpr, COLU
 
 
 @triton.jit
-def lag_scores_transposed(
-    table, row_start, column_start, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):  # fmt: skip
+def lag_scores_transposed(table, row_start, column_start, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """The same block as lag_scores with the columns first, [COLUMNS ROWS]."""
     corner = table + (row_start - column_start + columns - 1 + PAD)
     return tl.load(corner + tl.arange(0, ROWS)[None, :] - tl.arange(0, COLUMNS)[:, None])
 
 
+@triton.jit
+def upright(tile, BLOCK: tl.constexpr):
+    """Each row r of a [BLOCK BLOCK] tile turned by r: entry (r, t) is the tile's (r, r − t mod BLOCK)."""
+    turn = tl.arange(0, BLOCK)[:, None] - tl.arange(0, BLOCK)[None, :]
+    return tl.gather(tile, turn & (BLOCK - 1), 1)
+
+
+@triton.jit
+def add_lags(slice, lag, turned, before, BLOCK: tl.constexpr):
+    """Add the lags lag … lag + BLOCK to a program's slice: they lie across a tile and the one before it.
+
+    Column t of a turned tile holds lag t in its rows r ≥ t, and lag t − BLOCK in those above.
+    """
+    index = tl.arange(0, BLOCK)
+    sums = tl.sum(tl.where(index[:, None] >= index[None, :], turned, before), 0)
+    tl.store(slice + lag + index, tl.load(slice + lag + index) + sums)
+
+
 def padded(table: Tensor) -> Tensor:
     """The table ``[h n+m−1]`` in base 2, with zeros on either side that blocks read and masks cancel."""
     return F.pad(table * LOG2_E.value, (PAD.value, PAD.value))
+
+
+def new_slices(query: Tensor, keys: int, block: int) -> Tensor:
+    """Memory ``[b h p l]`` for p programs of each head at a time; the next p then add to the same slices."""
+    batch, heads, rows, _ = query.shape
+    blocks = triton.cdiv(rows, block)
+    launches = triton.cdiv(blocks, max(4, SLICES // (batch * heads)))
+    length = (blocks + triton.cdiv(keys, block)) * block
+    shape = (batch, heads, triton.cdiv(blocks, launches), length)
+    return torch.zeros(shape, dtype=statistics_type(query), device=query.device)
+
+
+def sum_slices(slices: Tensor, rows: int, keys: int, block: int) -> Tensor:
+    """The table's gradient ``[h n+m−1]``; a slice starts at lag −⌈m / block⌉ block."""
+    origin = triton.cdiv(keys, block) * block
+    return slices.sum((0, 2))[:, origin - keys + 1 :][:, : rows + keys - 1]

@@ -1,0 +1,436 @@
+r"""Gradients of smoothing with separate queries, keys and values: a program for rows, another for columns.
+
+With the weights $P_{ij}$ recomputed from the scores, $dP_{ij} = \langle dO_i, v_j\rangle$ and
+$dS_{ij} = P_{ij}(dP_{ij} - \delta_i)$, $\delta_i = \langle dO_i, O_i\rangle$ under softmax and 0 for sums,
+
+$$dq_i = s \sum_j dS_{ij} k_j - \nu q_i \sum_j dS_{ij},\quad
+  dk_j = s \sum_i dS_{ij} q_i - \nu k_j \sum_i dS_{ij},\quad dv_j = \sum_i P_{ij}\, dO_i .$$
+
+Under softmax every row of dS sums to 0. Each sum has one owner, which forms it in a fixed order without
+atomics: seven products in place of five, and the same bits every time. Chapter 16 derives it.
+"""
+
+from dataclasses import replace
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gkalib.smoothing.fused.configs import config
+from gkalib.smoothing.fused.forward import strides
+from gkalib.smoothing.fused.lag_bias import (
+    add_lags,
+    lag_scores,
+    lag_scores_transposed,
+    new_slices,
+    padded,
+    sum_slices,
+    upright,
+)
+from gkalib.smoothing.fused.launch import (
+    accumulator,
+    block_width,
+    dense_rows,
+    launch,
+    mask_arguments,
+    precision,
+    statistics_type,
+    token_major,
+)
+from gkalib.smoothing.fused.norms import squared_norms
+from gkalib.smoothing.fused.scores import (
+    ALL,
+    GIVEN,
+    LOG2_E,
+    head_start,
+    load_block,
+    loop_bounds,
+    span_of,
+    store_block,
+)
+from gkalib.smoothing.spans import Spans
+
+
+@triton.jit
+def load_vector(vector, start, length, other, BLOCK: tl.constexpr, EDGE: tl.constexpr):
+    """Entries start … start + BLOCK of a head's vector, [BLOCK]; EDGE: ``other`` past its end."""
+    index = start + tl.arange(0, BLOCK)
+    if EDGE:
+        return tl.load(vector + index, mask=index < length, other=other)
+    else:
+        return tl.load(vector + index)
+
+
+@triton.jit
+def query_terms(
+    terms, start, length, half, BLOCK: tl.constexpr, EDGE: tl.constexpr, NORMALIZE: tl.constexpr, ACC:
+    tl.constexpr,
+):  # fmt: skip
+    """What a query's scores lose, [BLOCK]: the logarithm of their sum, or half its own squared length."""
+    if NORMALIZE:
+        return load_vector(terms, start, length, float("inf"), BLOCK, EDGE)
+    elif terms is not None:
+        return load_vector(terms, start, length, 0.0, BLOCK, EDGE) * half
+    else:
+        return tl.zeros([BLOCK], ACC)
+
+
+@triton.jit
+def weights_of(
+    own, other, factor, own_terms, other_terms, bias, low, high, start, BLOCK: tl.constexpr, EDGE:
+    tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """The weights of a block's own rows with BLOCK others from start, each row's [low, high) of them."""
+    score = tl.dot(own, tl.trans(other), input_precision=PRECISION, out_dtype=ACC) * factor
+    if bias is not None:
+        score += bias
+    score = score - own_terms[:, None] - other_terms[None, :]
+    if EDGE:
+        index = (start + tl.arange(0, BLOCK))[None, :]
+        score = tl.where((low[:, None] <= index) & (index < high[:, None]), score, float("-inf"))
+    return tl.exp2(score)
+
+
+@triton.jit
+def smooth_backward_query_kernel(
+    grad_out, query, key, value, out, terms, key_squares, scale, norm, table, first, last, delta,
+    grad_query, row_sums, slices, heads, group, rows, columns, first_block, blocks, turns, table_length,
+    slice_length, left, right, span_stride, grad_out_batch, grad_out_head, grad_out_stride, query_batch,
+    query_head, query_stride, key_batch, key_head, key_stride, value_batch, value_head, value_stride,
+    out_batch, out_head, out_stride, grad_batch, grad_head, grad_stride, WIDTH: tl.constexpr, VALUE_WIDTH:
+    tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    BLOCK_VALUE: tl.constexpr, KIND: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr, ACC:
+    tl.constexpr,
+):  # fmt: skip
+    """δ, dq and the lags' sums of one of the blocks of rows from first_block on, of one query head."""
+    program = tl.program_id(0)
+    which = program // blocks
+    # The last rows of a causal mask see the most keys, so they start first.
+    row_start = (first_block + blocks - 1 - program % blocks) * BLOCK_ROWS
+    batch, head = which // heads, which % heads
+    groups = heads // group
+    grad_out += head_start(batch, head, grad_out_batch, grad_out_head)
+    query += head_start(batch, head, query_batch, query_head)
+    key += head_start(batch, head // group, key_batch, key_head)
+    value += head_start(batch, head // group, value_batch, value_head)
+    grad_query += head_start(batch, head, grad_batch, grad_head)
+    vector = which.to(tl.int64) * rows
+    natural = tl.load(scale + head)
+    factor = natural * LOG2_E
+    half = 0.0
+    if norm is not None:
+        rate = tl.load(norm + head)
+        half = 0.5 * rate * LOG2_E
+        key_squares += (batch * groups + head // group).to(tl.int64) * columns
+    if terms is not None:
+        terms += vector
+    if NORMALIZE:
+        out += head_start(batch, head, out_batch, out_head)
+    if table is not None:
+        table += head.to(tl.int64) * table_length
+    if slices is not None:
+        slices += (which * turns + program % blocks).to(tl.int64) * slice_length
+    if KIND == GIVEN:
+        first += batch.to(tl.int64) * span_stride
+        last += batch.to(tl.int64) * span_stride
+    row = row_start + tl.arange(0, BLOCK_ROWS)
+    # [BLOCK_ROWS BLOCK_WIDTH]
+    own = load_block(query, row_start, rows, query_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
+    # [BLOCK_ROWS BLOCK_VALUE]
+    own_grad = load_block(
+        grad_out, row_start, rows, grad_out_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE, True
+    )
+    if NORMALIZE:
+        # [BLOCK_ROWS BLOCK_VALUE]
+        own_out = load_block(out, row_start, rows, out_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE, True)
+        own_delta = tl.sum(own_grad.to(ACC) * own_out.to(ACC), 1)
+        tl.store(delta + vector + row, own_delta, mask=row < rows)
+    # [BLOCK_ROWS]
+    own_terms = query_terms(terms, row_start, rows, half, BLOCK_ROWS, True, NORMALIZE, ACC)
+    low, high = span_of(row, first, last, left, right, columns - rows, rows, columns, KIND)
+    start, inner_start, inner_stop, stop = loop_bounds(low, high, row, rows, columns, BLOCK_COLUMNS)
+    # Whole blocks come last: the other way about, each product waits for the one before it.
+    starts, stops = (start, inner_stop, inner_start), (inner_start, stop, inner_stop)
+    total = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
+    row_sum = tl.zeros([BLOCK_ROWS], ACC)
+    for part in tl.static_range(3):
+        if KIND != ALL or part > 0:
+            if slices is not None:
+                before = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], ACC)
+                lag = row_start - starts[part] + tl.cdiv(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS
+            for at in range(starts[part], stops[part], BLOCK_COLUMNS):
+                # [BLOCK_COLUMNS BLOCK_WIDTH]
+                keys = load_block(key, at, columns, key_stride, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part < 2)
+                # [BLOCK_COLUMNS BLOCK_VALUE]
+                values = load_block(
+                    value, at, columns, value_stride, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE, part < 2
+                )
+                key_terms = tl.zeros([BLOCK_COLUMNS], ACC)
+                if norm is not None:
+                    # [BLOCK_COLUMNS]
+                    key_terms = load_vector(key_squares, at, columns, 0.0, BLOCK_COLUMNS, part < 2) * half
+                bias = None
+                if table is not None:
+                    # [BLOCK_ROWS BLOCK_COLUMNS]
+                    bias = lag_scores(table, row_start, at, columns, BLOCK_ROWS, BLOCK_COLUMNS)
+                weights = weights_of(
+                    own, keys, factor, own_terms, key_terms, bias, low, high, at, BLOCK_COLUMNS, part < 2,
+                    PRECISION, ACC,
+                )  # fmt: skip
+                grad = tl.dot(own_grad, tl.trans(values), input_precision=PRECISION, out_dtype=ACC)
+                if NORMALIZE:
+                    grad -= own_delta[:, None]
+                grad *= weights
+                total = tl.dot(grad.to(keys.dtype), keys, total, input_precision=PRECISION, out_dtype=ACC)
+                if not NORMALIZE:
+                    row_sum += tl.sum(grad, 1)
+                if slices is not None:
+                    turned = upright(grad, BLOCK_COLUMNS)
+                    add_lags(slices, lag, turned, before, BLOCK_COLUMNS)
+                    before = turned
+                    lag -= BLOCK_COLUMNS
+            if slices is not None:
+                # Other threads may have written what the next addition reads.
+                tl.debug_barrier()
+                add_lags(slices, lag, tl.zeros_like(before), before, BLOCK_COLUMNS)
+                tl.debug_barrier()
+    total *= natural
+    if not NORMALIZE:
+        tl.store(row_sums + vector + row, row_sum, mask=row < rows)
+        if norm is not None:
+            total -= own.to(ACC) * (rate * row_sum)[:, None]
+    store_block(grad_query, total, row_start, rows, grad_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
+
+
+@triton.jit
+def smooth_backward_key_kernel(
+    grad_out, query, key, value, terms, key_squares, scale, norm, table, first, last, delta, grad_key,
+    grad_value, key_sums, heads, rows, columns, blocks, table_length, left, right, span_stride,
+    grad_out_batch, grad_out_head, grad_out_stride, query_batch, query_head, query_stride, key_batch,
+    key_head, key_stride, value_batch, value_head, value_stride, grad_key_batch, grad_key_head,
+    grad_key_stride, grad_value_batch, grad_value_head, grad_value_stride, GROUP: tl.constexpr, WIDTH:
+    tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, KIND: tl.constexpr, NORMALIZE: tl.constexpr,
+    PRECISION: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """dk and dv of a block of keys, its rows; its columns are the queries of every head that reads them."""
+    program = tl.program_id(0)
+    which = program // blocks
+    row_start = program % blocks * BLOCK_ROWS
+    groups = heads // GROUP
+    batch, group = which // groups, which % groups
+    key += head_start(batch, group, key_batch, key_head)
+    value += head_start(batch, group, value_batch, value_head)
+    grad_key += head_start(batch, group, grad_key_batch, grad_key_head)
+    grad_value += head_start(batch, group, grad_value_batch, grad_value_head)
+    if KIND == GIVEN:
+        first += batch.to(tl.int64) * span_stride
+        last += batch.to(tl.int64) * span_stride
+    row = row_start + tl.arange(0, BLOCK_ROWS)
+    low, high = span_of(row, first, last, left, right, columns - rows, rows, columns, KIND)
+    start, inner_start, inner_stop, stop = loop_bounds(low, high, row, rows, columns, BLOCK_COLUMNS)
+    # Whole blocks come last: the other way about, each product waits for the one before it.
+    starts, stops = (start, inner_stop, inner_start), (inner_start, stop, inner_stop)
+    # [BLOCK_ROWS BLOCK_WIDTH]
+    own = load_block(key, row_start, rows, key_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
+    # [BLOCK_ROWS BLOCK_VALUE]
+    own_value = load_block(value, row_start, rows, value_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE, True)
+    squares = tl.zeros([BLOCK_ROWS], ACC)
+    if norm is not None:
+        # [BLOCK_ROWS]
+        squares = load_vector(key_squares + which.to(tl.int64) * rows, row_start, rows, 0.0, BLOCK_ROWS, True)
+    of_key = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
+    of_value = tl.zeros([BLOCK_ROWS, BLOCK_VALUE], ACC)
+    of_norm = tl.zeros([BLOCK_ROWS], ACC)
+    natural = tl.load(scale + group * GROUP)
+    for member in range(GROUP):
+        head = group * GROUP + member
+        head_index = (batch * heads + head).to(tl.int64)
+        head_grad = grad_out + head_start(batch, head, grad_out_batch, grad_out_head)
+        head_query = query + head_start(batch, head, query_batch, query_head)
+        natural = tl.load(scale + head)
+        factor = natural * LOG2_E
+        half = 0.0
+        own_terms = squares
+        head_terms, head_delta, head_table = terms, delta, table
+        if norm is not None:
+            rate = tl.load(norm + head)
+            half = 0.5 * rate * LOG2_E
+            own_terms = squares * half
+        if terms is not None:
+            head_terms = terms + head_index * columns
+        if NORMALIZE:
+            head_delta = delta + head_index * columns
+        if table is not None:
+            head_table = table + head.to(tl.int64) * table_length
+        key_sum = tl.zeros([BLOCK_ROWS], ACC)
+        for part in tl.static_range(3):
+            if KIND != ALL or part > 0:
+                for at in range(starts[part], stops[part], BLOCK_COLUMNS):
+                    # [BLOCK_COLUMNS BLOCK_WIDTH]
+                    queries = load_block(
+                        head_query, at, columns, query_stride, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part < 2
+                    )
+                    # [BLOCK_COLUMNS BLOCK_VALUE]
+                    grads = load_block(
+                        head_grad, at, columns, grad_out_stride, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE,
+                        part < 2,
+                    )  # fmt: skip
+                    # [BLOCK_COLUMNS]
+                    row_terms = query_terms(
+                        head_terms, at, columns, half, BLOCK_COLUMNS, part < 2, NORMALIZE, ACC
+                    )
+                    bias = None
+                    if table is not None:
+                        # [BLOCK_ROWS BLOCK_COLUMNS]
+                        bias = lag_scores_transposed(
+                            head_table, at, row_start, rows, BLOCK_COLUMNS, BLOCK_ROWS
+                        )
+                    weights = weights_of(
+                        own, queries, factor, own_terms, row_terms, bias, low, high, at, BLOCK_COLUMNS,
+                        part < 2, PRECISION, ACC,
+                    )  # fmt: skip
+                    of_value = tl.dot(
+                        weights.to(grads.dtype), grads, of_value, input_precision=PRECISION, out_dtype=ACC
+                    )
+                    grad = tl.dot(own_value, tl.trans(grads), input_precision=PRECISION, out_dtype=ACC)
+                    if NORMALIZE:
+                        # [BLOCK_COLUMNS]
+                        grad -= load_vector(head_delta, at, columns, 0.0, BLOCK_COLUMNS, part < 2)[None, :]
+                    grad *= weights
+                    if norm is not None:
+                        key_sum += tl.sum(grad, 1)
+                    if GROUP > 1:
+                        grad *= natural
+                    of_key = tl.dot(
+                        grad.to(queries.dtype), queries, of_key, input_precision=PRECISION, out_dtype=ACC
+                    )
+        if norm is not None:
+            tl.store(key_sums + head_index * rows + row, key_sum, mask=row < rows)
+            of_norm += rate * key_sum
+    if GROUP == 1:
+        of_key *= natural
+    if norm is not None:
+        of_key -= own.to(ACC) * of_norm[:, None]
+    store_block(grad_key, of_key, row_start, rows, grad_key_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
+    store_block(
+        grad_value, of_value, row_start, rows, grad_value_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE
+    )
+
+
+def smooth_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    log_sum: Tensor,
+    scale: Tensor,
+    norm: Tensor | None,
+    table: Tensor | None,
+    spans: Spans,
+    normalize: bool,
+    want_table: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of ``smooth_forward``.
+
+    Args:
+        grad_out: of its result, ``[b h n e]``.
+        query … table, spans, normalize: its arguments.
+        out, log_sum: its results; unread without ``normalize``.
+        want_table: whether the gradient of the table is formed too.
+
+    Returns:
+        The gradients of query, key and value, complete; the sums of dS over keys ``[b h n]``, None under
+        ``normalize``, where they are 0; its sums over queries ``[b h m]`` by query head, None without
+        norms; and the table's gradient ``[h n+m−1]`` or None.
+    """
+    batch, heads, rows, width = query.shape
+    groups, columns, value_width = key.shape[1], key.shape[2], value.shape[3]
+    grad_out, query, key, value = (dense_rows(each) for each in (grad_out, query, key, value))
+    vector = torch.empty(batch, heads, rows, dtype=statistics_type(query), device=query.device)
+    delta, row_sum = (vector, None) if normalize else (None, vector)
+    key_squares = key_sum = slices = None
+    terms = log_sum if normalize else None
+    if norm is not None:
+        key_squares, key_sum = squared_norms(key), vector.new_empty(batch, heads, columns)
+        terms = terms if normalize else squared_norms(query)
+    table = None if table is None else padded(table)
+    grad_query, grad_key, grad_value = token_major(query), token_major(key), token_major(value)
+    shared = {
+        "grad_out": grad_out,
+        "query": query,
+        "key": key,
+        "value": value,
+        "terms": terms,
+        "key_squares": key_squares,
+        "scale": scale,
+        "norm": norm,
+        "table": table,
+        "table_length": 0 if table is None else table.shape[1],
+        "delta": delta,
+        "heads": heads,
+        "WIDTH": width,
+        "VALUE_WIDTH": value_width,
+        "BLOCK_WIDTH": block_width(width),
+        "BLOCK_VALUE": block_width(value_width),
+        "NORMALIZE": normalize,
+        "PRECISION": precision(query),
+        "ACC": accumulator(query),
+    }
+    shared |= strides("grad_out", grad_out) | strides("query", query)
+    shared |= strides("key", key) | strides("value", value)
+    wanted = {
+        "width": block_width(max(width, value_width)),
+        "dtype": query.dtype,
+        "masked": not spans.all(rows, columns),
+    }
+    own = config("smooth_backward_query", length=columns, **wanted)
+    if want_table:
+        own = replace(own, rows=min(own.rows, own.columns), columns=min(own.rows, own.columns))
+        slices = new_slices(query, columns, own.rows)
+    blocks = triton.cdiv(rows, own.rows)
+    turns = blocks if slices is None else slices.shape[2]
+    out = dense_rows(out if normalize else grad_out)
+    for first_block in range(0, blocks, turns):
+        launch(
+            smooth_backward_query_kernel,
+            batch * heads * min(turns, blocks - first_block),
+            own,
+            out=out,
+            grad_query=grad_query,
+            row_sums=row_sum,
+            slices=slices,
+            group=heads // groups,
+            rows=rows,
+            columns=columns,
+            first_block=first_block,
+            blocks=min(turns, blocks - first_block),
+            turns=turns,
+            slice_length=0 if slices is None else slices.shape[3],
+            **shared,
+            **strides("out", out),
+            **strides("grad", grad_query),
+            **mask_arguments(spans, rows, columns),
+        )
+    grad_table = None if slices is None else sum_slices(slices, rows, columns, own.rows)
+    own = config("smooth_backward_key", length=rows, **wanted)
+    blocks = triton.cdiv(columns, own.rows)
+    launch(
+        smooth_backward_key_kernel,
+        batch * groups * blocks,
+        own,
+        grad_key=grad_key,
+        grad_value=grad_value,
+        key_sums=key_sum,
+        rows=columns,
+        columns=rows,
+        blocks=blocks,
+        GROUP=heads // groups,
+        **shared,
+        **strides("grad_key", grad_key),
+        **strides("grad_value", grad_value),
+        **mask_arguments(spans.inverse(rows, columns), columns, rows),
+    )
+    return grad_query, grad_key, grad_value, row_sum, key_sum, grad_table
