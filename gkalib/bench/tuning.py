@@ -77,24 +77,19 @@ def adopt() -> list[str]:
 
 def jobs() -> list[Job]:
     """For the queue: each program at the papers' widths in 16 bits, and then everything else of it."""
-    depends = ("smoothing/fused",)
     found = []
     for program in configs.table():
-        for priority, arguments in (
-            (40, {"programs": [program], "widths": [*PAPERS], "bits": [16]}),
-            (90, {"programs": [program]}),
-        ):
-            choices = list(tune.entries(configs.table(), *arguments.values()))
+        for priority, widths, bits in ((40, PAPERS, (16,)), (90, (), ())):
+            choices = list(tune.entries(configs.table(), [program], widths, bits))
             if choices:
-                rest = "" if "widths" in arguments else "-rest"
                 found.append(
                     Job(
-                        name=f"tune-{program.replace('_', '-')}{rest}",
+                        name=f"tune-{program.replace('_', '-')}{'' if widths else '-rest'}",
                         priority=priority,
                         seconds=30.0 * len(choices),
                         call="gkalib.bench.tuning:run",
-                        arguments=arguments,
-                        depends=depends,
+                        arguments={"programs": [program], "widths": [*widths], "bits": [*bits]},
+                        depends=("smoothing/fused",),
                     )
                 )
     return found
