@@ -20,7 +20,7 @@ def load_block(
     pointer, start, length, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Rows start … start + BLOCK of a head, [BLOCK BLOCK_WIDTH]; zero past the width; EDGE: the length too."""
+    """Rows start … start + BLOCK of a head, [BLOCK BLOCK_WIDTH]; zero past the width; EDGE: and the length."""
     row = tl.arange(0, BLOCK)
     column = tl.arange(0, BLOCK_WIDTH)
     address = pointer + tl.cast(start, tl.int64) * stride + row[:, None] * stride + column[None, :]
@@ -88,3 +88,30 @@ def loop_bounds(low, high, row, length, columns, BLOCK_COLUMNS: tl.constexpr):
     )
     inner_stop = tl.maximum(inner_stop, inner_start)
     return start, inner_start, inner_stop, stop
+
+
+@triton.jit
+def block_loops(
+    row, first, last, left, right, shift, length, columns, KIND: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """The span of each row, which columns need no mask, where the others start, how many blocks they fill."""
+    low, high = span_of(row, first, last, left, right, shift, length, columns, KIND)
+    if KIND == ALL:
+        start, inner_start, inner_stop, stop = 0, 0, columns // BLOCK * BLOCK, columns
+    else:
+        start, inner_start, inner_stop, stop = loop_bounds(low, high, row, length, columns, BLOCK)
+    edges = (inner_start - start) // BLOCK + (tl.maximum(stop - inner_stop, 0) + BLOCK - 1) // BLOCK
+    return low, high, inner_start, inner_stop, start, edges
+
+
+@triton.jit
+def edge_block(k, start, inner_start, inner_stop, BLOCK: tl.constexpr):
+    """Where block k of the columns that need a mask starts: the inner ones are left out."""
+    at = start + k * BLOCK
+    return tl.where(at >= inner_start, at + inner_stop - inner_start, at)
+
+
+@triton.jit
+def lane_sums(block, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Row sums in four parts, [ROWS 4]: one thread holds all of a part, so that threads exchange nothing."""
+    return tl.sum(tl.sum(tl.reshape(block, [ROWS, COLUMNS // 8, 4, 2]), 3), 1)
