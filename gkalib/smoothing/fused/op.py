@@ -170,7 +170,8 @@ def smooth_backward(
         want_table,
     )
     grads = [result.to(query.dtype) for result in results[:3]]
-    return grads + [_statistics(query, 0) if result is None else result for result in results[3:]]
+    # Cloned: the table's gradient is cut out of a longer one, and what an operator returns has no offset.
+    return grads + [_statistics(query, 0) if result is None else result.clone() for result in results[3:]]
 
 
 @smooth_backward.register_fake

@@ -33,12 +33,13 @@ def _results(inputs, kernel, parameters, **slots):
     return [out.detach(), *grads]
 
 
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
 @pytest.mark.parametrize("mask", INTERVALS)
 @pytest.mark.parametrize("kernel", WITH_FORM)
-def test_agrees_with_the_reference(kernel, mask, normalizer):
+def test_agrees_with_the_reference(kernel, mask):
+    """Shapes and normalizers turn from case to case, so that each kernel and each mask meets all of them."""
     turn = WITH_FORM.index(kernel) + INTERVALS.index(mask)
     shape = list(SHAPES)[turn % len(SHAPES)]
+    normalizer = list(NORMALIZERS)[turn % 2]
     inputs = tensors(shape)
     batch, _, n, d = inputs[0].shape
     if SHAPES[shape][1] == 1:  # one key head for all the query's: tested once, with fewer of them
