@@ -20,7 +20,7 @@ def load_block(
     pointer, start, length, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Rows start … start + BLOCK of a head, [BLOCK BLOCK_WIDTH]; zero past the width; EDGE: and the length."""
+    """Rows start … start + BLOCK of a head, [BLOCK BLOCK_WIDTH]; zero past the width; EDGE: and length."""
     row = tl.arange(0, BLOCK)
     column = tl.arange(0, BLOCK_WIDTH)
     address = pointer + tl.cast(start, tl.int64) * stride + row[:, None] * stride + column[None, :]

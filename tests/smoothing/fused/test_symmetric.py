@@ -1,0 +1,180 @@
+"""Gaussian attention of one tensor to itself, forward and backward, against autograd of its formula."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from gkalib.smoothing.fused import symmetric
+from gkalib.smoothing.fused.configs import Config, forced
+from gkalib.smoothing.fused.launch import LAUNCHES
+from gkalib.smoothing.fused.symmetric import gka_backward, gka_forward
+from gkalib.smoothing.spans import Spans
+from tests.smoothing.fused.formula import seen
+from tests.tolerance import agree, oracle
+
+WHOLE = Spans(400, 400)
+FLOAT64 = pytest.mark.skipif(torch.cuda.is_available(), reason="float64 is the interpreter's oracle")
+
+
+def packed(length: int, *, right: int = 400, window: int = 400) -> Spans:
+    """Two sequences of packed documents, cut at different tokens; ``right`` 0 is causal."""
+    at = torch.arange(length)
+    starts = torch.stack([at // 7 * 7, torch.where(at < length // 3, 0, length // 3)])
+    stops = torch.stack([at // 7 * 7 + 7, torch.where(at < length // 3, length // 3, length)])
+    first = starts.maximum(at - window)
+    last = stops.minimum(at + 1 + min(right, window)).clamp(max=length)
+    return Spans(window, min(right, window), first.int(), last.int())
+
+
+MASKS = {
+    "whole": lambda n: WHOLE,
+    "causal": lambda n: Spans(2 * n, 0),
+    "window": lambda n: Spans(9, 9),
+    "causal window": lambda n: Spans(20, 0),
+    "lopsided window": lambda n: Spans(5, 11),
+    "documents": packed,
+    "causal documents": lambda n: packed(n, right=0),
+    "causal windows of documents": lambda n: packed(n, right=0, window=4),
+}
+LENGTHS = (1, 17, 63, 100)
+
+
+def formula(x: Tensor, scale: Tensor, spans: Spans, eps: float) -> tuple[Tensor, Tensor]:
+    """O and t with every difference x_i − x_j at hand, in the type of the scale."""
+    wide = x.to(scale.dtype)
+    apart = (wide[:, :, :, None] - wide[:, :, None]).square().sum(-1)
+    weights = torch.exp(-scale[:, None, None] / 2 * apart) * seen(spans, x.shape[2], x.shape[2], x.device)
+    total = weights.sum(-1) + eps
+    return (weights @ wide / total[..., None]).to(x.dtype), total
+
+
+def tokens(length: int, width: int, *, batch: int = 2, device: torch.device | str = "cpu") -> Tensor:
+    """x in float64, two heads of each sequence, token-major in memory."""
+    return torch.randn(batch, length, 2, width, dtype=torch.float64).to(device).transpose(1, 2)
+
+
+def bandwidths(width: int, device: torch.device | str = "cpu") -> Tensor:
+    """1/σ² of two heads."""
+    return torch.tensor([1.0, 3.0], dtype=torch.float64).to(device) / width
+
+
+def assert_same(x: Tensor, spans: Spans, *, eps: float = 0.0, grad: Tensor | None = None) -> None:
+    """O, t, dx and σ dL/dσ of the fused operations are autograd's to 1e-12 of the largest."""
+    width = x.shape[-1]
+    log_sigma = (-bandwidths(width).log() / 2).requires_grad_()
+    leaf = x.detach().requires_grad_()
+    out, total = formula(leaf, (-2 * log_sigma).exp(), spans, eps)
+    grad = torch.randn_like(out) if grad is None else grad
+    exact = torch.autograd.grad(out, (leaf, log_sigma), grad)
+    actual, own_total = gka_forward(x, bandwidths(width), spans, eps)
+    grad_x, share = gka_backward(grad, x, actual, own_total, bandwidths(width), spans)
+    oracle(actual, out.detach())
+    oracle(own_total, total.detach())
+    oracle(grad_x, exact[0])
+    # Each row's share is the difference of two inner products, of whose size its rounding is.
+    error, size = (share.sum((0, 2)) - exact[1]).abs(), (out * grad).abs().sum((0, 2, 3)).detach()
+    assert (error <= 1e-12 * size).all(), f"errors {error} of sums of {size}"
+
+
+@FLOAT64
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_values_and_gradients_are_autograds(mask: str, length: int):
+    turn = list(MASKS).index(mask) + LENGTHS.index(length)
+    block = (Config(32, 16), Config(64, 32), Config(32, 64), Config(16, 32))[(turn + length // 100) % 4]
+    spans = MASKS[mask](length)
+    with forced(block):
+        x = tokens(length, 16, batch=1 if spans.first is None else len(spans.first))
+        assert_same(x, spans, eps=(0.0, 0.3)[turn % 2])
+
+
+@FLOAT64
+@pytest.mark.parametrize("width", [5, 24, 33])
+def test_odd_widths(width: int):
+    with forced(Config(32, 32)):
+        assert_same(tokens(40, width, batch=1), Spans(80, 0))
+
+
+@FLOAT64
+@pytest.mark.parametrize("mask", ["whole", "causal"])
+def test_norms_of_long_sequences_come_from_a_program(mask: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(symmetric, "SHORT", 16)
+    LAUNCHES.clear()
+    with forced(Config(32, 16)):
+        assert_same(tokens(50, 16, batch=1), MASKS[mask](50))
+    assert LAUNCHES["gka_norm_kernel"] == 1
+
+
+@FLOAT64
+def test_every_pass_is_two_programs_at_most():
+    LAUNCHES.clear()
+    assert_same(tokens(20, 16), Spans(40, 0))
+    assert LAUNCHES == {"gka_forward_kernel": 1, "gka_prepare_kernel": 1, "gka_backward_kernel": 1}
+
+
+LAYOUTS = {
+    "features first": lambda x: x.mT.contiguous().mT,
+    "every other feature": lambda x: x.repeat_interleave(2, -1)[..., ::2],
+    "every other token": lambda x: x.repeat_interleave(2, 2)[:, :, ::2],
+    "one sequence for all": lambda x: x[:1].expand_as(x),
+}
+
+
+@FLOAT64
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tensors_of_any_layout(layout: str):
+    x = LAYOUTS[layout](tokens(20, 16))
+    grad = LAYOUTS[layout](torch.randn(2, 2, 20, 16, dtype=torch.float64))
+    assert_same(x, Spans(40, 0), grad=grad)
+    assert_same(x, WHOLE, grad=torch.ones((), dtype=torch.float64).expand_as(x))
+
+
+@FLOAT64
+def test_memory_around_a_tensor_is_not_read():
+    """Blocks reach past the last token and the last feature, where other numbers may lie."""
+    around = torch.full((2, 2, 64, 32), torch.nan, dtype=torch.float64)
+    around[:, :, 3:40, :20] = tokens(37, 20)
+    assert_same(around[:, :, 3:40, :20], Spans(80, 0))
+
+
+@FLOAT64
+def test_extreme_bandwidths_stay_finite():
+    """σ → 0: every token averages itself alone; σ → ∞: all tokens alike."""
+    x = tokens(20, 16)
+    for scale, expected in ((1e6, x), (1e-12, x.mean(2, keepdim=True).expand_as(x))):
+        out, total = gka_forward(x, torch.full((2,), scale, dtype=torch.float64), WHOLE, 0.0)
+        assert (out - expected).abs().max() < 1e-9
+        grad, _ = gka_backward(torch.ones_like(x), x, out, total, bandwidths(16), WHOLE)
+        assert grad.isfinite().all()
+
+
+@FLOAT64
+def test_nothing_in_nothing_out():
+    x = torch.empty(2, 2, 0, 16, dtype=torch.float64)
+    out, total = gka_forward(x, bandwidths(16), WHOLE, 0.0)
+    grad, share = gka_backward(x, x, out, total, bandwidths(16), WHOLE)
+    assert out.shape == grad.shape == x.shape and total.shape == share.shape == (2, 2, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("mask", ["whole", "causal", "documents"])
+def test_types_of_the_card(mask: str, dtype: torch.dtype, device: torch.device):
+    if dtype == torch.bfloat16 and device.type == "cpu":
+        pytest.skip("the interpreter computes nonsense in bfloat16")
+    spans, width = MASKS[mask](63), 32
+    if spans.first is not None and spans.last is not None:
+        spans = Spans(spans.left, spans.right, spans.first.to(device), spans.last.to(device))
+    x, grad = (tokens(63, width, device=device).to(dtype) for _ in range(2))
+    scale = bandwidths(width, device)
+
+    def reference(kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        leaf = x.to(kind).detach().requires_grad_()
+        wide = torch.float64 if kind == torch.float64 else torch.float32
+        out = formula(leaf, scale.to(wide), spans, 0.0)[0]
+        return out.detach(), torch.autograd.grad(out, leaf, grad.to(kind))[0]
+
+    out, total = gka_forward(x, scale.float(), spans, 0.0)
+    assert total.dtype == torch.float32
+    grad_x, _ = gka_backward(grad, x, out, total, scale.float(), spans)
+    for actual, exact, same in zip((out, grad_x), reference(torch.float64), reference(dtype), strict=True):
+        agree(actual, exact, same)
