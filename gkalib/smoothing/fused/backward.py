@@ -385,6 +385,7 @@ def smooth_backward(
         "width": block_width(max(width, value_width)),
         "dtype": query.dtype,
         "masked": not spans.all(rows, columns),
+        "lags": table is not None,
     }
     own = config("smooth_backward_query", length=columns, **wanted)
     if want_table:

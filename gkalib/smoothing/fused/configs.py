@@ -2,10 +2,11 @@
 
 The file says for each program, width of head and kind of entry what is ``shipped`` and which ``candidates`` a
 tuner may choose from, as [rows, columns, warps, stages], all compiled ahead of time. An entry's kind is
-the number of bits of an element, 16 or 32, alone or with ``masked``, ``short`` or both.
+the number of bits of an element, 16 or 32, alone or with some of ``lags``, ``short`` and ``masked``.
 """
 
 import functools
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,51 +39,74 @@ class Config:
     stages: int = 2
 
 
+Entry = tuple[str, int, str]
+"""Program, width and kind."""
+
 _forced: tuple[Config, tuple[str, ...]] | None = None
+_served: list[Entry] | None = None
 
 
 def config(
-    program: str, *, width: int, dtype: torch.dtype, masked: bool = False, length: int | None = None
+    program: str,
+    *,
+    width: int,
+    dtype: torch.dtype,
+    lags: bool = False,
+    length: int | None = None,
+    masked: bool = False,
 ) -> Config:
     """The block sizes of a program for heads of ``width`` numbers (a power of two from 16 to 256).
 
     Args:
         program: its name.
         dtype: of the tensors.
-        masked: whether the mask has edges, for programs that then want other sizes.
+        lags: whether it also has a table of lags to add or to sum, for programs that then want other sizes.
         length: of the rows, for programs that want other sizes for short problems.
+        masked: whether the mask has edges, likewise.
     """
     program = program.removesuffix("_kernel")
+    kind = _kind(program, width, dtype.itemsize == 2, lags, length is not None and length <= SHORT, masked)
+    if _served is not None:
+        _served.append((program, width, kind))
     if _forced is not None and (not _forced[1] or program in _forced[1]):
         return _forced[0]
-    chosen = _lookup(program, width, dtype.itemsize == 2, masked, length is not None and length <= SHORT)
+    chosen = _lookup(program, width, kind)
     if triton.knobs.runtime.interpret:
         return Config(min(chosen.rows, INTERPRETED), min(chosen.columns, INTERPRETED))
     return chosen
 
 
 @functools.cache
-def _lookup(program: str, width: int, half: bool, masked: bool, short: bool) -> Config:
-    """The entry of the table that fits best; what has none, as programs without a loop, gets blocks of 64."""
-    entries = table().get(program, {}).get(str(width), {})
-    for kind in kinds("16" if half else "32", masked, short):
-        if kind in entries:
-            return Config(*entries[kind]["shipped"])
-    return Config(64, 64 if width <= 128 else 32)
+def _kind(program: str, width: int, half: bool, lags: bool, short: bool, masked: bool) -> str:
+    """The kind of the entry that fits best: what the table does not split by does not matter there."""
+    kinds = table().get(program, {}).get(str(width), {})
+    bits = "16" if half else "32"
+    for words in itertools.product(
+        *([word, ""] if on else [""] for word, on in (("lags", lags), ("short", short), ("masked", masked)))
+    ):
+        kind = " ".join([bits, *filter(None, words)])
+        if kind in kinds:
+            return kind
+    return bits
 
 
-def kinds(bits: str, masked: bool, short: bool) -> list[str]:
-    """The kinds of entry that would serve, the closest first."""
-    words = [f"{bits} masked short"] if masked and short else []
-    words += [f"{bits} short"] if short else []
-    words += [f"{bits} masked"] if masked else []
-    return [*words, bits]
+@functools.cache
+def _lookup(program: str, width: int, kind: str) -> Config:
+    """What the table ships; what has no entry, as programs without a loop, gets blocks of 64."""
+    entry = table().get(program, {}).get(str(width), {}).get(kind)
+    return Config(*entry["shipped"]) if entry else Config(64, 64 if width <= 128 else 32)
 
 
 @functools.cache
 def table() -> dict[str, dict[str, dict[str, dict[str, list]]]]:
     """What configs.json holds: program, width, kind, then ``shipped`` and ``candidates``."""
     return json.loads(TABLE.read_text())
+
+
+def forget() -> None:
+    """Read the file again when it is next asked for."""
+    for cached in (table, _kind, _lookup):
+        cached.cache_clear()
 
 
 @contextmanager
@@ -94,3 +118,14 @@ def forced(config: Config, *programs: str) -> Iterator[None]:
         yield
     finally:
         _forced = None
+
+
+@contextmanager
+def served() -> Iterator[list[Entry]]:
+    """Within it the entries of the table that programs ask for are listed."""
+    global _served
+    _served = []
+    try:
+        yield _served
+    finally:
+        _served = None

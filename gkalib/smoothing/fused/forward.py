@@ -206,6 +206,7 @@ def smooth_forward(
         dtype=query.dtype,
         masked=not spans.all(rows, keys),
         length=keys,
+        lags=table is not None,
     )
     launch(
         smooth_forward_kernel,

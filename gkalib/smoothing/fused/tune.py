@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from gkalib.smoothing.fused.cases import CALLS, Call, Case, prepared
-from gkalib.smoothing.fused.configs import TABLE, Config, forced, table
+from gkalib.smoothing.fused.configs import TABLE, Config, forced, forget, served
 from gkalib.smoothing.fused.launch import collected
 
 Clock = Callable[[Call], float]
@@ -66,7 +66,7 @@ def entries(
 
 
 def cases(program: str, width: int, kind: str) -> list[Case]:
-    """The sample calls that start a program with the tensors and the mask that an entry is for."""
+    """The sample calls in which a program asks for an entry."""
     words = kind.split()
     found = []
     for name in CALLS:
@@ -77,9 +77,9 @@ def cases(program: str, width: int, kind: str) -> list[Case]:
             "band" if "masked" in words else "all",
             **(SHORT if "short" in words else LONG),
         )
-        with collected() as launches:
+        with collected(), served() as asked:
             prepared(replace(case, batch=1, heads=1))()
-        if any(launch.name == f"{program}_kernel" for launch in launches):
+        if (program, width, kind) in asked:
             found.append(case)
     return found
 
@@ -158,7 +158,7 @@ def write(changed: Table, path: Path = TABLE) -> None:
             lines.append(f"  {json.dumps(width)}: {{\n{kinds}\n  }}")
         programs.append(f" {json.dumps(program)}: {{\n" + ",\n".join(lines) + "\n }")
     path.write_text("{\n" + ",\n".join(programs) + "\n}\n")
-    table.cache_clear()
+    forget()
 
 
 def rows(timings: Iterable[Timing]) -> list[dict[str, object]]:
