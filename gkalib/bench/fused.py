@@ -12,7 +12,7 @@ from torch._functorch import config as functorch
 from gkalib.bench import gpu, roofline
 from gkalib.bench.arms import Arm, arms, inputs
 from gkalib.bench.registry import Case, Comparison, Row
-from gkalib.bench.rivals import BACKENDS, Tensors
+from gkalib.bench.rivals import Tensors
 from gkalib.bench.shapes import FAMILIES, shapes
 
 # ‖out − exact‖ / ‖exact‖ against float64; gradients may have twice that, and parameters' are seen in float32
@@ -222,8 +222,8 @@ def summarize(rows: list[Row]) -> dict[str, float]:
     """The metrics of a shape: ``<column>_<pass>_<arm>``, and ours beside its rivals.
 
     ``ratio_<rival>_<pass>`` is the rival's time over that of ``fused``, ``ratio_sdpa_<pass>`` that of the
-    fastest backend of softmax attention that ran; ``memory_sdpa_<pass>`` is the peak of ``fused`` over that
-    backend's. ``drift`` is the time of the first arm at the end over its first, less one.
+    fastest run of softmax attention, with or without a window; ``memory_sdpa_<pass>`` is the peak of
+    ``fused`` over that run's. ``drift`` is the time of the first arm at the end over its first, less one.
     """
     metrics: dict[str, float] = {}
     ran = {(row["arm"], row["pass"]): row for row in rows if row["ms"] != ""}
@@ -241,7 +241,7 @@ def summarize(rows: list[Row]) -> dict[str, float]:
         for name in dict.fromkeys(row["arm"] for row in rows):
             if (name, one) in ran and name != "fused" and not name.endswith("-again"):
                 metrics[f"ratio_{_key(name)}_{one}"] = ran[name, one]["ms"] / ours["ms"]
-        backends = [ran[name, one] for name in BACKENDS if (name, one) in ran]
+        backends = [row for (name, direction), row in ran.items() if (name[:5], direction) == ("sdpa-", one)]
         if backends:
             best = min(backends, key=lambda row: row["ms"])
             metrics[f"ratio_sdpa_{one}"] = best["ms"] / ours["ms"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, no_type_check
 
 import torch
 from torch import Tensor
@@ -89,27 +89,41 @@ def lag_scores(i: Tensors) -> Tensor:
     return (i["query"] @ i["key"].mT).float() * i["query"].shape[-1] ** -0.5 + i["table"][:, lag]
 
 
+@no_type_check  # FlexAttention counts the arguments of the functions it is given
 def flex(case: Case, prepare: Callable[[Tensors], tuple[float, Callable]]) -> Forward:
     """FlexAttention, compiled, skipping the blocks that the mask leaves empty.
 
-    ``prepare`` gives the factor of the dot product and the function that changes a score.
+    ``prepare`` gives the factor of the dot product and the function that changes a score. The list of blocks
+    is made at the first call, outside the clock.
     """
-    window, block_mask = case["window"], None
-    if mask_of(case) is not None:
+    window = case["window"]
 
-        def sees(b, h, i, j):
-            return (i >= j) & (i - j < window) if window is not None else i >= j
+    @no_type_check
+    def sees(b, h, i, j):
+        return (i >= j) & (i - j < window) if window is not None else i >= j
 
-        sizes = case["queries"], case["keys"]
-        block_mask = create_block_mask(sees, None, None, *sizes, device=case["device"])
+    def with_blocks(block_mask):
+        def forward(i):
+            scale, score_mod = prepare(i)
+            given = i["query"], i["key"], i["value"]
+            return flex_attention(*given, score_mod=score_mod, block_mask=block_mask, scale=scale)
 
-    def forward(i: Tensors) -> Tensor:
-        scale, score_mod = prepare(i)
-        return flex_attention(
-            i["query"], i["key"], i["value"], score_mod=score_mod, block_mask=block_mask, scale=scale
-        )
+        return torch.compile(forward, dynamic=False)
 
-    return torch.compile(forward, dynamic=False)
+    made = []
+
+    def forward(i):
+        if not made:
+            sizes = case["queries"], case["keys"]
+            masked = mask_of(case) is not None
+            made.append(
+                with_blocks(
+                    create_block_mask(sees, None, None, *sizes, device=case["device"]) if masked else None
+                )
+            )
+        return made[0](i)
+
+    return forward
 
 
 def flex_gaussian(i: Tensors) -> tuple[float, Callable]:

@@ -12,6 +12,8 @@ from gkalib.bench.registry import Case
 
 TILE = 64
 
+Number = int | float
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -24,10 +26,10 @@ class Rates:
         issue: instructions, one for each lane.
     """
 
-    products: float
-    memory: float
-    exponentials: float
-    issue: float = math.inf
+    products: Number
+    memory: Number
+    exponentials: Number
+    issue: Number = math.inf
 
 
 _H100 = {"products": 989e12, "exponentials": 16 * 132 * 1.755e9, "issue": 128 * 132 * 1.755e9}
@@ -48,11 +50,11 @@ class Work:
         instructions: of all lanes.
     """
 
-    pairs: float
-    flops: float
-    exponentials: float
-    bytes: float
-    instructions: float = 0.0
+    pairs: Number
+    flops: Number
+    exponentials: Number
+    bytes: Number
+    instructions: Number = 0
 
     @property
     def intensity(self) -> float:
@@ -95,7 +97,7 @@ def floor(work: Work, rates: Rates) -> Floor:
     )
 
 
-def least(case: Case, direction: str, kind: str, rates: Rates) -> tuple[float, float, str]:
+def least(case: Case, direction: str, kind: str, rates: Rates) -> tuple[float, Number, str]:
     """The least seconds of a pass over a case, its operations, and what binds it.
 
     ``"both"`` is one pass after the other; what binds the longer one binds it.
@@ -107,7 +109,7 @@ def least(case: Case, direction: str, kind: str, rates: Rates) -> tuple[float, f
     return sum(one.seconds for one in floors), sum(one.flops for one in works), longest.bound
 
 
-def attainable(intensity: float, rates: Rates) -> float:
+def attainable(intensity: Number, rates: Rates) -> Number:
     r"""The most operations a second at an arithmetic intensity I.
 
     $$\min(R_\mathrm{products}, I \, R_\mathrm{memory})$$
@@ -192,7 +194,7 @@ def work(case: Case, direction: str, kind: str, *, designed: bool = False, instr
     return Work(pairs, flops, exponentials * pairs, crossings * tensor, instructions * pairs)
 
 
-def _row_operator(heads: int, queries: int, keys: int, width: int, direction: str) -> float:
+def _row_operator(heads: int, queries: int, keys: int, width: int, direction: str) -> int:
     """Operations of H = features · coefficients and H (Wᵀ V); backward twice that and the scores again."""
     pairs = heads * queries * keys
     scores, features = 2 * width * pairs, 2 * 2 * GRID * RANK * pairs

@@ -1,0 +1,304 @@
+"""Benchmarks of fused operations and whole models: they run in small, refuse wrong results, say why not."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from gkalib import results
+from gkalib.bench import arms, fused, goals, gpu, models, roofline, run, shapes
+from gkalib.bench.registry import Comparison, benchmarks
+from gkalib.smoothing.fused.launch import LAUNCHES
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+RATES = roofline.Rates(products=1e12, memory=1e11, exponentials=1e9)
+COMPILED = ("compiled", "compiled-factored", "flex", "flex-fixed-table")
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Two runs of everything on one set of inputs, and rates that nobody measured."""
+    for name, value in (("SECONDS", 0.0), ("FEWEST", 2), ("rotation", lambda *_: 1)):
+        monkeypatch.setattr(gpu, name, value)
+    monkeypatch.setattr(models, "SECONDS", 0.0)
+    monkeypatch.setattr(roofline, "ceilings", lambda device: (RATES, None))
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Cases run in this process."""
+    monkeypatch.setattr(run, "_alone", lambda call, *arguments: call(*arguments))
+
+
+def smoke(family, shape):
+    return next(case for case in shapes.shapes(family, "smoke", "cpu") if case["shape"] == shape)
+
+
+def only(monkeypatch, *names, **others):
+    """Let a case have these arms alone, and others by what changes them."""
+    known = arms.arms
+
+    def chosen(case):
+        made = known(case)
+        changed = {name: change(made[name]) for name, change in others.items()}
+        return {name: made[name] for name in names} | changed
+
+    monkeypatch.setattr(fused, "arms", chosen)
+
+
+def test_all_arms_of_a_shape_are_rows_of_one_run(quick, monkeypatch):
+    only(monkeypatch, "fused", "padded", "sdpa-cudnn", "sdpa-flash", "eager")
+    before = LAUNCHES.total()
+    rows = fused.measure({**smoke("gka", "text-512"), "passes": ["forward", "both"]})
+    assert LAUNCHES.total() > before
+    ran = {(row["arm"], row["pass"]) for row in rows if row["ms"] != ""}
+    names = ("fused", "padded", "sdpa-flash", "eager")
+    assert ran == {(name, one) for name in names for one in ("forward", "both")} | {
+        ("fused-again", "forward")
+    }
+    (reason,) = {row["reason"] for row in rows if row["arm"] == "sdpa-cudnn"}
+    assert reason.startswith("RuntimeError: No viable backend")
+    assert all(row["reason"] == "" for row in rows if row["ms"] != "")
+    row = next(row for row in rows if (row["arm"], row["pass"]) == ("eager", "forward"))
+    floor, flops, bound = roofline.least(smoke("gka", "text-512"), "forward", "gka", RATES)
+    assert row["percent"] == pytest.approx(1e5 * floor / row["ms"]) and row["bound"] == bound
+    assert row["tflops"] == pytest.approx(flops / row["ms"] / 1e9)
+    metrics = fused.summarize(rows)
+    assert metrics["ratio_eager_both"] == metrics["ms_both_eager"] / metrics["ms_both_fused"]
+    assert metrics["ratio_sdpa_forward"] == metrics["ratio_sdpa_flash_forward"]
+    assert (metrics["cells"], metrics["cells_run"]) == (10, 8) and "drift" in metrics
+
+
+CHEAP = [
+    ("gka", "vit-ti"),
+    ("gka", "text-1024"),
+    ("rbf", "text"),
+    ("gpa", "dickens"),
+    ("karat", "vit-s"),
+    ("decode", "gka"),
+    ("decode", "rbf"),
+    ("decode", "gpa"),
+]
+
+
+@pytest.mark.parametrize(("family", "shape"), CHEAP)
+def test_every_rival_computes_what_it_is_named_for(family, shape, quick):
+    case = smoke(family, shape)
+    known = arms.arms(case)
+    skipped = {"fused", "fused-unnormalized", "fused-fixed-table", "fused-no-table"}
+    skipped |= {"sdpa-cudnn", "sdpa-efficient", "sdpa-cudnn-unwindowed", *COMPILED}
+    for name in known.keys() - skipped:
+        fused.check(name, known[name], case)
+    assert {"fused", "sdpa-cudnn", "sdpa-flash", "sdpa-efficient", "eager", "compiled"} <= known.keys()
+
+
+@pytest.mark.parametrize(("family", "shape"), [("rbf", "text"), ("gpa", "dickens"), ("karat", "vit-ti")])
+def test_the_fused_arm_passes_its_gate(family, shape):
+    case = {**smoke(family, shape), "queries": 17, "keys": 17}
+    fused.check("fused", arms.arms(case)["fused"], case)
+
+
+@pytest.mark.parametrize("kernel", ["gka", "rbf", "gpa"])
+def test_the_fused_arm_of_decoding_passes_its_gate(kernel):
+    case = smoke("decode", kernel)
+    fused.check("fused", arms.arms(case)["fused"], case)
+
+
+def test_a_wrong_result_of_ours_is_not_timed(quick, here, monkeypatch):
+    only(monkeypatch, padded=lambda arm: replace(arm, forward=lambda i: 1.01 * arm.forward(i)))
+    monkeypatch.setattr(gpu, "timed", None)  # what were timed would fail in another way
+    wrong = "bench: gka gives wrong results on vit-ti, so it was not timed: padded: out is off by 1.0e-02"
+    monkeypatch.setitem(benchmarks()["gka"].__dict__, "measure", fused.measure)
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        run.run("gka", ["vit-ti"], scale="smoke")
+
+
+def test_a_wrong_gradient_is_found(quick):
+    case = smoke("gka", "vit-ti")
+    arm = arms.arms(case)["padded"]
+    for leaf in ("query", "sigma"):
+        # The same output, of which a hundredth does not pass on its gradient to this leaf.
+        def half(i, leaf=leaf):
+            fixed = arm.forward({**i, leaf: i[leaf].detach()})
+            return arm.forward(i) + 0.01 * (fixed - fixed.detach() - arm.forward(i) + arm.forward(i).detach())
+
+        small = {**case, "batch": 2}
+        with pytest.raises(AssertionError, match=f"broken: the gradient of {leaf} is off by"):
+            fused.check("broken", replace(arm, forward=half), small)
+
+
+def test_numbers_that_are_not_finite_are_wrong(quick):
+    case = smoke("gka", "vit-ti")
+    arm = arms.arms(case)["padded"]
+    with pytest.raises(AssertionError, match="out has numbers that are not finite"):
+        fused.check("broken", replace(arm, forward=lambda i: arm.forward(i) / 0.0), case)
+
+
+def test_a_wrong_rival_is_a_row_that_says_so(quick, monkeypatch):
+    only(monkeypatch, "padded", eager=lambda arm: replace(arm, forward=lambda i: arm.forward(i) + i["query"]))
+    rows = fused.measure({**smoke("gka", "vit-ti"), "passes": ["forward"]})
+    (row,) = (row for row in rows if row["arm"] == "eager")
+    assert row["ms"] == "" and row["reason"].startswith("wrong result: eager: out is off by")
+
+
+def test_what_has_no_backward_pass_is_timed_forward(quick, monkeypatch):
+    def forward_only(arm):
+        return replace(arm, forward=lambda i: arm.forward({name: one.detach() for name, one in i.items()}))
+
+    only(monkeypatch, eager=forward_only)
+    rows = fused.measure(smoke("gka", "vit-ti"))
+    ran = {row["pass"]: row["ms"] != "" for row in rows if row["arm"] == "eager"}
+    assert ran == {"forward": True, "backward": False, "both": False}
+    assert "does not require grad" in next(row["reason"] for row in rows if row["pass"] == "backward")
+
+
+@pytest.mark.slow
+def test_compiled_rivals_run_in_a_process_of_their_own():
+    command = [sys.executable, "-m", "gkalib", "bench", "decode", "gpa", "--scale", "smoke"]
+    without = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(command, capture_output=True, text=True, env=without, check=True)
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()[2:]}
+    for name in ("eager", "compiled", "flex", "sdpa-flash"):
+        assert re.fullmatch(rf" *{name} +forward( +[\d.e+-]+){{5}} *", lines[name]), lines[name]
+    assert "fused operations run on a CUDA device" in lines["fused"]
+
+
+def test_a_shape_is_kept_as_one_record(quick, here, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    only(monkeypatch, "padded", "sdpa-cudnn")
+    run.run("gka", ["vit-ti"], scale="smoke", keep=True)
+    (record,) = results.load("bench")
+    assert record.arm == "gka-vit-ti" and record.scale == "smoke" and record.recipe["heads"] == 2
+    assert record.metrics["ms_forward_padded"] > 0 and record.metrics["cells_run"] == 3
+    kept = results.rows(record)
+    assert {row["arm"] for row in kept} == {"padded", "sdpa-cudnn", "padded-again"}
+    assert all(row["reason"] for row in kept if row["arm"] == "sdpa-cudnn")
+    assert "gka vit-ti on cpu, about 30 s" in capsys.readouterr().out
+
+
+def test_what_cannot_be_asked_for():
+    with pytest.raises(ValueError, match="bench: gka at full scale is sized for a GPU"):
+        run.run("gka")
+    with pytest.raises(ValueError, match="bench: models is sized for a GPU"):
+        run.run("models")
+    with pytest.raises(
+        ValueError, match=r"bench: gka has no shape 'vit'\. Known: vit-ti, vit-s, vit-b, text"
+    ):
+        run.run("gka", ["vit"], scale="smoke")
+    with pytest.raises(ValueError, match="bench: smooth has no shapes to choose from"):
+        run.run("smooth", ["vit"])
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="and no CUDA device is there"):
+            run.run("gka", device="cuda")
+
+
+def test_a_job_fits_a_command_of_ten_minutes():
+    compared = [one for one in benchmarks().values() if isinstance(one, Comparison)]
+    assert len(compared) == 6
+    for one in compared:
+        for case in one.shapes("full", "cuda"):
+            assert 0 < one.seconds(case) < 600
+
+
+def test_reasons_name_no_path_of_the_machine():
+    said = fused.reason_of(RuntimeError("failed in /tmp/some/where.py: n/a\nmore"))
+    assert said == "RuntimeError: failed in …: n/a"
+
+
+def test_inputs_are_rotated_out_of_the_cache(monkeypatch):
+    monkeypatch.setattr(gpu, "cache_bytes", lambda device: 50)
+    assert [gpu.rotation(nbytes, "cpu") for nbytes in (1, 20, 100, 1000)] == [16, 10, 2, 1]
+    seen = []
+    monkeypatch.setattr(gpu, "SECONDS", 0.0)
+    times = gpu.timed([lambda n=n: seen.append(n) for n in range(3)], "cpu")
+    assert seen == [0, 1, 2] * (2 + len(times.ms)) and len(times.ms) == gpu.FEWEST
+    low, high = times.deciles
+    assert 0 < low <= times.median <= high and not times.graph
+    assert gpu.peak_mib(lambda: None, "cpu") is None
+
+
+def test_whole_models_run_beside_deit(quick, here):
+    rows = run.run("models", ["ti-inference"], scale="smoke")
+    ran = {row["arm"]: row["images_per_second"] for row in rows if row["reason"] == ""}
+    assert ran.keys() == {"deit-sdpa-flash", "gka-fused", "gka-dense"} and min(ran.values()) > 0
+    metrics = models.summarize(rows)
+    assert metrics["throughput_best"] == ran["gka-fused"] / ran["deit-sdpa-flash"]
+
+
+def test_training_steps_change_the_model(quick):
+    (case,) = (one for one in models.shapes("smoke", "cpu") if one["mode"] == "training")
+    built = models.model("gka-dense", case)
+    before = built.head.weight.clone()
+    step = models._training(built, case)
+    step(models._images(2, case))
+    assert not torch.equal(before, built.head.weight)
+    rows = models.measure({**case, "arms": ["deit-sdpa-flash", "gka-dense"]})
+    assert all(row["images_per_second"] > 0 for row in rows)
+
+
+def test_wrong_logits_stop_the_models(quick, monkeypatch):
+    (case,) = (one for one in models.shapes("smoke", "cpu") if one["mode"] == "inference")
+    real = models.model
+
+    def broken(arm, case):
+        built = real(arm, case)
+        if arm == "gka-fused":
+            built.head.weight.data *= 1.2
+        return built
+
+    monkeypatch.setattr(models, "model", broken)
+    with pytest.raises(AssertionError, match="gka-fused: logits are off by 2"):
+        models.measure({**case, "arms": ["gka-fused"]})
+
+
+def _record(arm, device, **metrics):
+    return results.Record(
+        experiment="bench",
+        arm=arm,
+        scale="full",
+        recipe={"device": device},
+        seed=0,
+        device="NVIDIA H100" if device == "cuda" else "2 cores",
+        wall_seconds=1.0,
+        metrics=metrics,
+        commit="0" * 12,
+        clean=True,
+        date="2026-01-01T00:00:00+00:00",
+    )
+
+
+def test_goals_read_runs_of_a_gpu_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    assert {one.state for one in goals.reached()} == {"not run yet"}
+    results.save(_record("gka-vit-ti", "cuda", ratio_sdpa_forward=1.6, ratio_sdpa_both=1.2))
+    results.save(_record("gka-vit-s", "cpu", ratio_sdpa_forward=1.6))
+    results.save(_record("decode-gka", "cuda", ratio_sdpa_forward=2.0))
+    state = {(one.goal.record, one.goal.metric): one for one in goals.reached() if one.value is not None}
+    assert {key: one.state for key, one in state.items()} == {
+        ("gka-vit-ti", "ratio_sdpa_forward"): "met",
+        ("gka-vit-ti", "ratio_sdpa_both"): "missed",
+        ("decode-gka", "ratio_sdpa_forward"): "met",
+    }
+    assert state["decode-gka", "ratio_sdpa_forward"].value == 0.5
+    lines = goals.markdown().splitlines()
+    assert "| 12 | 2 on NVIDIA H100 | 1 |" in lines[2] and "| 9 | not run yet |  |" in lines[3]
+
+
+def test_every_goal_names_a_shape_and_a_command():
+    known = benchmarks()
+    for goal in goals.GOALS:
+        name, _, shape = goal.record.partition("-")
+        assert shape in [case["shape"] for case in known[name].shapes("full", "cuda")]
+        assert goal.command == f"python -m gkalib bench {name} {shape} --device cuda --keep"
+    assert str(goals.GOALS[0]) == "≥ 1.5×"
+    assert {goal.benchmark for goal in goals.GOALS} == goals.WORDS.keys()
+
+
+def test_the_readme_shows_what_has_been_run():
+    printed = README.read_text(encoding="utf-8").split("<!-- speed -->\n")[1].split("\n<!-- /speed -->")[0]
+    assert printed == goals.markdown()

@@ -1,0 +1,124 @@
+"""Floors are arithmetic: they are held to figures worked out by hand for one H100."""
+
+import math
+
+import pytest
+import torch
+
+from gkalib.bench import roofline
+from gkalib.bench.roofline import STATED, Rates, Work, floor, least, padding, visible, work
+from gkalib.bench.shapes import shapes
+
+H100 = STATED["H100"]
+
+
+def case(family: str, shape: str) -> dict:
+    return next(one for one in shapes(family, "full", "cuda") if one["shape"] == shape)
+
+
+# family, shape, pass, kind, designed: GFLOP, then microseconds of products, exponentials and memory
+FIGURES = [
+    ("gka", "vit-ti", "forward", "softmax", False, 7.6, 7.7, 8.0, 23.1),
+    ("gka", "vit-ti", "forward", "gka", False, 7.6, 7.7, 8.0, 11.6),
+    ("gka", "vit-ti", "backward", "softmax", False, 19.1, 19.3, 8.0, 46.2),
+    ("gka", "vit-ti", "backward", "gka", True, 19.1, 19.3, 8.0, 34.7),
+    ("gka", "vit-ti", "backward", "gka", False, 19.1, 19.3, 8.0, 23.1),
+    ("gka", "vit-s", "forward", "gka", False, 15.3, 15.4, 16.1, 23.1),
+    ("gka", "vit-s", "backward", "gka", True, 38.2, 38.6, 16.1, 69.4),
+    ("gka", "vit-b", "forward", "softmax", False, 30.5, 30.9, 32.2, 92.5),
+    ("gka", "vit-b", "backward", "gka", True, 76.3, 77.2, 32.2, 138.7),
+    ("gka", "text", "forward", "gka", False, 85.9, 86.9, 45.3, 25.0),
+    ("gka", "text", "backward", "softmax", False, 214.9, 217.2, 45.3, 100.2),
+    ("gka", "text", "backward", "gka", True, 300.8, 304.1, 90.6, 75.1),
+    ("gka", "text", "backward", "softmax", True, 300.8, 304.1, 90.6, 125.2),
+    ("gka", "text-1024", "forward", "softmax", False, 64.4, 65.2, 34.0, 50.1),
+    ("gka", "text-512", "backward", "softmax", False, 94.0, 95.0, 19.8, 100.2),
+    ("gpa", "dickens", "forward", "softmax", False, 17.2, 17.4, 9.1, 80.1),
+    ("gpa", "dickens", "backward", "softmax", True, 60.4, 61.0, 18.2, 200.3),
+    ("gpa", "dickens", "backward", "softmax", False, 43.1, 43.6, 9.1, 160.3),
+    ("karat", "vit-ti", "forward", "karat", False, 10.2, 10.3, 16.1, 23.1),
+    ("karat", "vit-b", "forward", "karat", False, 40.6, 41.1, 64.3, 92.5),
+    ("decode", "gka", "forward", "gka", False, 0.1, 0.1, 0.0, 12.5),
+    ("decode", "gka", "forward", "softmax", False, 0.1, 0.1, 0.0, 25.1),
+]
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda one: "-".join(map(str, one[:5])))
+def test_floors_are_those_worked_out_by_hand(figure):
+    family, shape, direction, kind, designed, gflop, *microseconds = figure
+    done = work(case(family, shape), direction, kind, designed=designed)
+    assert done.flops / 1e9 == pytest.approx(gflop, abs=0.06)
+    found = floor(done, H100)
+    parts = (found.products, found.exponentials, found.memory)
+    assert [1e6 * one for one in parts] == pytest.approx(microseconds, abs=0.07)
+    assert found.seconds == max(parts)
+    assert found.issue == 0
+
+
+def test_what_binds_each_shape():
+    bound = {(f, s): least(case(f, s), "forward", k, H100)[2] for f, s, d, k, *_ in FIGURES if d == "forward"}
+    assert {key for key, one in bound.items() if one == "products"} == {("gka", "text"), ("gka", "text-1024")}
+    assert set(bound.values()) == {"products", "memory"}
+    article = next(one for one in shapes("rbf", "full", "cuda") if one["shape"] == "article-8192")
+    assert least(article, "forward", "softmax", H100)[2] == "exponentials"
+
+
+def test_one_pass_after_the_other_takes_as_long_as_both():
+    text = case("gka", "text-512")
+    forward, backward, both = (
+        least(text, one, "softmax", H100)[:2] for one in ("forward", "backward", "both")
+    )
+    assert both == (forward[0] + backward[0], forward[1] + backward[1])
+
+
+def test_instructions_are_counted_when_given():
+    found = floor(work(case("gka", "vit-ti"), "forward", "gka", instructions=6.5), H100)
+    assert 1e6 * found.issue == pytest.approx(6.5, abs=0.05)
+    assert floor(Work(1, 1, 1, 1, 1e6), H100).bound == "issue"
+
+
+def test_the_rates_of_one_card():
+    assert H100.exponentials == pytest.approx(3.71e12, rel=1e-3)
+    assert H100.issue == pytest.approx(29.7e12, rel=2e-3)
+    assert STATED["H200"].memory / H100.memory == pytest.approx(1 / 0.7, rel=0.01)
+    assert roofline.stated("NVIDIA H100 80GB HBM3") is H100
+    assert roofline.stated("NVIDIA A100") is None
+
+
+def test_the_roofline_has_its_ridge_where_both_bind():
+    rates = Rates(products=100.0, memory=10.0, exponentials=1.0)
+    assert roofline.attainable(5, rates) == 50 and roofline.attainable(20, rates) == 100
+    assert roofline.attainable(10, rates) == 100
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(7, 7), (3, 7), (1, 9)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 1, 3])
+def test_visible_pairs_are_counted_as_the_mask_counts_them(queries, keys, causal, window):
+    lag = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
+    allowed = torch.ones_like(lag, dtype=torch.bool)
+    allowed &= (lag >= 0) | (not causal)
+    allowed &= lag.abs() < (window or 10**6)
+    assert visible(queries, keys, causal=causal, window=window) == allowed.sum()
+    blocks = {(i // 2, j // 2) for i, j in allowed.nonzero().tolist()}  # tiles of two by two that hold a pair
+    wasted = padding(queries, keys, causal=causal, window=window, tile=2)
+    assert wasted == pytest.approx(4 * len(blocks) / allowed.sum().item())
+
+
+def test_the_waste_of_tiles():
+    assert padding(197, 197) == pytest.approx(1.69, abs=0.005)
+    assert padding(2048, 2048, causal=True) == pytest.approx(1.03, abs=0.005)
+    assert padding(2048, 2048, causal=True, window=1024) == pytest.approx(1.06, abs=0.005)
+    assert padding(2048, 2048, causal=True, window=512) == pytest.approx(1.12, abs=0.005)
+    assert padding(256, 256, causal=True) == pytest.approx(1.25, abs=0.005)
+
+
+def test_ceilings_of_this_machine():
+    rates, clock = roofline.ceilings("cpu")
+    assert clock is None
+    assert 1e9 < rates.memory < 1e13 and 1e9 < rates.products < 1e14 and 1e6 < rates.exponentials < 1e12
+    assert rates.issue == math.inf
+
+
+def test_intensity_is_operations_for_a_byte():
+    assert work(case("gka", "vit-ti"), "forward", "gka").intensity == pytest.approx(2 * 64 * 197 / 2 / 64)
