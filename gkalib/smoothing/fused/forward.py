@@ -140,7 +140,7 @@ def smooth_forward_kernel(
     peak = tl.zeros([BLOCK_ROWS], ACC) + LOWEST
     before = (inner_start - outer_start) // BLOCK_COLUMNS
     after = tl.cdiv(tl.maximum(outer_stop - inner_stop, 0), BLOCK_COLUMNS)
-    for k in tl.range(0, before + after, num_stages=1):
+    for k in tl.range(0, before + after):
         at = outer_start + k * BLOCK_COLUMNS
         at += tl.where(k < before, 0, inner_stop - inner_start)
         acc, total, peak = smooth_block(
