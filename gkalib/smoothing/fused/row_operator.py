@@ -28,7 +28,7 @@ PROGRAMS = 512
 """Sums over a batch are cut for about so many programs: the same on every GPU, so that they add up alike."""
 
 TOGETHER = 160
-"""So many sums for each key, of a head of 64 and three harmonics of 16, are one run; else there are two."""
+"""A key has so many sums with a head of 64 and three harmonics of 16: one run. Of float32 half as many."""
 
 
 @triton.jit
@@ -332,7 +332,8 @@ def row_features_backward(
     batches_each = triton.cdiv(batch, triton.cdiv(PROGRAMS, blocks))
     parts = triton.cdiv(batch, batches_each)
     grad_table = query.new_empty(parts, *coefficients.shape, dtype=statistics_type(query))
-    together = block_width(width) + slopes.shape[1] * slopes.shape[-1] <= TOGETHER
+    sums = block_width(width) + slopes.shape[1] * slopes.shape[-1]
+    together = sums <= TOGETHER // (2 if query.dtype == torch.float32 else 1)
     for of_key, of_table in [(True, True)] if together else [(True, False), (False, True)]:
         launch(
             row_operator_key_kernel,
