@@ -86,7 +86,7 @@ def inputs(case: Case, seed: int) -> Tensors:
     def tensor(length: int) -> Tensor:
         return torch.randn(case["batch"], length, heads, width, **like).transpose(1, 2)
 
-    made = {
+    made: Tensors = {
         "query": tensor(case["queries"]),
         "key": tensor(keys),
         "value": tensor(keys),

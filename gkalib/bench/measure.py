@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from gkalib.bench.registry import Case, benchmarks
+from gkalib.bench.registry import Benchmark, Case, benchmarks
 
 STATUS = Path("/proc/self/status")
 SECONDS = 6.0  # of repeated runs for a case; at least three runs whatever they take
@@ -48,7 +48,9 @@ def measure(name: str, case: Case) -> Case:
     ``peak_mib`` is what the runs took beyond the inputs, ``process_mib`` the whole process's peak.
     """
     device = case.get("device", "cpu")
-    function = benchmarks()[name].prepare(case)
+    benchmark = benchmarks()[name]
+    assert isinstance(benchmark, Benchmark)
+    function = benchmark.prepare(case)
 
     def once() -> float:
         start = time.perf_counter()

@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -190,7 +190,7 @@ def _training(built: nn.Module, case: Case) -> Callable[[Tensor], None]:
     return step
 
 
-def _steps(calls: list[gpu.Call], on_gpu: bool) -> gpu.Times:
+def _steps(calls: Sequence[gpu.Call], on_gpu: bool) -> gpu.Times:
     """Training steps by the host's clock, the device waited for after each; a step is long beside that."""
     spent: list[float] = []
     for index in range(203):
