@@ -32,7 +32,7 @@ def measure(case: Case) -> list[Row]:
     with gpu.stream(device):
         rates, clock = roofline.ceilings(device)
         fields = {"products": rates.products, "memory": rates.memory, "exponentials": rates.exponentials}
-        surroundings = {"clock_mhz": clock or "", **fields}
+        surroundings = {"clock_mhz": clock or "", "threads": torch.get_num_threads(), **fields}
         known = arms(case)
         small = arms(_small(case))
         for name, arm in known.items():

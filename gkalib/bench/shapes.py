@@ -90,7 +90,7 @@ def shapes(family: str, scale: str, device: str) -> list[Case]:
 def _smaller(case: Case) -> Case:
     small = {"batch": 1, "heads": 2, "dtype": "float32"}
     if case["scale"] == "reduced":
-        return {**case, **small, "batch": 4 if case["keys"] < 1024 else 1}
+        return {**case, "dtype": "float32", "batch": 4} if case["keys"] < 1024 else {**case, **small}
     return {
         **case,
         **small,
