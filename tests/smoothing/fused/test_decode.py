@@ -1,5 +1,11 @@
 """One new token against a cache: the split programs against the library's reference."""
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -243,3 +249,24 @@ def test_two_programs_are_started_and_nothing_is_read_from_the_device():
     with collected() as launches:  # a tensor on this device has no numbers to read
         decode(*meta, meta[-1], None, torch.ones(1, 1, 1, 40, dtype=torch.bool, device="meta"), True)
     assert [launch.name for launch in launches] == ["decode_split_kernel", "decode_combine_kernel"]
+
+
+@pytest.mark.slow
+def test_machine_code_reads_sixteen_bytes_at_a_time(tmp_path: Path):
+    """Compiled for an H100 in a process of its own: no register spilled, no load of keys narrower."""
+    words = ["gka_decode", "--width", "128", "--rows", "16", "--columns", "32", "--keep", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "gkalib.smoothing.fused.ahead", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    split, combine = done.stdout.splitlines()
+    assert split.startswith("decode_split") and combine.startswith("decode_combine")
+    assert all(re.search(r"spills +0 ", line) for line in (split, combine))
+    code = (tmp_path / "decode_split_kernel.sass").read_text()
+    loads = re.findall(r"LDG\.E(\.\w+)?", code)
+    assert loads.count(".128") == 4  # 32 × 128 numbers of two bytes by 128 threads
+    assert set(loads) == {".128", ".U16", ""}  # the query, once; the head's scale, once
