@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 KERNELS = [
     "gaussian",
@@ -95,6 +96,30 @@ def tune(options: argparse.Namespace) -> None:
     )
 
 
+def reproduce(options: argparse.Namespace) -> None:
+    """Run the GPU work whose results are missing or stale, the most urgent first, as much as fits the time.
+
+    Safe to stop and to repeat. With --out nothing is written to data/results; there, --unpack saves the pack.
+    """
+    from gkalib.bench import packing, queue
+
+    if options.unpack is not None:
+        saved = packing.unpack(options.unpack, code=queue.code_hash())
+        print("\n".join([*saved, f"{len(saved)} runs saved"]))
+        return
+    from gkalib.bench.jobs import jobs
+
+    known = [job for job in jobs() if options.device in job.devices]
+    if options.list or not queue.present(options.device):
+        print(queue.listing(known, options.device))
+    if options.list:
+        return
+    ended = queue.reproduce(known, options.minutes, device=options.device, out=options.out, names=options.job)
+    failed = [name for name, how in ended if how != "done"]
+    if failed:
+        raise ValueError(f"reproduce: {', '.join(failed)} did not end well; the output above says why")
+
+
 def train(options: argparse.Namespace) -> None:
     """Run an experiment's recipes, keep their records and print the held-out losses."""
     from dataclasses import replace
@@ -180,6 +205,15 @@ def parser() -> argparse.ArgumentParser:
     option("--value-dim", type=_positive, metavar="E", help="width of a value (that of a head)")
     option("--dtype", choices=DTYPES, default="float32", help="element type (%(default)s)")
     option("--device", choices=DEVICES, default="cpu", help="where (%(default)s)")
+
+    one = command("reproduce", reproduce, "run the GPU work whose results are missing")
+    one.add_argument("job", nargs="*", help="a job, as --list names it; all of them where none is named")
+    option = one.add_argument
+    option("--minutes", type=float, default=10.0, metavar="M", help="the time there is (%(default)s)")
+    option("--out", type=Path, metavar="DIR", help="a folder for one packed file (the store of results)")
+    option("--device", choices=DEVICES, default="cuda", help="where; on a cpu a small form (%(default)s)")
+    option("--list", action="store_true", help="show the jobs, their estimates and what is missing")
+    option("--unpack", type=Path, metavar="FILE", help="save the runs of a packed file in data/results")
 
     one = command("tune", tune, "choose the block sizes of the fused programs by time, on a CUDA device")
     one.add_argument("program", nargs="*", help="as configs.json names it; all of them where none is named")

@@ -1,6 +1,7 @@
 """The command line: its flags are frozen here, and each command prints what it promises."""
 
 import argparse
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ data list: name*
 explain: --kernel=gaussian --sigma=1.0 --normalizer=row-sum --top=8 --causal=False --window=None \
 --queries=1024 --keys=None --heads=4 --key-heads=None --head-dim=64 --value-dim=None \
 --dtype=float32 --device=cpu
+reproduce: job* --minutes=10.0 --out=None --device=cuda --list=False --unpack=None
 results list:
 results table: experiment metric* --scale=None
 train: experiment arm* --seed=0 --seeds=1 --smoke=False
@@ -158,3 +160,28 @@ def test_bench_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     flags = {"device": "cpu", "scale": "smoke", "keep": True}
     on_gpu = {"device": "cuda", "scale": "full", "keep": False}
     assert asked == [("smooth", [], flags), ("gka", ["vit-ti", "text"], on_gpu)]
+
+
+def test_without_a_card_reproduce_shows_the_queue_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["reproduce", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert "correctness-gka" in listed and re.search(r"\d+ minutes are left of \d+ jobs", listed)
+    assert main(["reproduce", "--minutes", "3"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == listed and "no CUDA device is here" in printed.err
+
+
+def test_reproduce_fails_when_a_job_does(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    asked = []
+
+    def reproduce(known, minutes, **options):
+        asked.append((minutes, options))
+        return [("one", "done"), ("two", "failed with status 1")]
+
+    monkeypatch.setattr("gkalib.bench.queue.reproduce", reproduce)
+    assert main(["reproduce", "two", "--device", "cpu", "--minutes", "3"]) == 2
+    assert "two did not end well" in capsys.readouterr().err
+    assert asked == [(3.0, {"device": "cpu", "out": None, "names": ["two"]})]

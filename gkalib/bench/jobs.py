@@ -1,0 +1,59 @@
+"""Everything that can be asked of a GPU, as jobs of the queue; later work adds its own here."""
+
+from gkalib.bench import correctness, decoding, smooth, tuning
+from gkalib.bench.job import FUSED, Job
+from gkalib.bench.registry import Comparison, benchmarks
+from gkalib.bench.run import run
+
+COMPARED = ("fused", "gpu", "arms", "rivals", "shapes", "roofline", "measure", "run")
+CASE = 12.0  # seconds of a case that has no estimate of its own
+
+
+def jobs() -> list[Job]:
+    """Correctness, then benchmarks of fused operations, then tuning, then the rest; the most urgent first."""
+    return sorted(
+        [*correctness.jobs(), *comparisons(), *tuning.jobs(), *sweeps()], key=lambda job: job.priority
+    )
+
+
+def comparisons() -> list[Job]:
+    """Each shape of each benchmark that compares arms."""
+    depends = (*FUSED, "smoothing", *(f"bench/{name}.py" for name in COMPARED))
+    return [
+        Job(
+            name=f"bench-{name}-{case['shape']}",
+            priority=20 + turn,
+            seconds=benchmark.seconds(case),
+            call=f"{__name__}:measured",
+            arguments={"benchmark": name, "shape": case["shape"]},
+            depends=(*depends, "models", "attention", "bench/models.py") if name == "models" else depends,
+        )
+        for turn, (name, benchmark) in enumerate(benchmarks().items())
+        if isinstance(benchmark, Comparison)
+        for case in benchmark.shapes("full", "cuda")
+    ]
+
+
+def sweeps() -> list[Job]:
+    """Each benchmark over lengths that runs on a GPU."""
+    return [
+        Job(
+            name=f"bench-{name}",
+            priority=80,
+            seconds=CASE * len(benchmark.cases("full", "cuda")),
+            call=f"{__name__}:measured",
+            arguments={"benchmark": name},
+            depends=(*FUSED, "smoothing", "attention", "models", f"bench/{name}.py", "bench/measure.py"),
+        )
+        for name, benchmark in {"smooth": smooth.BENCHMARK, "decoding": decoding.BENCHMARK}.items()
+    ]
+
+
+def measured(benchmark: str, shape: str | None = None, *, device: str) -> None:
+    """Run a benchmark, or one shape of it, and keep the rows.
+
+    Raises:
+        RuntimeError: if there are none: then the job is not done.
+    """
+    if not run(benchmark, [] if shape is None else [shape], device=device, keep=True):
+        raise RuntimeError(f"reproduce: {benchmark} gave no rows")

@@ -1,0 +1,164 @@
+"""The problems that have fused operations, each with its parameters: what is checked on a device."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Kernel
+from gkalib.masks import Causal, Document, KeyPadding, Mask, Window
+from gkalib.normalizers import Normalizer, RowOperator, RowSum, Unnormalized
+from gkalib.smoothing import smooth
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one comparison is made on.
+
+    Args:
+        batch, heads, groups, queries, keys, width, value_width: sizes; ``groups`` is how many heads keys and
+            values have.
+        mask: a name in MASKS.
+        dtype: of query, key and value.
+    """
+
+    batch: int
+    heads: int
+    groups: int
+    queries: int
+    keys: int
+    width: int
+    value_width: int
+    mask: str = "all"
+    dtype: str = "float32"
+
+
+def _padding(case: Case, device: torch.device) -> Mask:
+    return KeyPadding(torch.linspace(case.keys / 3, case.keys, case.batch, device=device).long())
+
+
+def _documents(case: Case, device: torch.device) -> Mask:
+    return Document((torch.arange(case.keys, device=device) * 3 // case.keys).expand(case.batch, -1))
+
+
+def _window(case: Case) -> Mask:
+    return Window(max(2, case.keys // 5))
+
+
+MASKS: dict[str, Callable[[Case, torch.device], Mask | None]] = {
+    "all": lambda case, device: None,
+    "causal": lambda case, device: Causal(),
+    "window": lambda case, device: _window(case),
+    "causal-window": lambda case, device: Causal() & _window(case),
+    "padding": _padding,
+    "window-padding": lambda case, device: _window(case) & _padding(case, device),  # some rows see no key
+    "documents": lambda case, device: _documents(case, device) & Causal(),
+}
+
+
+class Operation(nn.Module, ABC):
+    """One kind of problem that has fused operations, with the parameters that it learns.
+
+    Args:
+        case: for their sizes.
+    """
+
+    masks: tuple[str, ...] = tuple(MASKS)
+    one_tensor = False
+    grouped = True
+    gradients = True
+
+    def __init__(self, case: Case):
+        super().__init__()
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, method: str) -> Tensor:
+        return smooth(
+            query, key, value, self.kernel(), mask=mask, normalizer=self.normalizer(), method=method
+        )
+
+    @abstractmethod
+    def kernel(self) -> Kernel:
+        """The similarity, made of the parameters."""
+
+    def normalizer(self) -> Normalizer:
+        """From scores to weights."""
+        return RowSum()
+
+
+class Rbf(Operation):
+    """A Gaussian of separate queries and keys, a bandwidth a head."""
+
+    def __init__(self, case: Case):
+        super().__init__(case)
+        self.sigma = nn.Parameter(torch.linspace(0.4, 0.9, case.heads) * case.width**0.5)
+
+    def kernel(self) -> Kernel:
+        return Gaussian(self.sigma)
+
+
+@final
+class Gka(Rbf):
+    """A Gaussian of one tensor."""
+
+    masks = ("all", "causal", "window", "causal-window", "documents")
+    one_tensor = True
+    grouped = False
+
+
+@final
+class RbfUnnormalized(Rbf):
+    """A Gaussian whose weights are not divided by their sum."""
+
+    def normalizer(self) -> Normalizer:
+        return Unnormalized()
+
+
+@final
+class Decode(Rbf):
+    """One query against a cache."""
+
+    masks = ("all", "window", "padding")
+    gradients = False
+
+
+@final
+class Gpa(Operation):
+    """The dot product with a bank of kernels of the lag."""
+
+    def __init__(self, case: Case):
+        super().__init__(case)
+        self.bank = DecayingPeriodicBank(case.heads, 8, sigma=0.3, length=20.0)
+
+    def kernel(self) -> Kernel:
+        return ExpDot() * self.bank
+
+
+@final
+class Karat(Operation):
+    """A learned operator on rows of scores."""
+
+    masks = ("all",)
+    grouped = False
+
+    def __init__(self, case: Case):
+        super().__init__(case)
+        self.operator = RowOperator(case.heads, case.keys)
+
+    def kernel(self) -> Kernel:
+        return ExpDot()
+
+    def normalizer(self) -> Normalizer:
+        return self.operator
+
+
+OPERATIONS: dict[str, type[Operation]] = {
+    "gka": Gka,
+    "rbf": Rbf,
+    "rbf-unnormalized": RbfUnnormalized,
+    "gpa": Gpa,
+    "karat": Karat,
+    "decode": Decode,
+}

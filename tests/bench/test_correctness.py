@@ -1,0 +1,82 @@
+"""What is checked on a device: every mask, type and size, and that a wrong result would be seen."""
+
+import pytest
+import torch
+
+from gkalib import results
+from gkalib.bench import correctness
+from gkalib.bench.operations import MASKS, OPERATIONS, Case
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """An empty store of results."""
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    return tmp_path
+
+
+def _first_cases(monkeypatch, *cases: Case) -> None:
+    monkeypatch.setattr(correctness, "cases", lambda operation, device: iter(cases))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_mask_type_and_size_occurs(operation, device):
+    kind, found = OPERATIONS[operation], list(correctness.cases(operation, device))
+    assert {(case.mask, case.dtype) for case in found} == {
+        (mask, dtype) for mask in kind.masks for dtype in correctness.DTYPES[device]
+    }
+    assert {case.width for case in found} == {sizes[5] for sizes in correctness.SIZES[device]}
+    assert len(found) == len(set(found))
+
+
+def test_masks_of_a_case_are_what_they_are_called():
+    case = Case(batch=2, heads=1, groups=1, queries=12, keys=15, width=16, value_width=16)
+    for name, make in MASKS.items():
+        mask = make(case, torch.device("cpu"))
+        assert (mask is None) == (name == "all")
+        if mask is not None:
+            mask.check(2, 1, 12, 15)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="these cases are sized for the interpreter")
+@pytest.mark.parametrize("operation", ["gka", "gpa", "karat"])
+def test_an_operation_is_right_and_its_record_says_so(operation, store, monkeypatch, capsys):
+    case = next(case for case in correctness.cases(operation, "cpu") if case.dtype == "float64")
+    _first_cases(monkeypatch, case)
+    rows = correctness.run(operation, device="cpu")
+    assert [row["what"] for row in rows][:2] == ["out", "query"]
+    assert all(row["right"] for row in rows), rows
+    (record,) = results.load("correctness")
+    assert record.metrics["rows"] == len(rows) and record.metrics["wrong"] == 0
+    assert 0 < record.metrics["error_float64"] < 1e-12
+    assert results.rows(record)[0]["mask"] == case.mask
+    assert f"{operation}: {len(rows)} of {len(rows)} right" in capsys.readouterr().out
+
+
+def test_wrong_numbers_nan_and_errors_are_rows(store, monkeypatch, capsys):
+    case = Case(1, 2, 2, 5, 7, 16, 16, dtype="float32")
+    kind = OPERATIONS["rbf"]
+    right = kind.forward
+
+    def wrong(factor):
+        def forward(self, query, key, value, mask, method):
+            if method == "fused" and factor is None:
+                raise RuntimeError("out of registers in /home/somebody/kernel.py")
+            out = right(self, query, key, value, mask, "reference")
+            return out * factor if method == "fused" else out
+
+        return forward
+
+    _first_cases(monkeypatch, case)
+    for factor in (1.001, float("nan"), None):
+        monkeypatch.setattr(kind, "forward", wrong(factor))
+        rows = correctness.run("rbf", device="cpu")
+        assert not any(row["right"] for row in rows if row["what"] in ("out", "query"))
+        (record,) = results.load("correctness")
+        assert record.metrics["wrong"] >= 1
+        if factor is None:
+            assert rows[0]["reason"] == "RuntimeError: out of registers in …" and len(rows) == 1
+    monkeypatch.setattr(kind, "forward", wrong(1.0))
+    assert all(row["right"] for row in correctness.run("rbf", device="cpu"))
+    assert not torch.is_deterministic_algorithms_warn_only_enabled()

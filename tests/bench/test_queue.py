@@ -1,0 +1,303 @@
+"""The queue of GPU work: what runs, in which order, and what is left after a crash, a hang and a stop."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from gkalib import results
+from gkalib.bench import packing, queue
+from gkalib.bench.job import Job, code_hash
+
+ROOT = Path(__file__).resolve().parents[2]
+WORK = """
+import os, pathlib, subprocess, sys, time
+from gkalib import results
+
+def save(name, *, device):
+    record = results.Record(
+        experiment="trial", arm=name, scale="smoke", recipe={}, seed=0, device=device, wall_seconds=0,
+        metrics={"pid": os.getpid()}, commit="unknown", clean=False, date="2026-01-01T00:00:00+00:00",
+    )
+    results.save(record, rows=[{"step": 1, "loss": 0.5}])
+
+def crash(*, device):
+    print("about to crash", flush=True)
+    os.abort()
+
+def hang(name, *, device):
+    save(name, device=device)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print(f"child {child.pid}", flush=True)
+    time.sleep(600)
+
+def wait(name, flag, *, device):
+    save(name, device=device)
+    pathlib.Path(flag).with_suffix(".seen").touch()
+    while not pathlib.Path(flag).exists():
+        time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty store of results, and the functions that jobs call on the path."""
+    (tmp_path / "work.py").write_text(WORK)
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "store"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(queue, "START", 3.0)
+    return tmp_path / "store"
+
+
+def job(name: str, function: str = "save", priority: int = 1, seconds: float = 1.0, **arguments) -> Job:
+    """A job of this file; one that saves does so under its own name."""
+    if function != "crash":
+        arguments = {"name": name, **arguments}
+    return Job(
+        name=name,
+        priority=priority,
+        seconds=seconds,
+        call=f"work:{function}",
+        arguments=arguments,
+        depends=("results/table.py",),
+        devices=("cpu",),
+    )
+
+
+def saved(store: Path) -> set[str]:
+    """The arms of the runs that jobs saved."""
+    return {record.arm for record in results.load("trial", root=store)}
+
+
+def test_what_fits_runs_in_order_and_what_is_done_is_skipped(store, capsys):
+    known = [job("first"), job("long", seconds=600.0), job("last")]
+    assert queue.reproduce(known, 1.0, device="cpu") == [("first", "done"), ("last", "done")]
+    printed = capsys.readouterr().out
+    assert re.search(r"long +600 s  missing: \d+ s are left, not enough", printed)
+    assert saved(store) == {"first", "last"}
+    assert queue.reproduce(known, 1.0, device="cpu") == []
+    assert re.search(r"first .* done\n", capsys.readouterr().out)
+
+
+def test_the_most_urgent_comes_first_whatever_a_job_is_called():
+    from gkalib.bench.jobs import jobs
+
+    known = jobs()
+    assert [one.priority for one in known] == sorted(one.priority for one in known)
+    assert known[0].name.startswith("correctness-")
+    assert len({one.name for one in known}) == len(known)
+    for one in known:
+        assert one.seconds > 0 and one.code() == one.code()
+
+
+def test_other_code_makes_a_job_stale_and_its_last_time_the_estimate(store):
+    queue.reproduce([job("first")], 1.0, device="cpu")
+    device = queue.device_name("cpu")
+
+    def state(one: Job) -> queue.State:
+        return queue.stand([one], device, [store])[0]
+
+    done = state(job("first", seconds=50.0))
+    assert done.state == "done" and done.seconds < 50
+    other = Job(**{**vars(job("first")), "depends": ("results/store.py",)})
+    assert state(other).state == "stale"
+    assert state(job("first", function="hang")).state == "stale"
+    assert queue.stand([job("first")], "another device", [store])[0].state == "missing"
+    assert queue.reproduce([other], 1.0, device="cpu") == [("first", "done")]
+    assert state(other).state == "done"
+
+
+def test_the_hash_of_code_sees_a_change_and_an_absent_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("gkalib.bench.job.PACKAGE", tmp_path)
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "one.py").write_text("a = 1\n")
+    (tmp_path / "part" / "table.json").write_text("{}")
+    before = code_hash("part"), code_hash("part", "part/table.json")
+    (tmp_path / "part" / "table.json").write_text("{ }")
+    assert code_hash("part") == before[0] and code_hash("part", "part/table.json") != before[1]
+    (tmp_path / "part" / "one.py").write_text("a = 2\n")
+    assert code_hash("part") != before[0]
+    with pytest.raises(ValueError, match=r"depends on gone\.py, which is not in gkalib"):
+        code_hash("gone.py")
+
+
+def test_a_crash_takes_nothing_with_it(store, capsys):
+    ended = dict(queue.reproduce([job("bad", "crash"), job("good")], 1.0, device="cpu"))
+    assert ended == {"bad": f"failed with status {-signal.SIGABRT}", "good": "done"}
+    assert "about to crash" in capsys.readouterr().out
+    assert [state.state for state in queue.stand([job("bad", "crash"), job("good")], None, [store])] == [
+        "missing",
+        "done",
+    ]
+
+
+def test_a_hang_is_stopped_with_what_it_started_and_what_it_saved_is_kept(store, capsys):
+    ended = queue.reproduce([job("stuck", "hang", seconds=1.0), job("good")], 1.0, device="cpu")
+    assert ended == [("stuck", "stopped at its limit of 6 s"), ("good", "done")]
+    (child,) = re.findall(r"child (\d+)", capsys.readouterr().out)
+    status = Path(f"/proc/{child}/stat")
+    assert not status.exists() or status.read_text().split()[2] in "ZX"
+    assert saved(store) == {"stuck", "good"}
+    assert queue.stand([job("stuck", "hang")], None, [store])[0].state == "missing"
+
+
+def test_stopped_and_repeated(store, tmp_path):
+    out, flag = tmp_path / "out", tmp_path / "flag"
+    code = f"""
+import sys
+from pathlib import Path
+from gkalib.bench import queue
+from gkalib.bench.job import Job
+known = [
+    Job(name=name, priority=1, seconds=30, call=call, arguments=arguments, depends=("results/table.py",),
+        devices=("cpu",))
+    for name, call, arguments in (
+        ("first", "work:save", {{"name": "first"}}),
+        ("second", "work:wait", {{"name": "second", "flag": {str(flag)!r}}}),
+    )
+]
+print(queue.reproduce(known, 5, device="cpu", out=Path({str(out)!r})))
+"""
+    command = [sys.executable, "-c", code]
+    whole = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    process = subprocess.Popen(command, env=whole, stdout=subprocess.PIPE, text=True)
+    patience = time.monotonic() + 120
+    while not flag.with_suffix(".seen").exists():
+        assert process.poll() is None and time.monotonic() < patience
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "first: done" in printed
+    assert sorted(path.name for path in out.iterdir()) == ["log.txt", packing.NAME]
+    assert not store.exists()
+    flag.touch()
+    done = subprocess.run(command, env=whole, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines()[-1] == "[('second', 'done')]"
+    assert set(packing.unpack(out / packing.NAME, root=store)) > {"trial/first-smoke-s0-cpu"}
+    assert saved(store) == {"first", "second"}
+    assert {note.arm for note in results.load("reproduce", root=store)} == {"first", "second"}
+
+
+def _packed(folder: Path, *, code: str, date: str = "2026-01-01T00:00:00+00:00", loss: float = 0.5) -> Path:
+    """A pack of one run that was made outside a repository."""
+    record = results.Record(
+        experiment="trial", arm="one", scale="full", recipe={"a": 1}, seed=0, device="NVIDIA H100",
+        commit="unknown", clean=False, date=date, wall_seconds=1.5, metrics={"loss": loss},
+    )  # fmt: skip
+    results.save(record, rows=[{"step": 1, "loss": "0.50"}], root=folder / "made")
+    return packing.pack(folder / "made", folder, code=code)
+
+
+def test_a_pack_keeps_runs_as_they_are_and_never_puts_old_over_new(store, tmp_path):
+    first = _packed(tmp_path, code="abc")
+    assert packing.unpack(first) == ["trial/one-full-s0-nvidia-h100"]
+    made, kept = ((folder / "trial/one-full-s0-nvidia-h100") for folder in (tmp_path / "made", store))
+    for name in ("run.json", "metrics.csv"):
+        assert (kept / name).read_bytes() == (made / name).read_bytes()
+    assert packing.unpack(first) == []
+    assert packing.unpack(_packed(tmp_path, code="abc", date="2025-01-01T00:00:00+00:00", loss=9.0)) == []
+    assert packing.unpack(_packed(tmp_path, code="abc", date="2027-01-01T00:00:00+00:00", loss=0.1))
+    assert results.load("trial")[0].metrics == {"loss": 0.1}
+
+
+@pytest.mark.parametrize(("code", "clean", "commit"), [
+    ("abc", True, "f00"), ("abd", True, "unknown"), ("abc", False, "unknown"), ("", True, "unknown"),
+])  # fmt: skip
+def test_a_run_gets_the_commit_only_of_the_same_code_in_a_clean_tree(
+    store, tmp_path, monkeypatch, code, clean, commit
+):
+    pack = _packed(tmp_path, code="abc" if code else "")
+    monkeypatch.setattr(results, "provenance", lambda: {"commit": "f00", "clean": clean})
+    packing.unpack(pack, code=code)
+    (record,) = results.load("trial")
+    assert (record.commit, record.clean) == (commit, commit == "f00")
+
+
+def test_what_is_no_pack_is_refused(tmp_path):
+    (tmp_path / "other.gz").write_bytes(b"no archive")
+    for name in ("other.gz", "absent.gz"):
+        with pytest.raises(ValueError, match="is no pack of results"):
+            packing.unpack(tmp_path / name)
+
+
+def test_unknown_jobs_and_devices_are_named(store, monkeypatch):
+    with pytest.raises(ValueError, match=r"reproduce: no job 'frist'\. Known: first"):
+        queue.reproduce([job("first")], 1.0, device="cpu", names=["frist"])
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"no CUDA device is here.*--list"):
+        queue.reproduce([], 1.0, device="cuda")
+    assert "No CUDA device is here" in queue.listing([job("first")], "cuda")
+
+
+BARE = ("torch", "triton", "timm", "numpy", "einops", "jaxtyping", "safetensors", "rich")
+BLOCK = """
+import importlib.machinery, socket, sys
+
+class Unblocked(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.split(".")[0] not in blocked:
+            return super().find_spec(name, path, target)
+
+def refuse(self, address):
+    raise OSError("no network")
+
+place = sys.meta_path.index(importlib.machinery.PathFinder)
+sys.meta_path[place] = Unblocked
+socket.socket.connect = refuse
+"""
+
+
+def _blocked() -> set[str]:
+    """What cannot be imported where only these distributions are installed, with what they need."""
+    needed, waiting = {"gkalib"}, [*BARE]
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name in needed:
+            continue
+        needed.add(name)
+        try:
+            stated = map(Requirement, metadata.requires(name) or [])
+        except metadata.PackageNotFoundError:
+            continue  # a requirement of another platform
+        waiting += [one.name for one in stated if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return {
+        module
+        for module, owners in metadata.packages_distributions().items()
+        if not any(canonicalize_name(owner) in needed for owner in owners)
+    }
+
+
+def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
+    blocked = _blocked()
+    assert blocked > {"sklearn", "scipy", "matplotlib", "statsmodels", "beartype", "tokenizers", "pytest"}
+    assert not blocked & {*BARE, "gkalib"}
+    (tmp_path / "sitecustomize.py").write_text(f"blocked = {blocked!r}\n{BLOCK}")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "GKALIB_RESULTS": str(tmp_path / "store")}
+    out = tmp_path / "out"
+
+    def run(*words: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "gkalib", "reproduce", *words]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+    listed = run("--list")
+    assert listed.returncode == 0, listed.stderr
+    for name in ("correctness-gka", "bench-gka-vit-ti", "bench-models-ti-training"):
+        assert re.search(rf"{name} +\d+ s  missing", listed.stdout), listed.stdout
+    done = run("--device", "cpu", "--out", str(out), "correctness-decode")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "decode: 9 of 9 right" in done.stdout
+    unpacked = run("--unpack", str(out / packing.NAME))
+    assert unpacked.returncode == 0 and "2 runs saved" in unpacked.stdout, unpacked.stderr
+    (record,) = results.load("correctness", root=tmp_path / "store")
+    assert record.metrics["wrong"] == 0 and 0 < record.metrics["error_float64"] < 1e-12
+    assert re.search(r"correctness-decode .* done", run("--device", "cpu", "--list").stdout)
