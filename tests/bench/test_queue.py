@@ -210,7 +210,7 @@ def test_a_pack_keeps_runs_as_they_are_and_never_puts_old_over_new(store, tmp_pa
 
 
 @pytest.mark.parametrize(("code", "clean", "commit"), [
-    ("abc", True, "f00"), ("abd", True, "unknown"), ("abc", False, "unknown"), ("", True, "unknown"),
+    ("abc", True, "f00"), ("xyz", True, "unknown"), ("abc", False, "unknown"), ("", True, "unknown"),
 ])  # fmt: skip
 def test_a_run_gets_the_commit_only_of_the_same_code_in_a_clean_tree(
     store, tmp_path, monkeypatch, code, clean, commit
@@ -230,8 +230,8 @@ def test_what_is_no_pack_is_refused(tmp_path):
 
 
 def test_unknown_jobs_and_devices_are_named(store, monkeypatch):
-    with pytest.raises(ValueError, match=r"reproduce: no job 'frist'\. Known: first"):
-        queue.reproduce([job("first")], 1.0, device="cpu", names=["frist"])
+    with pytest.raises(ValueError, match=r"reproduce: no job 'first-one'\. Known: first"):
+        queue.reproduce([job("first")], 1.0, device="cpu", names=["first-one"])
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ValueError, match=r"no CUDA device is here.*--list"):
         queue.reproduce([], 1.0, device="cuda")
