@@ -16,10 +16,10 @@ from gkalib.bench import gpu
 from gkalib.kernels import Gaussian
 from gkalib.smoothing import smooth
 
-SIZES = tuple(2**power for power in range(16, 27))  # bytes of one tensor
+SIZES = tuple(2**power for power in range(18, 27))  # bytes of one tensor
 TOKENS, WIDTH, RUNS = 128, 64, 2000
 
-Recorded = tuple[dict[str, float], list[dict[str, float]]]
+Recorded = tuple[dict[str, float], list[dict[str, object]]]
 
 
 def cache() -> Recorded:
