@@ -26,7 +26,6 @@ from gkalib.smoothing.fused.lag_bias import (
     new_slices,
     padded,
     sum_slices,
-    upright,
 )
 from gkalib.smoothing.fused.launch import (
     accumulator,
@@ -45,6 +44,7 @@ from gkalib.smoothing.fused.scores import (
     LOG2_E,
     head_start,
     load_block,
+    load_vector,
     loop_bounds,
     span_of,
     store_block,
@@ -53,19 +53,9 @@ from gkalib.smoothing.spans import Spans
 
 
 @triton.jit
-def load_vector(vector, start, length, other, BLOCK: tl.constexpr, EDGE: tl.constexpr):
-    """Entries start … start + BLOCK of a head's vector, [BLOCK]; EDGE: ``other`` past its end."""
-    index = start + tl.arange(0, BLOCK)
-    if EDGE:
-        return tl.load(vector + index, mask=index < length, other=other)
-    else:
-        return tl.load(vector + index)
-
-
-@triton.jit
 def query_terms(
-    terms, start, length, half, BLOCK: tl.constexpr, EDGE: tl.constexpr, NORMALIZE: tl.constexpr, ACC:
-    tl.constexpr,
+    terms, start, length, half, BLOCK: tl.constexpr, EDGE: tl.constexpr, NORMALIZE: tl.constexpr,
+    ACC: tl.constexpr,
 ):  # fmt: skip
     """What a query's scores lose, [BLOCK]: the logarithm of their sum, or half its own squared length."""
     if NORMALIZE:
@@ -78,8 +68,8 @@ def query_terms(
 
 @triton.jit
 def weights_of(
-    own, other, factor, own_terms, other_terms, bias, low, high, start, BLOCK: tl.constexpr, EDGE:
-    tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+    own, other, factor, own_terms, other_terms, bias, low, high, start, BLOCK: tl.constexpr,
+    EDGE: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """The weights of a block's own rows with BLOCK others from start, each row's [low, high) of them."""
     score = tl.dot(own, tl.trans(other), input_precision=PRECISION, out_dtype=ACC) * factor
@@ -98,10 +88,10 @@ def smooth_backward_query_kernel(
     grad_query, row_sums, slices, heads, group, rows, columns, first_block, blocks, turns, table_length,
     slice_length, left, right, span_stride, grad_out_batch, grad_out_head, grad_out_stride, query_batch,
     query_head, query_stride, key_batch, key_head, key_stride, value_batch, value_head, value_stride,
-    out_batch, out_head, out_stride, grad_batch, grad_head, grad_stride, WIDTH: tl.constexpr, VALUE_WIDTH:
-    tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    BLOCK_VALUE: tl.constexpr, KIND: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr, ACC:
-    tl.constexpr,
+    out_batch, out_head, out_stride, grad_batch, grad_head, grad_stride, WIDTH: tl.constexpr,
+    VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, KIND: tl.constexpr, NORMALIZE: tl.constexpr,
+    PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """δ, dq and the lags' sums of one of the blocks of rows from first_block on, of one query head."""
     program = tl.program_id(0)
@@ -157,8 +147,8 @@ def smooth_backward_query_kernel(
     for part in tl.static_range(3):
         if KIND != ALL or part > 0:
             if slices is not None:
-                before = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], ACC)
-                lag = row_start - starts[part] + tl.cdiv(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS
+                tl.debug_barrier()  # a sum of the part before may be another thread's
+                lag = row_start + tl.cdiv(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS
             for at in range(starts[part], stops[part], BLOCK_COLUMNS):
                 # [BLOCK_COLUMNS BLOCK_WIDTH]
                 keys = load_block(key, at, columns, key_stride, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part < 2)
@@ -186,15 +176,7 @@ def smooth_backward_query_kernel(
                 if not NORMALIZE:
                     row_sum += tl.sum(grad, 1)
                 if slices is not None:
-                    turned = upright(grad, BLOCK_COLUMNS)
-                    add_lags(slices, lag, turned, before, BLOCK_COLUMNS)
-                    before = turned
-                    lag -= BLOCK_COLUMNS
-            if slices is not None:
-                # Other threads may have written what the next addition reads.
-                tl.debug_barrier()
-                add_lags(slices, lag, tl.zeros_like(before), before, BLOCK_COLUMNS)
-                tl.debug_barrier()
+                    add_lags(slices, lag - at, grad, BLOCK_COLUMNS)
     total *= natural
     if not NORMALIZE:
         tl.store(row_sums + vector + row, row_sum, mask=row < rows)
@@ -209,8 +191,8 @@ def smooth_backward_key_kernel(
     grad_value, key_sums, heads, rows, columns, blocks, table_length, left, right, span_stride,
     grad_out_batch, grad_out_head, grad_out_stride, query_batch, query_head, query_stride, key_batch,
     key_head, key_stride, value_batch, value_head, value_stride, grad_key_batch, grad_key_head,
-    grad_key_stride, grad_value_batch, grad_value_head, grad_value_stride, GROUP: tl.constexpr, WIDTH:
-    tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+    grad_key_stride, grad_value_batch, grad_value_head, grad_value_stride, GROUP: tl.constexpr,
+    WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, KIND: tl.constexpr, NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
@@ -358,36 +340,16 @@ def smooth_backward(
         terms = terms if normalize else squared_norms(query)
     table = None if table is None else padded(table)
     grad_query, grad_key, grad_value = token_major(query), token_major(key), token_major(value)
-    shared = {
-        "grad_out": grad_out,
-        "query": query,
-        "key": key,
-        "value": value,
-        "terms": terms,
-        "key_squares": key_squares,
-        "scale": scale,
-        "norm": norm,
-        "table": table,
-        "table_length": 0 if table is None else table.shape[1],
-        "delta": delta,
-        "heads": heads,
-        "WIDTH": width,
-        "VALUE_WIDTH": value_width,
-        "BLOCK_WIDTH": block_width(width),
-        "BLOCK_VALUE": block_width(value_width),
-        "NORMALIZE": normalize,
-        "PRECISION": precision(query),
-        "ACC": accumulator(query),
-    }
-    shared |= strides("grad_out", grad_out) | strides("query", query)
+    shared = {"grad_out": grad_out, "query": query, "key": key, "value": value, "scale": scale, "norm": norm}
+    shared |= {"terms": terms, "key_squares": key_squares, "delta": delta, "table": table, "heads": heads}
+    shared |= {"table_length": 0 if table is None else table.shape[1], "NORMALIZE": normalize}
+    shared |= {"WIDTH": width, "VALUE_WIDTH": value_width, "PRECISION": precision(query)}
+    shared |= {"BLOCK_WIDTH": block_width(width), "BLOCK_VALUE": block_width(value_width)}
+    shared |= strides("grad_out", grad_out) | strides("query", query) | {"ACC": accumulator(query)}
     shared |= strides("key", key) | strides("value", value)
-    wanted = {
-        "width": block_width(max(width, value_width)),
-        "dtype": query.dtype,
-        "masked": not spans.all(rows, columns),
-        "lags": table is not None,
-    }
-    own = config("smooth_backward_query", length=columns, **wanted)
+    wanted = {"width": block_width(max(width, value_width)), "dtype": query.dtype}
+    wanted["masked"] = not spans.all(rows, columns)
+    own = config("smooth_backward_query", lags=want_table, length=columns, **wanted)
     if want_table:
         own = replace(own, rows=min(own.rows, own.columns), columns=min(own.rows, own.columns))
         slices = new_slices(query, columns, own.rows)
@@ -416,7 +378,7 @@ def smooth_backward(
             **mask_arguments(spans, rows, columns),
         )
     grad_table = None if slices is None else sum_slices(slices, rows, columns, own.rows)
-    own = config("smooth_backward_key", length=rows, **wanted)
+    own = config("smooth_backward_key", lags=table is not None, length=rows, **wanted)
     blocks = triton.cdiv(columns, own.rows)
     launch(
         smooth_backward_key_kernel,

@@ -39,20 +39,30 @@ def lag_scores_transposed(table, row_start, column_start, columns, ROWS: tl.cons
 
 @triton.jit
 def upright(tile, BLOCK: tl.constexpr):
-    """Each row r of a [BLOCK BLOCK] tile turned by r: entry (r, t) is the tile's (r, r − t mod BLOCK)."""
-    turn = tl.arange(0, BLOCK)[:, None] - tl.arange(0, BLOCK)[None, :]
-    return tl.gather(tile, turn & (BLOCK - 1), 1)
+    """Each row r of a [BLOCK BLOCK] tile turned by r: entry (r, t) is the tile's (r, r − t mod BLOCK).
+
+    Read from two copies side by side, the places of a column are BLOCK + 1 apart in each row, without a mod.
+    """
+    row, column = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    twice = tl.reshape(tl.permute(tl.join(tile, tile), (0, 2, 1)), [2 * BLOCK * BLOCK])
+    place = row * (2 * BLOCK) + BLOCK + row - column
+    return tl.reshape(tl.gather(twice, tl.reshape(place, [BLOCK * BLOCK]), 0), [BLOCK, BLOCK])
 
 
 @triton.jit
-def add_lags(slice, lag, turned, before, BLOCK: tl.constexpr):
-    """Add the lags lag … lag + BLOCK to a program's slice: they lie across a tile and the one before it.
+def add_lags(slice, lag, tile, BLOCK: tl.constexpr):
+    """Add a tile's sums along its diagonals to a program's slice, where lag is that of its first entry.
 
-    Column t of a turned tile holds lag t in its rows r ≥ t, and lag t − BLOCK in those above.
+    Column t of the turned tile holds lag t in its rows r ≥ t, and lag t − BLOCK in those above.
     """
     index = tl.arange(0, BLOCK)
-    sums = tl.sum(tl.where(index[:, None] >= index[None, :], turned, before), 0)
-    tl.store(slice + lag + index, tl.load(slice + lag + index) + sums)
+    here = slice + lag + index
+    # [BLOCK] twice; only this thread writes there
+    near, far = tl.load(here), tl.load(here - BLOCK)
+    turned = upright(tile, BLOCK)
+    below = tl.sum(tl.where(index[:, None] >= index[None, :], turned, 0.0), 0)
+    tl.store(here, near + below)
+    tl.store(here - BLOCK, far + (tl.sum(turned, 0) - below))
 
 
 def padded(table: Tensor) -> Tensor:

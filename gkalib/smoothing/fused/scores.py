@@ -38,6 +38,16 @@ def load_block(
 
 
 @triton.jit
+def load_vector(vector, start, length, other, BLOCK: tl.constexpr, EDGE: tl.constexpr):
+    """Entries start … start + BLOCK of a head's vector, [BLOCK]; EDGE: ``other`` past its end."""
+    index = start + tl.arange(0, BLOCK)
+    if EDGE:
+        return tl.load(vector + index, mask=index < length, other=other)
+    else:
+        return tl.load(vector + index)
+
+
+@triton.jit
 def store_block(
     pointer, block, start, length, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr
 ):  # fmt: skip
