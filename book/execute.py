@@ -31,6 +31,7 @@ __import__("sys").addaudithook(_note)
 """
 _AFTER = {
     "records": "sorted(_records)",
+    "asked": "sorted(getattr(__import__('sys').modules.get('gkalib.results.store'), 'ASKED', ()))",
     # The high-water mark of the kernel alone: getrusage would start at the parent's, from before the exec.
     "peak": r"__import__('re').search(r'VmHWM:\s+(\d+)', open('/proc/self/status').read()).group(1)",
     "python": "__import__('platform').python_version()",
@@ -74,6 +75,7 @@ async def _run(notebook: NotebookNode, root: Path) -> dict:
     }
     return {
         "records": {run: record_hash(root, run) for run in after["records"]},
+        "asked": after["asked"],
         "seconds": round(seconds, 1),
         "peak_mib": round(int(after["peak"]) / 1024) if "peak" in after else None,
         "versions": {name: after[name] for name in ("python", "torch") if name in after},

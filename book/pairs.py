@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import jupytext
@@ -151,6 +152,11 @@ def set_up_faults(source: NotebookNode, root: Path) -> list[str]:
     return [] if cells[0].source == set_up(root) else ["the set-up cell is not the book's"]
 
 
+def _is_of(run: str, arm: str) -> bool:
+    """Whether a run's folder belongs to an arm, in which ``*`` stands for any letters."""
+    return fnmatchcase(re.sub(r"-(smoke|reduced|full)-s\d+-.+", "", run), arm)
+
+
 def stamp_faults(notebook: NotebookNode, root: Path) -> list[str]:
     """Compare a notebook's stamp with its code and records, and look for cells that never ran."""
     stamp = notebook.metadata.get("gkalib", {}).get("stamp")
@@ -164,10 +170,14 @@ def stamp_faults(notebook: NotebookNode, root: Path) -> list[str]:
     for run, known in stamp.get("records", {}).items():
         if known is None or record_hash(root, run) != known:
             faults.append(f"the record {run} it read changed or is missing")
-    for experiment in sorted({run.split("/")[0] for run in stamp.get("records", {})}):
+    # A stamp from before readings were noted stands for the reading of every arm.
+    asked = stamp.get("asked") or [f"{run.split('/')[0]}/*" for run in stamp.get("records", {})]
+    for reading in sorted(set(asked)):
+        experiment, arm = reading.split("/")
         stored = (root / "data" / "results").glob(f"{experiment}/[!.]*/run.json")
-        for run in sorted({f"{experiment}/{path.parent.name}" for path in stored} - set(stamp["records"])):
-            faults.append(f"the record {run} is newer than its reading of {experiment}")
+        concerned = {f"{experiment}/{path.parent.name}" for path in stored if _is_of(path.parent.name, arm)}
+        for run in sorted(concerned - set(stamp["records"])):
+            faults.append(f"the record {run} is newer than its reading of {reading}")
     code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
     unrun = sum(cell.execution_count is None for cell in code)
     if unrun:

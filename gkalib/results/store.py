@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gkalib.results.record import RUN, SCALES, Record
@@ -60,12 +61,19 @@ def experiments(*, root: Path | None = None) -> list[str]:
     return sorted({path.parent.parent.name for path in (root or folder()).glob("[!.]*/[!.]*/run.json")})
 
 
-def load(experiment: str, *, scale: str | None = None, root: Path | None = None) -> list[Record]:
+ASKED: set[str] = set()
+"""What ``load`` was asked for, as ``experiment/arm``: by it a chapter's stamp tells which later runs matter."""
+
+
+def load(
+    experiment: str, *, scale: str | None = None, arm: str = "*", root: Path | None = None
+) -> list[Record]:
     """The runs of an experiment, the largest scale first and the newest first within a scale.
 
     Args:
         experiment: its name.
         scale: keep only runs of this scale.
+        arm: keep only runs of these arms; ``*`` stands for any letters.
         root: the store; ``folder()`` where not given.
 
     Raises:
@@ -73,8 +81,12 @@ def load(experiment: str, *, scale: str | None = None, root: Path | None = None)
     """
     if scale is not None and scale not in SCALES:
         raise ValueError(f"results: scale must be one of {', '.join(SCALES)}, not {scale!r}")
+    ASKED.add(f"{experiment}/{arm}")
     records = []
     for path in sorted((root or folder()).glob(f"{experiment}/[!.]*/run.json")):
+        name = RUN.fullmatch(path.parent.name)
+        if name and not fnmatchcase(name["arm"], arm):
+            continue
         record = Record.from_json(
             path.read_text(encoding="utf-8"), f"{experiment}/{path.parent.name}/run.json"
         )
@@ -87,6 +99,7 @@ def load(experiment: str, *, scale: str | None = None, root: Path | None = None)
     records = [record for record in records if scale in (None, record.scale)]
     if not records:
         kind = "run" if scale is None else f"{scale}-scale run"
+        kind += "" if arm == "*" else f" of arm {arm!r}"
         raise ValueError(
             f"results: no {kind} of {experiment!r}. Make one with: python -m gkalib train {experiment}"
         )

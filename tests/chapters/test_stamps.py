@@ -24,7 +24,7 @@ def edit_code_in_both(book, old, new):
 
 def test_the_stamp_says_what_was_run(executed):
     stamp = nbformat.read(paths(executed, SLUG)[0], as_version=4).metadata.gkalib.stamp
-    assert sorted(stamp) == ["code", "date", "outputs", "peak_mib", "records", "seconds", "versions"]
+    assert sorted(stamp) == ["asked", "code", "date", "outputs", "peak_mib", "records", "seconds", "versions"]
     assert list(stamp.records) == ["demo/base-smoke-s0-cpu"]
     assert 0 < stamp.seconds < 60
     assert 50 < stamp.peak_mib < 4096
@@ -53,7 +53,20 @@ def test_a_removed_record_is_found(book):
 
 def test_a_newer_record_of_an_experiment_it_read_is_found(book):
     save(record(arm="other"), root=book / "data" / "results")
-    assert only_fault(book) == f"{SLUG}: the record demo/other-smoke-s0-cpu is newer than its reading of demo"
+    newer = "the record demo/other-smoke-s0-cpu is newer than its reading of demo/*"
+    assert only_fault(book) == f"{SLUG}: {newer}"
+
+
+def test_a_newer_record_of_an_arm_it_did_not_ask_for_is_none_of_its_business(book, spoil):
+    def ask(notebook):
+        notebook.metadata.gkalib.stamp.asked = ["demo/bas*"]
+
+    spoil(ask)
+    save(record(arm="other"), root=book / "data" / "results")
+    assert check(SLUG, root=book) == []
+    save(record(arm="basic"), root=book / "data" / "results")
+    newer = "the record demo/basic-smoke-s0-cpu is newer than its reading of demo/bas*"
+    assert only_fault(book) == f"{SLUG}: {newer}"
 
 
 def test_a_notebook_without_outputs_is_found(spoil, book):

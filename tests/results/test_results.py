@@ -202,3 +202,15 @@ def test_results_import_neither_torch_nor_the_rest_of_the_library():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {"", ".record", ".store", ".table"}
     assert done.stdout.strip() == str(sorted(f"gkalib.results{part}" for part in loaded))
+
+
+def test_runs_of_some_arms(tmp_path):
+    for arm in ("smooth-dense", "smooth-padded", "decoding"):
+        results.save(record(arm=arm), root=tmp_path)
+    assert {run.arm for run in results.load("toy", arm="smooth-*", root=tmp_path)} == {
+        "smooth-dense",
+        "smooth-padded",
+    }
+    assert "toy/smooth-*" in results.store.ASKED
+    with pytest.raises(ValueError, match=r"^results: no run of arm 'none-\*' of 'toy'\. Make one with"):
+        results.load("toy", arm="none-*", root=tmp_path)
