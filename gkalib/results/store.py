@@ -62,7 +62,7 @@ def experiments(*, root: Path | None = None) -> list[str]:
 
 
 ASKED: set[str] = set()
-"""What ``load`` was asked for, as ``experiment/arm``; a chapter's stamp keeps it to tell which runs matter."""
+"""What ``load`` was asked for, as ``experiment/arm``; stamps keep it to tell which runs matter."""
 
 
 def load(
