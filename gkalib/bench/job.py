@@ -12,8 +12,13 @@ from typing import Any, final
 from gkalib import results
 
 PACKAGE = Path(__file__).resolve().parents[1]
+TOOLS = ("ahead.py", "cases.py", "survey.py", "tune.py")  # beside the fused operations, and no part of them
 FUSED = (
-    "smoothing/fused",
+    *(
+        f"smoothing/fused/{path.name}"
+        for path in (PACKAGE / "smoothing" / "fused").glob("*.py")
+        if path.name not in TOOLS
+    ),
     "smoothing/fused/configs.json",
     "smoothing/problem.py",
     "smoothing/spans.py",

@@ -18,7 +18,8 @@ def jobs() -> list[Job]:
 
 def comparisons() -> list[Job]:
     """Each shape of each benchmark that compares arms."""
-    depends = (*FUSED, "smoothing", *(f"bench/{name}.py" for name in COMPARED))
+    methods = (f"smoothing/{name}.py" for name in ("dispatch", "flex", "padded"))
+    depends = (*FUSED, *methods, *(f"bench/{name}.py" for name in COMPARED))
     return [
         Job(
             name=f"bench-{name}-{case['shape']}",

@@ -194,7 +194,6 @@ def _run(job: Job, device: str, limit: float, *, store: Path, log: Any, out: Pat
         "GKALIB_RESULTS": str(store.resolve()),
         "PYTHONPATH": os.pathsep.join(path),
         "PYTHONUNBUFFERED": "1",
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # without it deterministic algorithms refuse matrix products
     }
     if device == "cpu":
         surroundings["TRITON_INTERPRET"] = "1"
