@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import config
-from gkalib.smoothing.fused.lag_bias import lag_scores, padded
+from gkalib.smoothing.fused.lag_bias import PAD, lag_scores, padded
 from gkalib.smoothing.fused.launch import (
     accumulator,
     block_width,
@@ -19,13 +19,13 @@ from gkalib.smoothing.fused.launch import (
 )
 from gkalib.smoothing.fused.norms import squared_norms
 from gkalib.smoothing.fused.scores import (
-    ALL,
     GIVEN,
     LOG2_E,
+    block_loops,
+    edge_block,
     head_start,
+    lane_sums,
     load_block,
-    loop_bounds,
-    span_of,
     store_block,
 )
 from gkalib.smoothing.spans import Spans
@@ -36,16 +36,11 @@ LOWEST: tl.constexpr = tl.constexpr(-1e30)
 
 @triton.jit
 def log2_scores(
-    query, row_term, key_block, key_squares, table, row_start, at, keys, factor, half,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
-    EDGE: tl.constexpr,
+    query_block, key_block, key_squares, table, row_start, at, keys, factor, ratio, BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """log₂ κ_ij of one block, [BLOCK_ROWS BLOCK_COLUMNS]; row_term, key_squares and table may be None."""
-    product = tl.dot(query, tl.trans(key_block), input_precision=PRECISION, out_dtype=ACC)
-    scores = product * factor
-    if table is not None:
-        # [BLOCK_ROWS BLOCK_COLUMNS]
-        scores += lag_scores(table, row_start, at, keys, BLOCK_ROWS, BLOCK_COLUMNS)
+    """log₂ κ_ij without row i's own term, factor (q_i·k_j − ratio |k_j|²) + t, [BLOCK_ROWS BLOCK_COLUMNS]."""
+    scores = tl.dot(query_block, tl.trans(key_block), input_precision=PRECISION, out_dtype=ACC)
     if key_squares is not None:
         column = at + tl.arange(0, BLOCK_COLUMNS)
         # [BLOCK_COLUMNS]
@@ -53,44 +48,68 @@ def log2_scores(
             squares = tl.load(key_squares + column, mask=column < keys, other=0.0)
         else:
             squares = tl.load(key_squares + column)
-        if row_term is not None:
-            scores -= row_term[:, None] + (half * squares)[None, :]
-        else:
-            scores -= (half * squares)[None, :]
+        scores -= ratio * squares[None, :]
+    scores *= factor
+    if table is not None:
+        # [BLOCK_ROWS BLOCK_COLUMNS]
+        scores += lag_scores(table, row_start, at, keys, BLOCK_ROWS, BLOCK_COLUMNS)
     return scores
 
 
 @triton.jit
+def own_scores(
+    query_block, key, key_stride, key_squares, table, row, low, high, shift, keys, factor, ratio,
+    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """The score of each row with the one key on its own place, or the nearest that it sees, [BLOCK_ROWS]."""
+    own = tl.minimum(tl.maximum(row + shift, low), high - 1)
+    column = tl.arange(0, BLOCK_WIDTH)
+    address = key + own.to(tl.int64)[:, None] * key_stride + column[None, :]
+    sees = low < high
+    # [BLOCK_ROWS BLOCK_WIDTH]
+    own_key = tl.load(address, mask=sees[:, None] & (column < WIDTH)[None, :], other=0.0).to(ACC)
+    scores = tl.sum(query_block.to(ACC) * own_key, 1)
+    if key_squares is not None:
+        scores -= ratio * tl.sum(own_key * own_key, 1)
+    scores *= factor
+    if table is not None:
+        # [BLOCK_ROWS]
+        scores += tl.load(table + (row - own + keys - 1 + PAD), mask=sees, other=0.0)
+    return tl.maximum(scores, LOWEST)
+
+
+@triton.jit
 def smooth_block(
-    acc, total, peak, query, row_term, key, value, key_squares, table, low, high, row_start, at, keys,
-    key_stride, value_stride, factor, half, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    acc, total, shift, inputs, at, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLUMNS: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, ONLINE: tl.constexpr,
     EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Add one block of keys: acc = Σ_j 2^(s_ij − peak) v_j and total = Σ_j 2^(s_ij − peak)."""
+    """Add a block of keys to acc = Σ_j 2^(s_ij − shift_i) v_j and total = Σ_j 2^(s_ij − shift_i), in parts.
+
+    ONLINE lets the shift grow to the largest score so far. EDGE leaves out what a row may not see.
+    """
+    query_block, key, value, key_squares, table, factor, ratio, low, high, row_start, keys, strides = inputs
     # [BLOCK_COLUMNS BLOCK_WIDTH]
-    key_block = load_block(key, at, keys, key_stride, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, EDGE)
+    key_block = load_block(key, at, keys, strides[0], WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, EDGE)
     scores = log2_scores(
-        query, row_term, key_block, key_squares, table, row_start, at, keys, factor, half,
-        BLOCK_ROWS, BLOCK_COLUMNS, PRECISION, ACC, EDGE,
+        query_block, key_block, key_squares, table, row_start, at, keys, factor, ratio, BLOCK_ROWS,
+        BLOCK_COLUMNS, PRECISION, ACC, EDGE,
     )  # fmt: skip
     if EDGE:
         column = at + tl.arange(0, BLOCK_COLUMNS)[None, :]
         scores = tl.where((column >= low[:, None]) & (column < high[:, None]), scores, float("-inf"))
     # [BLOCK_COLUMNS BLOCK_VALUE]
-    value_block = load_block(value, at, keys, value_stride, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE, EDGE)
-    if NORMALIZE:
-        higher = tl.maximum(peak, tl.max(scores, 1))
-        weights = tl.exp2(scores - higher[:, None])
-        kept = tl.exp2(peak - higher)
-        total = total * kept + tl.sum(weights, 1)
-        acc *= kept[:, None]
-        peak = higher
-    else:
-        weights = tl.exp2(scores)
+    value_block = load_block(value, at, keys, strides[1], VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE, EDGE)
+    if ONLINE:
+        before, shift = shift, tl.maximum(shift, tl.max(scores, 1))
+        kept = tl.exp2(before - shift)[:, None]
+        total *= kept
+        acc *= kept
+    weights = tl.exp2(scores - shift[:, None])
+    total += lane_sums(weights, BLOCK_ROWS, BLOCK_COLUMNS)
     acc = tl.dot(weights.to(value_block.dtype), value_block, acc, input_precision=PRECISION, out_dtype=ACC)
-    return acc, total, peak
+    return acc, total, shift
 
 
 @triton.jit
@@ -99,8 +118,8 @@ def smooth_forward_kernel(
     heads, group, rows, keys, query_batch, query_head, query_stride, key_batch, key_head, key_stride,
     value_batch, value_head, value_stride, out_batch, out_head, out_stride, table_stride, KIND: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
-    ACC: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, NORMALIZE: tl.constexpr, LIMIT: tl.constexpr,
+    PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """out_i = Σ_j κ_ij v_j, with NORMALIZE over Σ_j κ_ij, for one block of rows i of one head."""
     blocks = tl.cdiv(rows, BLOCK_ROWS)
@@ -112,54 +131,68 @@ def smooth_forward_kernel(
     key += head_start(batch, head // group, key_batch, key_head)
     value += head_start(batch, head // group, value_batch, value_head)
     factor = tl.load(scale + head) * LOG2_E
-    half = 0.0
-    row = start + tl.arange(0, BLOCK_ROWS)
+    ratio = 0.0
+    if key_squares is not None:
+        key_squares += (batch * (heads // group) + head // group).to(tl.int64) * keys
+        factor = tl.where(factor == 0, 1e-30, factor)  # norms without a product
+        ratio = 0.5 * LOG2_E * tl.load(norm + head) / factor
+    if table is not None:
+        table += head.to(tl.int64) * table_stride
     if KIND == GIVEN:
         first += batch * span_stride
         last += batch * span_stride
-    low, high = span_of(row, first, last, left, right, keys - rows, rows, keys, KIND)
-    if KIND == ALL:
-        outer_start, inner_start, inner_stop, outer_stop = 0, 0, keys // BLOCK_COLUMNS * BLOCK_COLUMNS, keys
-    else:
-        outer_start, inner_start, inner_stop, outer_stop = loop_bounds(
-            low, high, row, rows, keys, BLOCK_COLUMNS
-        )
+    row = start + tl.arange(0, BLOCK_ROWS)
+    low, high, inner_start, inner_stop, edge, edges = block_loops(
+        row, first, last, left, right, keys - rows, rows, keys, KIND, BLOCK_COLUMNS
+    )
     # [BLOCK_ROWS BLOCK_WIDTH]
     query_block = load_block(query, start, rows, query_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-    row_term = None
-    if key_squares is not None:
-        key_squares += (batch * (heads // group) + head // group).to(tl.int64) * keys
-        half = 0.5 * tl.load(norm + head) * LOG2_E
-        if not NORMALIZE:
-            wide = query_block.to(ACC)
-            row_term = half * tl.sum(wide * wide, 1)
-    if table is not None:
-        table += head.to(tl.int64) * table_stride
+    if NORMALIZE:
+        # Any shift near a row's largest score will do, and its own key's score most often is.
+        shift = own_scores(
+            query_block, key, key_stride, key_squares, table, row, low, high, keys - rows, keys, factor,
+            ratio, WIDTH, BLOCK_WIDTH, ACC,
+        )  # fmt: skip
+    elif key_squares is not None:
+        wide = query_block.to(ACC)
+        shift = factor * ratio * tl.sum(wide * wide, 1)
+    else:
+        shift = tl.zeros([BLOCK_ROWS], ACC)
+    inputs = (
+        query_block, key, value, key_squares, table, factor, ratio, low, high, start, keys,
+        (key_stride, value_stride),
+    )  # fmt: skip
     acc = tl.zeros([BLOCK_ROWS, BLOCK_VALUE], ACC)
-    total = tl.zeros([BLOCK_ROWS], ACC)
-    peak = tl.zeros([BLOCK_ROWS], ACC) + LOWEST
-    before = (inner_start - outer_start) // BLOCK_COLUMNS
-    after = tl.cdiv(tl.maximum(outer_stop - inner_stop, 0), BLOCK_COLUMNS)
-    for k in tl.range(0, before + after):
-        at = outer_start + k * BLOCK_COLUMNS
-        at += tl.where(k < before, 0, inner_stop - inner_start)
-        acc, total, peak = smooth_block(
-            acc, total, peak, query_block, row_term, key, value, key_squares, table, low, high, start, at, keys,
-            key_stride, value_stride, factor, half, WIDTH, BLOCK_WIDTH, VALUE_WIDTH, BLOCK_VALUE,
-            BLOCK_ROWS, BLOCK_COLUMNS, NORMALIZE, PRECISION, ACC, True,
+    total = tl.zeros([BLOCK_ROWS, 4], ACC)
+    for k in tl.range(0, edges):
+        at = edge_block(k, edge, inner_start, inner_stop, BLOCK_COLUMNS)
+        acc, total, shift = smooth_block(
+            acc, total, shift, inputs, at, WIDTH, BLOCK_WIDTH, VALUE_WIDTH, BLOCK_VALUE, BLOCK_ROWS,
+            BLOCK_COLUMNS, PRECISION, ACC, False, True,
         )  # fmt: skip
     for at in tl.range(inner_start, inner_stop, BLOCK_COLUMNS):
-        acc, total, peak = smooth_block(
-            acc, total, peak, query_block, row_term, key, value, key_squares, table, low, high, start, at, keys,
-            key_stride, value_stride, factor, half, WIDTH, BLOCK_WIDTH, VALUE_WIDTH, BLOCK_VALUE,
-            BLOCK_ROWS, BLOCK_COLUMNS, NORMALIZE, PRECISION, ACC, False,
+        acc, total, shift = smooth_block(
+            acc, total, shift, inputs, at, WIDTH, BLOCK_WIDTH, VALUE_WIDTH, BLOCK_VALUE, BLOCK_ROWS,
+            BLOCK_COLUMNS, PRECISION, ACC, False, False,
         )  # fmt: skip
     if NORMALIZE:
-        some = total > 0
-        total = tl.where(some, total, 1.0)  # a row that sees no key: its sum over values is zero already
-        acc /= total[:, None]
+        if tl.max(tl.where(row < rows, tl.sum(total, 1), 0.0)) > LIMIT:
+            # A key was far nearer than the row's own: again, with a shift that follows the largest score.
+            acc = tl.zeros([BLOCK_ROWS, BLOCK_VALUE], ACC)
+            total = tl.zeros([BLOCK_ROWS, 4], ACC)
+            shift = tl.zeros([BLOCK_ROWS], ACC) + LOWEST
+            first_block = tl.min(tl.where(low < high, low, keys)) // BLOCK_COLUMNS * BLOCK_COLUMNS
+            for at in tl.range(first_block, tl.max(high), BLOCK_COLUMNS):
+                acc, total, shift = smooth_block(
+                    acc, total, shift, inputs, at, WIDTH, BLOCK_WIDTH, VALUE_WIDTH, BLOCK_VALUE, BLOCK_ROWS,
+                    BLOCK_COLUMNS, PRECISION, ACC, True, True,
+                )  # fmt: skip
+        all = tl.sum(total, 1)
+        sees = all > 0
+        all = tl.where(sees, all, 1.0)  # a row that sees no key: its sum over values is zero already
+        acc /= all[:, None]
         log_sum += which.to(tl.int64) * rows
-        tl.store(log_sum + row, tl.where(some, peak + tl.log2(total), float("inf")), mask=row < rows)
+        tl.store(log_sum + row, tl.where(sees, shift + tl.log2(all), float("inf")), mask=row < rows)
     out += head_start(batch, head, out_batch, out_head)
     store_block(out, acc, start, rows, out_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE)
 
@@ -176,8 +209,11 @@ def smooth_forward(
 ) -> tuple[Tensor, Tensor]:
     r"""Values summed with the weights of a kernel of the dot product, the distance and the lag.
 
-    $$\log\kappa_{ij} = s\, q_i^\top k_j - \tfrac{\nu}{2}\big(|q_i|^2 + |k_j|^2\big) + t_{i + m - n - j}, \qquad
-    O_i = \sum_j \kappa_{ij} v_j \Big/ \sum_j \kappa_{ij}$$
+    $$\log\kappa_{ij} = s\, q_i^\top k_j - \tfrac{\nu}{2}\big(|q_i|^2 + |k_j|^2\big) + t_{i + m - n - j},
+    \qquad O_i = \sum_j \kappa_{ij} v_j \Big/ \sum_j \kappa_{ij}$$
+
+    Before it is raised a score is shifted by that of the row's own key: no maximum need be followed. A block
+    of rows with a sum above ``limit`` is done again with one.
 
     Args:
         query, key, value: ``[b h n d]``, ``[b g m d]`` and ``[b g m e]`` of one type; g divides h, and query
@@ -236,10 +272,16 @@ def smooth_forward(
         VALUE_WIDTH=value_width,
         BLOCK_VALUE=block_width(value_width),
         NORMALIZE=normalize,
+        LIMIT=limit(query.dtype),
         PRECISION=precision(query),
         ACC=accumulator(query),
     )
     return out, log_sum
+
+
+def limit(dtype: torch.dtype) -> float:
+    """Sums up to it, and the weights in them as numbers of this type, are far from overflowing."""
+    return 2.0**15 if dtype == torch.float16 else 2.0**64
 
 
 def strides(name: str, tensor: Tensor) -> dict[str, int]:
