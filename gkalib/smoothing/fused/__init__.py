@@ -94,9 +94,11 @@ def _no_operation(problem: Problem) -> str | None:
         return (
             f"the fused operations divide by the row sum, or by nothing, and are not made for {normalizer!r}"
         )
+    if _one_token(problem):
+        return None
     if isinstance(normalizer, RowSum) and normalizer.eps and not _of_itself(problem, form):
-        return "an eps beside the row sum is part of the operation on one tensor only"
-    return None if _one_token(problem) else why_not(problem)
+        return "an eps beside the row sum is part of the operations on one tensor and on one token only"
+    return why_not(problem)
 
 
 def _no_rows(problem: Problem, form: Form, operator: RowOperator) -> str | None:
@@ -211,16 +213,19 @@ def _decode(problem: Problem) -> Tensor:
         lag_scores = heads_last.expand(-1, problem.sizes[1], -1).to(_per_head(0.0, problem).dtype)
     # The newest token sees all of a cache that only causality limits.
     sees_all = not problem.given_positions and all(isinstance(rule, Causal) for rule in parts(problem.mask))
-    key, value = problem.grouped_key, problem.grouped_value
+    key, value, normalizer = problem.grouped_key, problem.grouped_value, problem.normalizer
+    scale = _per_head(form.scale, problem)
+    norm = scale if form.norm is form.scale else _per_head(form.norm, problem)
     return op.decode(
         _cast(problem.query),
         _cast(key),
         None if value is key else _cast(value),
-        _per_head(form.scale, problem),
-        None if form.key_bias is None else _per_head(form.norm, problem),
+        scale,
+        None if form.key_bias is None else norm,
         lag_scores,
         None if sees_all else problem.allowed(),
-        isinstance(problem.normalizer, RowSum),
+        isinstance(normalizer, RowSum),
+        normalizer.eps if isinstance(normalizer, RowSum) else 0.0,
     )
 
 

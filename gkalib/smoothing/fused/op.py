@@ -298,16 +298,17 @@ def decode(
     lag_scores: Tensor | None,
     allowed: Tensor | None,
     normalize: bool,
+    eps: float = 0.0,
 ) -> Tensor:
     """One query ``[b h 1 d]`` over a cache; without a value the keys are the values too."""
     key_given = _runnable(key)
     value_given = key_given if value is None else _runnable(value)
     given = (_runnable(query), key_given, value_given)
-    return decoding.decode(*given, scale, norm, lag_scores, allowed, normalize).to(query.dtype)
+    return decoding.decode(*given, scale, norm, lag_scores, allowed, normalize, eps=eps).to(query.dtype)
 
 
 @decode.register_fake
-def _(query, key, value, scale, norm, lag_scores, allowed, normalize):
+def _(query, key, value, scale, norm, lag_scores, allowed, normalize, eps=0.0):
     return token_major(query, (key if value is None else value).shape[-1])
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gkalib.attention import attention
 from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Kernel
 from gkalib.masks import Causal, KeyPadding, Window
 from gkalib.normalizers import RowSum, Unnormalized
@@ -249,6 +250,35 @@ def test_two_programs_are_started_and_nothing_is_read_from_the_device():
     with collected() as launches:  # a tensor on this device has no numbers to read
         decode(*meta, meta[-1], None, torch.ones(1, 1, 1, 40, dtype=torch.bool, device="meta"), True)
     assert [launch.name for launch in launches] == ["decode_split_kernel", "decode_combine_kernel"]
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.5])
+def test_smooth_takes_it_for_one_query(eps: float):
+    """With a Gaussian the scale is the norm, one tensor: the product of query and key is not formed."""
+    query, key, _ = sample(40)
+    before, normalizer = LAUNCHES.copy(), RowSum(eps=eps)
+    slots = {"mask": Causal() & Window(30), "normalizer": normalizer}
+    out = smooth(query, key, key, Gaussian(SIGMA), method="fused", **slots)
+    assert LAUNCHES - before == {"decode_split_kernel": 1, "decode_combine_kernel": 1}
+    assert relative(out, smooth(query, key, key, Gaussian(SIGMA), method="reference", **slots)) <= 1e-12
+    with collected() as launches:
+        smooth(query, key, key, Gaussian(SIGMA), method="fused", **slots)
+    assert launches[0].arguments["DOT"] is False
+    assert launches[0].arguments["ONE"] is True
+
+
+@pytest.mark.parametrize("name", ["gka", "gpa"])
+@torch.no_grad()
+def test_a_layer_writes_from_a_ring(name: str):
+    """Keys in any order, their positions with them: each token's row is that of the whole pass."""
+    layer = attention(name, position="rope", method="fused")(16, num_heads=2).double()
+    whole = attention(name, position="rope")(16, num_heads=2).double()
+    whole.load_state_dict(layer.state_dict())
+    tokens, mask, cache = torch.randn(1, 9, 16, dtype=torch.float64), Causal() & Window(4), Cache(1, 9, 4)
+    before = LAUNCHES.copy()
+    rows = [layer(token, mask=mask, cache=cache) for token in tokens.split(1, dim=1)]
+    assert (LAUNCHES - before)["decode_split_kernel"] == 9
+    assert relative(torch.cat(rows, dim=1), whole(tokens, mask=mask)) <= 1e-12
 
 
 @pytest.mark.slow
