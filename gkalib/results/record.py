@@ -35,7 +35,10 @@ def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
     where = root or Path(__file__).parent
 
     def git(*words: str) -> str | None:
-        done = subprocess.run(["git", *words], cwd=where, capture_output=True, text=True)
+        try:
+            done = subprocess.run(["git", *words], cwd=where, capture_output=True, text=True)
+        except FileNotFoundError:  # a machine without git
+            return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     changes = git("status", "--porcelain", "--", ":/", ":(exclude,top)data/results")

@@ -282,7 +282,13 @@ def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
     assert blocked > {"sklearn", "scipy", "matplotlib", "statsmodels", "beartype", "tokenizers", "pytest"}
     assert not blocked & {*BARE, "gkalib"}
     (tmp_path / "sitecustomize.py").write_text(f"blocked = {blocked!r}\n{BLOCK}")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "GKALIB_RESULTS": str(tmp_path / "store")}
+    (tmp_path / "bin").mkdir()  # no git, no compiler
+    places = {
+        "PYTHONPATH": str(tmp_path),
+        "GKALIB_RESULTS": str(tmp_path / "store"),
+        "PATH": str(tmp_path / "bin"),
+    }
+    environment = {**os.environ, **places}
     out = tmp_path / "out"
 
     def run(*words: str) -> subprocess.CompletedProcess:
@@ -299,5 +305,6 @@ def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
     unpacked = run("--unpack", str(out / packing.NAME))
     assert unpacked.returncode == 0 and "2 runs saved" in unpacked.stdout, unpacked.stderr
     (record,) = results.load("correctness", root=tmp_path / "store")
+    assert (record.commit, record.clean) == ("unknown", False)
     assert record.metrics["wrong"] == 0 and 0 < record.metrics["error_float64"] < 1e-12
     assert re.search(r"correctness-decode .* done", run("--device", "cpu", "--list").stdout)

@@ -194,6 +194,12 @@ def test_provenance_fills_a_record(tmp_path):
     assert results.provenance(root=tmp_path)["clean"] is False
 
 
+def test_without_git_the_commit_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    facts = results.provenance()
+    assert (facts["commit"], facts["clean"]) == ("unknown", False)
+
+
 def test_results_import_neither_torch_nor_the_rest_of_the_library():
     code = (
         "import sys, gkalib.results; "
