@@ -39,14 +39,14 @@ from gkalib.smoothing.fused.launch import (
 )
 from gkalib.smoothing.fused.norms import squared_norms
 from gkalib.smoothing.fused.scores import (
-    ALL,
     GIVEN,
     LOG2_E,
+    block_loops,
+    edge_block,
     head_start,
+    lane_sums,
     load_block,
     load_vector,
-    loop_bounds,
-    span_of,
     store_block,
 )
 from gkalib.smoothing.spans import Spans
@@ -94,12 +94,10 @@ def smooth_backward_query_kernel(
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """δ, dq and the lags' sums of one of the blocks of rows from first_block on, of one query head."""
-    program = tl.program_id(0)
-    which = program // blocks
+    which, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     # The last rows of a causal mask see the most keys, so they start first.
-    row_start = (first_block + blocks - 1 - program % blocks) * BLOCK_ROWS
+    row_start = (first_block + blocks - 1 - block) * BLOCK_ROWS
     batch, head = which // heads, which % heads
-    groups = heads // group
     grad_out += head_start(batch, head, grad_out_batch, grad_out_head)
     query += head_start(batch, head, query_batch, query_head)
     key += head_start(batch, head // group, key_batch, key_head)
@@ -112,7 +110,7 @@ def smooth_backward_query_kernel(
     if norm is not None:
         rate = tl.load(norm + head)
         half = 0.5 * rate * LOG2_E
-        key_squares += (batch * groups + head // group).to(tl.int64) * columns
+        key_squares += (which // group).to(tl.int64) * columns
     if terms is not None:
         terms += vector
     if NORMALIZE:
@@ -120,7 +118,7 @@ def smooth_backward_query_kernel(
     if table is not None:
         table += head.to(tl.int64) * table_length
     if slices is not None:
-        slices += (which * turns + program % blocks).to(tl.int64) * slice_length
+        slices += (which * turns + block).to(tl.int64) * slice_length
     if KIND == GIVEN:
         first += batch.to(tl.int64) * span_stride
         last += batch.to(tl.int64) * span_stride
@@ -138,50 +136,54 @@ def smooth_backward_query_kernel(
         tl.store(delta + vector + row, own_delta, mask=row < rows)
     # [BLOCK_ROWS]
     own_terms = query_terms(terms, row_start, rows, half, BLOCK_ROWS, True, NORMALIZE, ACC)
-    low, high = span_of(row, first, last, left, right, columns - rows, rows, columns, KIND)
-    start, inner_start, inner_stop, stop = loop_bounds(low, high, row, rows, columns, BLOCK_COLUMNS)
+    low, high, inner_start, inner_stop, edge, edges = block_loops(
+        row, first, last, left, right, columns - rows, rows, columns, KIND, BLOCK_COLUMNS
+    )
     # Whole blocks come last: the other way about, each product waits for the one before it.
-    starts, stops = (start, inner_stop, inner_start), (inner_start, stop, inner_stop)
+    counts = (edges, (inner_stop - inner_start) // BLOCK_COLUMNS)
     total = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
-    row_sum = tl.zeros([BLOCK_ROWS], ACC)
-    for part in tl.static_range(3):
-        if KIND != ALL or part > 0:
+    row_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
+    for part in tl.static_range(2):
+        if slices is not None:
+            tl.debug_barrier()  # a sum of the part before may be another thread's
+            lag = row_start + tl.cdiv(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS
+        for k in range(counts[part]):
+            at = inner_start + k * BLOCK_COLUMNS
+            if part == 0:
+                at = edge_block(k, edge, inner_start, inner_stop, BLOCK_COLUMNS)
+            # [BLOCK_COLUMNS BLOCK_WIDTH]
+            keys = load_block(key, at, columns, key_stride, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part == 0)
+            # [BLOCK_COLUMNS BLOCK_VALUE]
+            values = load_block(
+                value, at, columns, value_stride, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE, part == 0
+            )
+            key_terms = tl.zeros([BLOCK_COLUMNS], ACC)
+            if norm is not None:
+                # [BLOCK_COLUMNS]
+                key_terms = load_vector(key_squares, at, columns, 0.0, BLOCK_COLUMNS, part == 0) * half
+            bias = None
+            if table is not None:
+                # [BLOCK_ROWS BLOCK_COLUMNS]
+                bias = lag_scores(table, row_start, at, columns, BLOCK_ROWS, BLOCK_COLUMNS)
+            weights = weights_of(
+                own, keys, factor, own_terms, key_terms, bias, low, high, at, BLOCK_COLUMNS, part == 0,
+                PRECISION, ACC,
+            )  # fmt: skip
+            grad = tl.dot(own_grad, tl.trans(values), input_precision=PRECISION, out_dtype=ACC)
+            if NORMALIZE:
+                grad -= own_delta[:, None]
+            grad *= weights
+            total = tl.dot(grad.to(keys.dtype), keys, total, input_precision=PRECISION, out_dtype=ACC)
+            if not NORMALIZE:
+                row_sum += lane_sums(grad, BLOCK_ROWS, BLOCK_COLUMNS)
             if slices is not None:
-                tl.debug_barrier()  # a sum of the part before may be another thread's
-                lag = row_start + tl.cdiv(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS
-            for at in range(starts[part], stops[part], BLOCK_COLUMNS):
-                # [BLOCK_COLUMNS BLOCK_WIDTH]
-                keys = load_block(key, at, columns, key_stride, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part < 2)
-                # [BLOCK_COLUMNS BLOCK_VALUE]
-                values = load_block(
-                    value, at, columns, value_stride, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE, part < 2
-                )
-                key_terms = tl.zeros([BLOCK_COLUMNS], ACC)
-                if norm is not None:
-                    # [BLOCK_COLUMNS]
-                    key_terms = load_vector(key_squares, at, columns, 0.0, BLOCK_COLUMNS, part < 2) * half
-                bias = None
-                if table is not None:
-                    # [BLOCK_ROWS BLOCK_COLUMNS]
-                    bias = lag_scores(table, row_start, at, columns, BLOCK_ROWS, BLOCK_COLUMNS)
-                weights = weights_of(
-                    own, keys, factor, own_terms, key_terms, bias, low, high, at, BLOCK_COLUMNS, part < 2,
-                    PRECISION, ACC,
-                )  # fmt: skip
-                grad = tl.dot(own_grad, tl.trans(values), input_precision=PRECISION, out_dtype=ACC)
-                if NORMALIZE:
-                    grad -= own_delta[:, None]
-                grad *= weights
-                total = tl.dot(grad.to(keys.dtype), keys, total, input_precision=PRECISION, out_dtype=ACC)
-                if not NORMALIZE:
-                    row_sum += tl.sum(grad, 1)
-                if slices is not None:
-                    add_lags(slices, lag - at, grad, BLOCK_COLUMNS)
+                add_lags(slices, lag - at, grad, BLOCK_COLUMNS)
     total *= natural
     if not NORMALIZE:
-        tl.store(row_sums + vector + row, row_sum, mask=row < rows)
+        of_row = tl.sum(row_sum, 1)
+        tl.store(row_sums + vector + row, of_row, mask=row < rows)
         if norm is not None:
-            total -= own.to(ACC) * (rate * row_sum)[:, None]
+            total -= own.to(ACC) * (rate * of_row)[:, None]
     store_block(grad_query, total, row_start, rows, grad_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
 
 
@@ -197,9 +199,8 @@ def smooth_backward_key_kernel(
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a block of keys, its rows; its columns are the queries of every head that reads them."""
-    program = tl.program_id(0)
-    which = program // blocks
-    row_start = program % blocks * BLOCK_ROWS
+    which = tl.program_id(0) // blocks
+    row_start = tl.program_id(0) % blocks * BLOCK_ROWS
     groups = heads // GROUP
     batch, group = which // groups, which % groups
     key += head_start(batch, group, key_batch, key_head)
@@ -210,10 +211,11 @@ def smooth_backward_key_kernel(
         first += batch.to(tl.int64) * span_stride
         last += batch.to(tl.int64) * span_stride
     row = row_start + tl.arange(0, BLOCK_ROWS)
-    low, high = span_of(row, first, last, left, right, columns - rows, rows, columns, KIND)
-    start, inner_start, inner_stop, stop = loop_bounds(low, high, row, rows, columns, BLOCK_COLUMNS)
+    low, high, inner_start, inner_stop, edge, edges = block_loops(
+        row, first, last, left, right, columns - rows, rows, columns, KIND, BLOCK_COLUMNS
+    )
     # Whole blocks come last: the other way about, each product waits for the one before it.
-    starts, stops = (start, inner_stop, inner_start), (inner_start, stop, inner_stop)
+    counts = (edges, (inner_stop - inner_start) // BLOCK_COLUMNS)
     # [BLOCK_ROWS BLOCK_WIDTH]
     own = load_block(key, row_start, rows, key_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
     # [BLOCK_ROWS BLOCK_VALUE]
@@ -225,7 +227,6 @@ def smooth_backward_key_kernel(
     of_key = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
     of_value = tl.zeros([BLOCK_ROWS, BLOCK_VALUE], ACC)
     of_norm = tl.zeros([BLOCK_ROWS], ACC)
-    natural = tl.load(scale + group * GROUP)
     for member in range(GROUP):
         head = group * GROUP + member
         head_index = (batch * heads + head).to(tl.int64)
@@ -246,53 +247,54 @@ def smooth_backward_key_kernel(
             head_delta = delta + head_index * columns
         if table is not None:
             head_table = table + head.to(tl.int64) * table_length
-        key_sum = tl.zeros([BLOCK_ROWS], ACC)
-        for part in tl.static_range(3):
-            if KIND != ALL or part > 0:
-                for at in range(starts[part], stops[part], BLOCK_COLUMNS):
-                    # [BLOCK_COLUMNS BLOCK_WIDTH]
-                    queries = load_block(
-                        head_query, at, columns, query_stride, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part < 2
-                    )
-                    # [BLOCK_COLUMNS BLOCK_VALUE]
-                    grads = load_block(
-                        head_grad, at, columns, grad_out_stride, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE,
-                        part < 2,
-                    )  # fmt: skip
+        key_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
+        for part in tl.static_range(2):
+            for k in range(counts[part]):
+                at = inner_start + k * BLOCK_COLUMNS
+                if part == 0:
+                    at = edge_block(k, edge, inner_start, inner_stop, BLOCK_COLUMNS)
+                # [BLOCK_COLUMNS BLOCK_WIDTH]
+                queries = load_block(
+                    head_query, at, columns, query_stride, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part == 0
+                )
+                # [BLOCK_COLUMNS BLOCK_VALUE]
+                grads = load_block(
+                    head_grad, at, columns, grad_out_stride, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE,
+                    part == 0,
+                )  # fmt: skip
+                # [BLOCK_COLUMNS]
+                row_terms = query_terms(
+                    head_terms, at, columns, half, BLOCK_COLUMNS, part == 0, NORMALIZE, ACC
+                )
+                bias = None
+                if table is not None:
+                    # [BLOCK_ROWS BLOCK_COLUMNS]
+                    bias = lag_scores_transposed(head_table, at, row_start, rows, BLOCK_COLUMNS, BLOCK_ROWS)
+                weights = weights_of(
+                    own, queries, factor, own_terms, row_terms, bias, low, high, at, BLOCK_COLUMNS,
+                    part == 0, PRECISION, ACC,
+                )  # fmt: skip
+                of_value = tl.dot(
+                    weights.to(grads.dtype), grads, of_value, input_precision=PRECISION, out_dtype=ACC
+                )
+                grad = tl.dot(own_value, tl.trans(grads), input_precision=PRECISION, out_dtype=ACC)
+                if NORMALIZE:
                     # [BLOCK_COLUMNS]
-                    row_terms = query_terms(
-                        head_terms, at, columns, half, BLOCK_COLUMNS, part < 2, NORMALIZE, ACC
-                    )
-                    bias = None
-                    if table is not None:
-                        # [BLOCK_ROWS BLOCK_COLUMNS]
-                        bias = lag_scores_transposed(
-                            head_table, at, row_start, rows, BLOCK_COLUMNS, BLOCK_ROWS
-                        )
-                    weights = weights_of(
-                        own, queries, factor, own_terms, row_terms, bias, low, high, at, BLOCK_COLUMNS,
-                        part < 2, PRECISION, ACC,
-                    )  # fmt: skip
-                    of_value = tl.dot(
-                        weights.to(grads.dtype), grads, of_value, input_precision=PRECISION, out_dtype=ACC
-                    )
-                    grad = tl.dot(own_value, tl.trans(grads), input_precision=PRECISION, out_dtype=ACC)
-                    if NORMALIZE:
-                        # [BLOCK_COLUMNS]
-                        grad -= load_vector(head_delta, at, columns, 0.0, BLOCK_COLUMNS, part < 2)[None, :]
-                    grad *= weights
-                    if norm is not None:
-                        key_sum += tl.sum(grad, 1)
-                    if GROUP > 1:
-                        grad *= natural
-                    of_key = tl.dot(
-                        grad.to(queries.dtype), queries, of_key, input_precision=PRECISION, out_dtype=ACC
-                    )
+                    grad -= load_vector(head_delta, at, columns, 0.0, BLOCK_COLUMNS, part == 0)[None, :]
+                grad *= weights
+                if norm is not None:
+                    key_sum += lane_sums(grad, BLOCK_ROWS, BLOCK_COLUMNS)
+                if GROUP > 1:
+                    grad *= natural
+                of_key = tl.dot(
+                    grad.to(queries.dtype), queries, of_key, input_precision=PRECISION, out_dtype=ACC
+                )
         if norm is not None:
-            tl.store(key_sums + head_index * rows + row, key_sum, mask=row < rows)
-            of_norm += rate * key_sum
+            of_key_norm = tl.sum(key_sum, 1)
+            tl.store(key_sums + head_index * rows + row, of_key_norm, mask=row < rows)
+            of_norm += rate * of_key_norm
     if GROUP == 1:
-        of_key *= natural
+        of_key *= tl.load(scale + group)
     if norm is not None:
         of_key -= own.to(ACC) * of_norm[:, None]
     store_block(grad_key, of_key, row_start, rows, grad_key_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
@@ -330,7 +332,7 @@ def smooth_backward(
     """
     batch, heads, rows, width = query.shape
     groups, columns, value_width = key.shape[1], key.shape[2], value.shape[3]
-    grad_out, query, key, value = (dense_rows(each) for each in (grad_out, query, key, value))
+    grad_out, query, key, value, out = (dense_rows(each) for each in (grad_out, query, key, value, out))
     vector = torch.empty(batch, heads, rows, dtype=statistics_type(query), device=query.device)
     delta, row_sum = (vector, None) if normalize else (None, vector)
     key_squares = key_sum = slices = None
@@ -355,7 +357,6 @@ def smooth_backward(
         slices = new_slices(query, columns, own.rows)
     blocks = triton.cdiv(rows, own.rows)
     turns = blocks if slices is None else slices.shape[2]
-    out = dense_rows(out if normalize else grad_out)
     for first_block in range(0, blocks, turns):
         launch(
             smooth_backward_query_kernel,
