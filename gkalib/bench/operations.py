@@ -23,6 +23,7 @@ class Case:
             values have.
         mask: a name in MASKS.
         dtype: of query, key and value.
+        spread: factor on queries and keys; 3 makes scores nine times as large, so that their largest matters.
     """
 
     batch: int
@@ -34,6 +35,7 @@ class Case:
     value_width: int
     mask: str = "all"
     dtype: str = "float32"
+    spread: float = 1.0
 
 
 def _padding(case: Case, device: torch.device) -> Mask:
@@ -70,6 +72,7 @@ class Operation(nn.Module, ABC):
     one_tensor = False
     grouped = True
     gradients = True
+    spreads: tuple[float, ...] = (1.0, 3.0)
 
     def __init__(self, case: Case):
         super().__init__()
@@ -110,7 +113,9 @@ class Gka(Rbf):
 
 @final
 class RbfUnnormalized(Rbf):
-    """A Gaussian whose weights are not divided by their sum."""
+    """A Gaussian whose weights are not divided by their sum, and are all too small if scores are large."""
+
+    spreads = (1.0,)
 
     def normalizer(self) -> Normalizer:
         return Unnormalized()
@@ -142,6 +147,7 @@ class Karat(Operation):
 
     masks = ("all",)
     grouped = False
+    spreads = (1.0,)
 
     def __init__(self, case: Case):
         super().__init__(case)

@@ -26,6 +26,7 @@ def test_every_mask_type_and_size_occurs(operation, device):
     assert {(case.mask, case.dtype) for case in found} == {
         (mask, dtype) for mask in kind.masks for dtype in correctness.DTYPES[device]
     }
+    assert {case.spread for case in found} == set(kind.spreads)
     assert {case.width for case in found} == {sizes[5] for sizes in correctness.SIZES[device]}
     assert len(found) == len(set(found))
 

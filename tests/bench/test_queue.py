@@ -301,7 +301,7 @@ def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
         assert re.search(rf"{name} +\d+ s  missing", listed.stdout), listed.stdout
     done = run("--device", "cpu", "--out", str(out), "correctness-decode")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "decode: 9 of 9 right" in done.stdout
+    assert "decode: 15 of 15 right" in done.stdout
     unpacked = run("--unpack", str(out / packing.NAME))
     assert unpacked.returncode == 0 and "2 runs saved" in unpacked.stdout, unpacked.stderr
     (record,) = results.load("correctness", root=tmp_path / "store")
