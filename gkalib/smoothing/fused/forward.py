@@ -280,8 +280,8 @@ def smooth_forward(
 
 
 def limit(dtype: torch.dtype) -> float:
-    """Sums up to it, and the weights in them as numbers of this type, are far from overflowing."""
-    return 2.0**15 if dtype == torch.float16 else 2.0**64
+    """Up to this sum no weight overflows as a number of this type, nor a weighed value below 2³²."""
+    return 2.0**15 if dtype == torch.float16 else 2.0**96
 
 
 def strides(name: str, tensor: Tensor) -> dict[str, int]:
