@@ -28,13 +28,10 @@ def measure(case: Case) -> list[Row]:
         AssertionError: if a result of ours is wrong; a wrong rival is a row with that reason.
     """
     functorch.donated_buffer = False  # a backward pass is timed many times over one forward
-    device, rows = case["device"], []
+    device, ran = case["device"], []
     with gpu.stream(device):
-        rates, clock = roofline.ceilings(device)
-        fields = {"products": rates.products, "memory": rates.memory, "exponentials": rates.exponentials}
-        surroundings = {"clock_mhz": clock or "", "threads": torch.get_num_threads(), **fields}
-        known = arms(case)
-        small = arms(_small(case))
+        before, _ = roofline.ceilings(device)
+        known, small = arms(case), arms(_small(case))
         for name, arm in known.items():
             found, reason = {}, ""
             for wanted in (case, {**case, "passes": ["forward"]}):
@@ -51,14 +48,26 @@ def measure(case: Case) -> list[Row]:
                 except Exception as error:  # whatever keeps an arm from running is what its row says
                     reason = reason or reason_of(error)
                 _free()
-            rows += [
-                _row(name, arm, case, one, found.get(one, {}), rates, "" if one in found else reason)
-                | surroundings
-                for one in case["passes"]
-            ]
+            ran.append((name, found, reason))
             _free()
-        rows += _again(rows, known, case, surroundings)
-    return rows
+        again = _again(ran, known, case)
+        # Another program may have slowed the one or the other: the better rates are nearer to the device's.
+        after, clock = roofline.ceilings(device)
+    rates = roofline.better(before, after)
+    surroundings = {
+        "clock_mhz": clock or "",
+        "threads": torch.get_num_threads(),
+        "products": rates.products,
+        "memory": rates.memory,
+        "exponentials": rates.exponentials,
+    }
+    rows = [
+        _row(name, known[name], case, one, found.get(one, {}), rates, "" if one in found else reason)
+        | surroundings
+        for name, found, reason in ran
+        for one in case["passes"]
+    ]
+    return rows + [{**dict.fromkeys(rows[0], ""), **row, **surroundings} for row in again]
 
 
 def check(name: str, arm: Arm, case: Case) -> None:
@@ -194,14 +203,13 @@ def _row(
     return {key: "" if value is None else value for key, value in row.items()}
 
 
-def _again(rows: list[Row], known: dict[str, Arm], case: Case, surroundings: Row) -> list[Row]:
+def _again(ran: list[tuple[str, dict[str, Any], str]], known: dict[str, Arm], case: Case) -> list[Row]:
     """The first arm that ran, once more at the end: how far the device has drifted meanwhile."""
-    name = next((row["arm"] for row in rows if row["ms"] != ""), None)
+    name = next((name for name, found, _ in ran if found), None)
     if name is None:
         return []
     found = _passes(known[name], {**case, "passes": ["forward"]})["forward"]
-    blank = dict.fromkeys(rows[0], "")
-    return [{**blank, "arm": f"{name}-again", "pass": "forward", "ms": found["ms"], **surroundings}]
+    return [{"arm": f"{name}-again", "pass": "forward", "ms": found["ms"]}]
 
 
 def reason_of(error: Exception) -> str:

@@ -120,5 +120,10 @@ def test_ceilings_of_this_machine():
     assert rates.issue == math.inf
 
 
+def test_the_better_of_two_measurements():
+    one, other = Rates(1.0, 4.0, 2.0), Rates(3.0, 2.0, 2.0)
+    assert roofline.better(one, other) == roofline.better(other, one) == Rates(3.0, 4.0, 2.0)
+
+
 def test_intensity_is_operations_for_a_byte():
     assert work(case("gka", "vit-ti"), "forward", "gka").intensity == pytest.approx(2 * 64 * 197 / 2 / 64)
