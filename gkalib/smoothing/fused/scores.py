@@ -125,3 +125,17 @@ def edge_block(k, start, inner_start, inner_stop, BLOCK: tl.constexpr):
 def lane_sums(block, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Row sums in four parts, [ROWS 4]: one thread holds all of a part, so that threads exchange nothing."""
     return tl.sum(tl.sum(tl.reshape(block, [ROWS, COLUMNS // 8, 4, 2]), 3), 1)
+
+
+@triton.jit
+def load_pairs(pointer, start, BLOCK: tl.constexpr):
+    """Two numbers of each row from start on, side by side in memory: one wide load instead of two narrow."""
+    both = tl.load(pointer + 2 * start + tl.arange(0, 2 * BLOCK))
+    return tl.split(tl.reshape(both, [BLOCK, 2]))
+
+
+@triton.jit
+def only_spans(weight, at, low, high, BLOCK: tl.constexpr):
+    """The weights of columns from ``at`` on, zero outside [low, high)."""
+    column = (at + tl.arange(0, BLOCK))[None, :]
+    return tl.where((column >= low[:, None]) & (column < high[:, None]), weight, 0.0)

@@ -28,12 +28,16 @@ from gkalib.smoothing.fused.scores import (
     head_start,
     lane_sums,
     load_block,
+    load_pairs,
+    only_spans,
     store_block,
 )
 from gkalib.smoothing.spans import Spans
 
 SHORT = 256
 """Up to this length the norms are formed again for every block, which costs less than reading them."""
+PITCH = 128
+"""Numbers of tokens, such as norms, fill a multiple of this. No block is longer, so none reads past them."""
 
 
 @triton.jit
@@ -56,24 +60,6 @@ def half_norm(block, c, ACC: tl.constexpr):
 
 
 @triton.jit
-def load_vector(pointer, start, length, BLOCK: tl.constexpr, EDGE: tl.constexpr):
-    """Numbers start … start + BLOCK of a vector, zero past its length."""
-    index = start + tl.arange(0, BLOCK)
-    if EDGE:
-        return tl.load(pointer + index, mask=index < length, other=0.0)
-    else:
-        return tl.load(pointer + index)
-
-
-@triton.jit
-def load_pairs(pointer, start, length, BLOCK: tl.constexpr, EDGE: tl.constexpr):
-    """n_i and D_i/σ² of rows start … start + BLOCK, side by side in memory: one wide load, not two narrow."""
-    index = 2 * start + tl.arange(0, 2 * BLOCK)
-    both = tl.load(pointer + index, mask=index < 2 * length, other=0.0) if EDGE else tl.load(pointer + index)
-    return tl.split(tl.reshape(both, [BLOCK, 2]))
-
-
-@triton.jit
 def gaussian_block(row_x, column_x, row_norm, column_norm, c, PRECISION: tl.constexpr, ACC: tl.constexpr):
     """E_ij = exp2(c x_i·x_j − n_i − n_j) = exp(−|x_i − x_j|²/(2σ²)): at most 1, and 1 where i = j."""
     product = tl.dot(row_x, tl.trans(column_x), input_precision=PRECISION, out_dtype=ACC)
@@ -83,17 +69,19 @@ def gaussian_block(row_x, column_x, row_norm, column_norm, c, PRECISION: tl.cons
 @triton.jit
 def forward_block(
     acc, total, row_x, row_norm, at, x, norm, low, high, length, stride, c,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr, NORMS: tl.constexpr,
-    EDGE: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+    EDGE: tl.constexpr, KIND: tl.constexpr, NORMS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Add Σ_j E_ij x_j and Σ_j E_ij over one block of columns."""
     # [BLOCK BLOCK_WIDTH], key and value at once
     column_x = load_block(x, at, length, stride, WIDTH, BLOCK, BLOCK_WIDTH, EDGE)
-    column_norm = load_vector(norm, at, length, BLOCK, EDGE) if NORMS else half_norm(column_x, c, ACC)
+    column = at + tl.arange(0, BLOCK)
+    column_norm = tl.load(norm + column) if NORMS else half_norm(column_x, c, ACC)
+    if EDGE and not NORMS:
+        column_norm = tl.where(column < length, column_norm, float("inf"))
     weight = gaussian_block(row_x, column_x, row_norm, column_norm, c, PRECISION, ACC)
-    if EDGE:
-        column = at + tl.arange(0, BLOCK)
-        weight = tl.where((column[None, :] >= low[:, None]) & (column[None, :] < high[:, None]), weight, 0.0)
+    if EDGE and KIND != ALL:
+        weight = only_spans(weight, at, low, high, BLOCK)
     total += lane_sums(weight, row_x.shape[0], BLOCK)
     acc = tl.dot(weight.to(column_x.dtype), column_x, acc, input_precision=PRECISION, out_dtype=ACC)
     return acc, total
@@ -101,7 +89,7 @@ def forward_block(
 
 @triton.jit
 def gka_forward_kernel(
-    x, out, total_sum, scale, norm, first, last, left, right, eps, heads, length,
+    x, out, total_sum, scale, norm, first, last, left, right, eps, heads, length, pitch,
     x_batch, x_head, x_row, out_batch, out_head, out_row, span_batch,
     KIND: tl.constexpr, NORMS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
@@ -109,7 +97,7 @@ def gka_forward_kernel(
     """out_i = Σ_j E_ij x_j / total_i and total_i = Σ_j E_ij + eps, for one block of rows i of one head."""
     batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
     x += head_start(batch, head, x_batch, x_head)
-    norm += sequence * length
+    norm += sequence * pitch
     c = LOG2_E * tl.load(scale + head)
     row = start + tl.arange(0, BLOCK_ROWS)
     low, high, inner_start, inner_stop, edge, edges = block_loops(
@@ -118,19 +106,19 @@ def gka_forward_kernel(
     )  # fmt: skip
     # [BLOCK_ROWS BLOCK_WIDTH]
     row_x = load_block(x, start, length, x_row, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-    row_norm = load_vector(norm, start, length, BLOCK_ROWS, True) if NORMS else half_norm(row_x, c, ACC)
+    row_norm = tl.load(norm + row) if NORMS else half_norm(row_x, c, ACC)
     acc = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
     total = tl.zeros([BLOCK_ROWS, 4], ACC)
     for k in tl.range(0, edges):
         at = edge_block(k, edge, inner_start, inner_stop, BLOCK_COLUMNS)
         acc, total = forward_block(
             acc, total, row_x, row_norm, at, x, norm, low, high, length, x_row, c,
-            WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, NORMS, True, PRECISION, ACC,
+            True, KIND, NORMS, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, PRECISION, ACC,
         )  # fmt: skip
     for at in tl.range(inner_start, inner_stop, BLOCK_COLUMNS):
         acc, total = forward_block(
             acc, total, row_x, row_norm, at, x, norm, low, high, length, x_row, c,
-            WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, NORMS, False, PRECISION, ACC,
+            False, KIND, NORMS, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, PRECISION, ACC,
         )  # fmt: skip
     total = tl.where(row < length, tl.sum(total, 1) + eps, 1.0)
     tl.store(total_sum + sequence * length + row, total, mask=row < length)
@@ -140,30 +128,33 @@ def gka_forward_kernel(
 
 @triton.jit
 def gka_norm_kernel(
-    x, norm, scale, heads, length, x_batch, x_head, x_row,
+    x, norm, scale, heads, length, pitch, x_batch, x_head, x_row,
     WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
-    """n_i = |x_i|² log2(e)/(2σ²) for one block of rows of one head."""
-    batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
+    """n_i = |x_i|² log2(e)/(2σ²) for one block of rows of one head, and ∞ past its end."""
+    batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
     c = LOG2_E * tl.load(scale + head)
     x += head_start(batch, head, x_batch, x_head)
     # [BLOCK_ROWS BLOCK_WIDTH]
     block = load_block(x, start, length, x_row, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
     row = start + tl.arange(0, BLOCK_ROWS)
-    tl.store(norm + sequence * length + row, half_norm(block, c, ACC), mask=row < length)
+    found = tl.where(row < length, half_norm(block, c, ACC), float("inf"))
+    tl.store(norm + sequence * pitch + row, found, mask=row < pitch)
 
 
 @triton.jit
 def gka_prepare_kernel(
-    grad_out, x, out, total_sum, scale, scaled, pairs, share, heads, length,
+    grad_out, x, out, total_sum, scale, scaled, pairs, share, heads, length, pitch,
     grad_batch, grad_head, grad_row, x_batch, x_head, x_row, out_batch, out_head, out_row,
     WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     """What the backward pass needs of each row: g_i = dO_i / total_i, n_i and <g_i, O_i>/σ², and <dO_i, O_i>.
 
+    Past the end n is ∞, so that no weight there differs from zero.
+
     The inner product by σ² takes g as it was rounded, so that the gradient is that of a nearby dO.
     """
-    batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
+    batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
     precision = tl.load(scale + head)
     row = start + tl.arange(0, BLOCK_ROWS)
     vector = sequence * length
@@ -179,16 +170,18 @@ def gka_prepare_kernel(
     g = (grad.to(ACC) / total[:, None]).to(x.dtype.element_ty)
     store_block(scaled, g, start, length, WIDTH, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
     tl.store(share + vector + row, tl.sum(grad.to(ACC) * result.to(ACC), 1), mask=row < length)
-    pairs += 2 * (vector + row)
-    tl.store(pairs, half_norm(block, LOG2_E * precision, ACC), mask=row < length)
-    tl.store(pairs + 1, tl.sum(g.to(ACC) * result.to(ACC), 1) * precision, mask=row < length)
+    pairs += 2 * (sequence * pitch + row)
+    found = tl.where(row < length, half_norm(block, LOG2_E * precision, ACC), float("inf"))
+    tl.store(pairs, found, mask=row < pitch)
+    tl.store(pairs + 1, tl.sum(g.to(ACC) * result.to(ACC), 1) * precision, mask=row < pitch)
 
 
 @triton.jit
 def backward_block(
     acc, weight_sum, row_x, row_g, row_norm, row_delta, at, x, scaled, pairs, low, high, length, stride,
-    precision, SEES: tl.constexpr, SEEN: tl.constexpr, EDGE: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+    precision, SEES: tl.constexpr, SEEN: tl.constexpr, EDGE: tl.constexpr, KIND: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr, PRECISION: tl.constexpr,
+    ACC: tl.constexpr,
 ):  # fmt: skip
     """Add Σ_j [E_ij g_j] + W_ij x_j and Σ_j W_ij over one block of columns.
 
@@ -197,11 +190,10 @@ def backward_block(
     """
     # [BLOCK BLOCK_WIDTH]
     column_x = load_block(x, at, length, stride, WIDTH, BLOCK, BLOCK_WIDTH, EDGE)
-    column_norm, column_delta = load_pairs(pairs, at, length, BLOCK, EDGE)
+    column_norm, column_delta = load_pairs(pairs, at, BLOCK)
     weight = gaussian_block(row_x, column_x, row_norm, column_norm, LOG2_E * precision, PRECISION, ACC)
-    if EDGE:
-        column = at + tl.arange(0, BLOCK)
-        weight = tl.where((column[None, :] >= low[:, None]) & (column[None, :] < high[:, None]), weight, 0.0)
+    if EDGE and KIND != ALL:
+        weight = only_spans(weight, at, low, high, BLOCK)
     if SEEN:
         # [BLOCK BLOCK_WIDTH]
         column_g = load_block(scaled, at, length, WIDTH, WIDTH, BLOCK, BLOCK_WIDTH, EDGE)
@@ -234,12 +226,12 @@ def backward_span(
         at = edge_block(k, edge, inner_start, inner_stop, BLOCK)
         acc, weight_sum = backward_block(
             acc, weight_sum, row_x, row_g, row_norm, row_delta, at, x, scaled, pairs, low, high, length,
-            stride, precision, SEES, SEEN, True, WIDTH, BLOCK, BLOCK_WIDTH, PRECISION, ACC,
+            stride, precision, SEES, SEEN, True, KIND, WIDTH, BLOCK, BLOCK_WIDTH, PRECISION, ACC,
         )  # fmt: skip
     for at in tl.range(inner_start, inner_stop, BLOCK):
         acc, weight_sum = backward_block(
             acc, weight_sum, row_x, row_g, row_norm, row_delta, at, x, scaled, pairs, low, high, length,
-            stride, precision, SEES, SEEN, False, WIDTH, BLOCK, BLOCK_WIDTH, PRECISION, ACC,
+            stride, precision, SEES, SEEN, False, KIND, WIDTH, BLOCK, BLOCK_WIDTH, PRECISION, ACC,
         )  # fmt: skip
     return acc, weight_sum
 
@@ -247,7 +239,7 @@ def backward_span(
 @triton.jit
 def gka_backward_kernel(
     x, scaled, pairs, scale, grad_x, share, first, last, left, right, seen_first, seen_last, heads, length,
-    x_batch, x_head, x_row, grad_batch, grad_head, grad_row, span_batch,
+    pitch, x_batch, x_head, x_row, grad_batch, grad_head, grad_row, span_batch,
     KIND: tl.constexpr, MUTUAL: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -259,13 +251,13 @@ def gka_backward_kernel(
     vector = sequence * length
     x += head_start(batch, head, x_batch, x_head)
     scaled += vector * WIDTH
-    pairs += 2 * vector
+    pairs += 2 * sequence * pitch
     precision = tl.load(scale + head)
     row = start + tl.arange(0, BLOCK_ROWS)
     # [BLOCK_ROWS BLOCK_WIDTH] twice, [BLOCK_ROWS] twice
     row_x = load_block(x, start, length, x_row, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
     row_g = load_block(scaled, start, length, WIDTH, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-    row_norm, row_delta = load_pairs(pairs, start, length, BLOCK_ROWS, True)
+    row_norm, row_delta = load_pairs(pairs, start, BLOCK_ROWS)
     acc = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
     weight_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
     acc, weight_sum = backward_span(
@@ -314,14 +306,22 @@ def strides(name: str, tensor: Tensor) -> dict[str, int]:
     return {f"{name}_{axis}": tensor.stride(at) for at, axis in enumerate(("batch", "head", "row"))}
 
 
-def start_program(program: Any, x: Tensor, *, masked: bool = False, **arguments: Any) -> None:
-    """Start one program for each block of rows of each head of x."""
+def pitch_of(x: Tensor) -> int:
+    """How far apart two heads' numbers of tokens lie."""
+    return triton.cdiv(x.shape[2], PITCH) * PITCH
+
+
+def start_program(
+    program: Any, x: Tensor, *, masked: bool = False, rows: int | None = None, **arguments: Any
+) -> None:
+    """Start one program for each block of x's rows, or of so many, of each head."""
     batch, heads, length, width = x.shape
     block = block_width(width)
     chosen = config(name_of(program), width=block, dtype=x.dtype, masked=masked, length=length)
     arguments |= strides("x", x) | {"WIDTH": width, "BLOCK_WIDTH": block, "ACC": accumulator(x)}
-    grid = batch * heads * triton.cdiv(length, chosen.rows)
-    launch(program, grid, chosen, x=x, heads=heads, length=length, **arguments)
+    assert max(chosen.rows, chosen.columns) <= PITCH
+    grid = batch * heads * triton.cdiv(rows or length, chosen.rows)
+    launch(program, grid, chosen, x=x, heads=heads, length=length, pitch=pitch_of(x), **arguments)
 
 
 def gka_forward(x: Tensor, scale: Tensor, spans: Spans, eps: float) -> tuple[Tensor, Tensor]:
@@ -344,8 +344,8 @@ def gka_forward(x: Tensor, scale: Tensor, spans: Spans, eps: float) -> tuple[Ten
     kind = kind_of(spans, length)
     norm = total
     if length > SHORT:
-        norm = torch.empty_like(total)
-        start_program(gka_norm_kernel, x, norm=norm, scale=scale)
+        norm = total.new_empty(batch, heads, pitch_of(x))
+        start_program(gka_norm_kernel, x, rows=pitch_of(x), norm=norm, scale=scale)
     start_program(
         gka_forward_kernel, x, masked=kind != ALL.value, out=out, total_sum=total, scale=scale, norm=norm,
         left=spans.left, right=spans.right, eps=eps, **span_arguments(spans, scale) | strides("out", out),
@@ -383,10 +383,10 @@ def gka_backward(
     mutual = kind == ALL.value or spans.left == spans.right
     seen = spans if mutual else spans.inverse(length, length)
     scaled = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    pairs = torch.empty(*total.shape, 2, dtype=total.dtype, device=x.device)
+    pairs = total.new_empty(*x.shape[:2], pitch_of(x), 2)
     start_program(
-        gka_prepare_kernel, x, grad_out=grad_out, out=out, total_sum=total, scale=scale, scaled=scaled,
-        pairs=pairs, share=share, **strides("grad", grad_out) | strides("out", out),
+        gka_prepare_kernel, x, rows=pitch_of(x), grad_out=grad_out, out=out, total_sum=total, scale=scale,
+        scaled=scaled, pairs=pairs, share=share, **strides("grad", grad_out) | strides("out", out),
     )  # fmt: skip
     start_program(
         gka_backward_kernel, x, masked=not mutual, scaled=scaled, pairs=pairs, scale=scale, grad_x=grad_x,
