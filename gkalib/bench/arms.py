@@ -36,7 +36,7 @@ class Arm:
         forward: from the inputs to the output ``[b h n d]``.
         exact: the same by the definition, on inputs in float64.
         leaves: the inputs that it reads and that get a gradient.
-        ours: whether the library answers for it: then a wrong result stops the benchmark.
+        ours: whether it is a fused operation: then a wrong result stops the benchmark.
     """
 
     forward: Forward
@@ -163,7 +163,7 @@ def gka(case: Case) -> dict[str, Arm]:
     leaves = ("query", "key") if decoding else ("query", "sigma")
     exact = wrap(_smoothing(case, _gaussian, _definition(case)))
     ours = {
-        name: Arm(wrap(_smoothing(case, _gaussian, name)), exact, leaves, ours=True)
+        name: Arm(wrap(_smoothing(case, _gaussian, name)), exact, leaves, ours=name == "fused")
         for name in ("fused", "padded")
     }
     forms = {"wrap": wrap, "scores": gaussian_scores, "flex": flex_gaussian}
@@ -175,7 +175,8 @@ def rbf(case: Case) -> dict[str, Arm]:
     leaves, unnormalized = ("query", "key", "value"), {"normalizer": Unnormalized()}
     exact = _smoothing(case, _gaussian, _definition(case))
     ours = {
-        name: Arm(_smoothing(case, _gaussian, name), exact, leaves, ours=True) for name in ("fused", "padded")
+        name: Arm(_smoothing(case, _gaussian, name), exact, leaves, ours=name == "fused")
+        for name in ("fused", "padded")
     }
     ours["fused-unnormalized"] = Arm(
         _smoothing(case, _gaussian, "fused", **unnormalized),
