@@ -10,14 +10,12 @@ Under softmax every row of dS sums to 0. Each sum has one owner, which forms it 
 atomics: seven products in place of five, and the same bits every time. Chapter 16 derives it.
 """
 
-from dataclasses import replace
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from gkalib.smoothing.fused.configs import config
+from gkalib.smoothing.fused.configs import Config, config
 from gkalib.smoothing.fused.forward import strides
 from gkalib.smoothing.fused.lag_bias import (
     add_lags,
@@ -39,6 +37,7 @@ from gkalib.smoothing.fused.launch import (
 )
 from gkalib.smoothing.fused.norms import squared_norms
 from gkalib.smoothing.fused.scores import (
+    BAND,
     GIVEN,
     LOG2_E,
     block_loops,
@@ -177,7 +176,7 @@ def smooth_backward_query_kernel(
             if not NORMALIZE:
                 row_sum += lane_sums(grad, BLOCK_ROWS, BLOCK_COLUMNS)
             if slices is not None:
-                add_lags(slices, lag - at, grad, BLOCK_COLUMNS)
+                add_lags(slices, lag - at, grad, BLOCK_ROWS, BLOCK_COLUMNS)
     total *= natural
     if not NORMALIZE:
         of_row = tl.sum(row_sum, 1)
@@ -336,10 +335,9 @@ def smooth_backward(
     vector = torch.empty(batch, heads, rows, dtype=statistics_type(query), device=query.device)
     delta, row_sum = (vector, None) if normalize else (None, vector)
     key_squares = key_sum = slices = None
-    terms = log_sum if normalize else None
+    terms = log_sum if normalize else None if norm is None else squared_norms(query)
     if norm is not None:
         key_squares, key_sum = squared_norms(key), vector.new_empty(batch, heads, columns)
-        terms = terms if normalize else squared_norms(query)
     table = None if table is None else padded(table)
     grad_query, grad_key, grad_value = token_major(query), token_major(key), token_major(value)
     shared = {"grad_out": grad_out, "query": query, "key": key, "value": value, "scale": scale, "norm": norm}
@@ -349,12 +347,13 @@ def smooth_backward(
     shared |= {"BLOCK_WIDTH": block_width(width), "BLOCK_VALUE": block_width(value_width)}
     shared |= strides("grad_out", grad_out) | strides("query", query) | {"ACC": accumulator(query)}
     shared |= strides("key", key) | strides("value", value)
+    # Not ALL, but a band without an end: where loops begin at a known 0, ptxas puts waits between products.
+    kind = {"KIND": (BAND if spans.first is None else GIVEN).value}
     wanted = {"width": block_width(max(width, value_width)), "dtype": query.dtype}
-    wanted["masked"] = not spans.all(rows, columns)
     own = config("smooth_backward_query", lags=want_table, length=columns, **wanted)
     if want_table:
-        own = replace(own, rows=min(own.rows, own.columns), columns=min(own.rows, own.columns))
-        slices = new_slices(query, columns, own.rows)
+        own = Config(own.rows, min(own.rows, own.columns), own.warps, own.stages)
+        slices = new_slices(query, columns, own)
     blocks = triton.cdiv(rows, own.rows)
     turns = blocks if slices is None else slices.shape[2]
     for first_block in range(0, blocks, turns):
@@ -376,9 +375,9 @@ def smooth_backward(
             **shared,
             **strides("out", out),
             **strides("grad", grad_query),
-            **mask_arguments(spans, rows, columns),
+            **(mask_arguments(spans, rows, columns) | kind),
         )
-    grad_table = None if slices is None else sum_slices(slices, rows, columns, own.rows)
+    grad_table = None if slices is None else sum_slices(slices, rows, columns, own)
     own = config("smooth_backward_key", lags=table is not None, length=rows, **wanted)
     blocks = triton.cdiv(columns, own.rows)
     launch(
@@ -395,6 +394,6 @@ def smooth_backward(
         **shared,
         **strides("grad_key", grad_key),
         **strides("grad_value", grad_value),
-        **mask_arguments(spans.inverse(rows, columns), columns, rows),
+        **(mask_arguments(spans.inverse(rows, columns), columns, rows) | kind),
     )
     return grad_query, grad_key, grad_value, row_sum, key_sum, grad_table

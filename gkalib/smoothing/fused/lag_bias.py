@@ -1,7 +1,7 @@
 r"""A bias by lag in the programs' own layout, and its gradient: tiles sheared so that lags become columns.
 
 The gradient of the entry of lag l is the sum of $dS_{ij}$ along $i - j = l$. A program turns each row of a
-square tile of dS by its own number, so that diagonals stand upright; a sum down the columns gives one number
+tile of dS by its own number, so that diagonals stand upright; a sum down the columns gives one number
 per lag, added to the program's own slice of memory. Chapter 17 shows it.
 """
 
@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gkalib.smoothing.fused.configs import Config
 from gkalib.smoothing.fused.launch import statistics_type
 from gkalib.smoothing.fused.scores import LOG2_E
 
@@ -38,31 +39,34 @@ def lag_scores_transposed(table, row_start, column_start, columns, ROWS: tl.cons
 
 
 @triton.jit
-def upright(tile, BLOCK: tl.constexpr):
-    """Each row r of a [BLOCK BLOCK] tile turned by r: entry (r, t) is the tile's (r, r − t mod BLOCK).
+def upright(tile, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Each row r of a [ROWS COLUMNS] tile turned by r: entry (r, t) is the tile's (r, r − t mod COLUMNS).
 
-    Read from two copies side by side, the places of a column are BLOCK + 1 apart in each row, without a mod.
+    Read from two copies side by side, the places of a column are as far apart in each row, without a mod.
     """
-    row, column = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
-    twice = tl.reshape(tl.permute(tl.join(tile, tile), (0, 2, 1)), [2 * BLOCK * BLOCK])
-    place = row * (2 * BLOCK) + BLOCK + row - column
-    return tl.reshape(tl.gather(twice, tl.reshape(place, [BLOCK * BLOCK]), 0), [BLOCK, BLOCK])
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    twice = tl.reshape(tl.permute(tl.join(tile, tile), (0, 2, 1)), [2 * ROWS * COLUMNS])
+    place = row * (2 * COLUMNS) + COLUMNS + row % COLUMNS - column
+    return tl.reshape(tl.gather(twice, tl.reshape(place, [ROWS * COLUMNS]), 0), [ROWS, COLUMNS])
 
 
 @triton.jit
-def add_lags(slice, lag, tile, BLOCK: tl.constexpr):
+def add_lags(slice, lag, tile, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Add a tile's sums along its diagonals to a program's slice, where lag is that of its first entry.
 
-    Column t of the turned tile holds lag t in its rows r ≥ t, and lag t − BLOCK in those above.
+    In square q of the turned tile column t holds lag t + q COLUMNS in its rows r ≥ t, and COLUMNS less above.
     """
-    index = tl.arange(0, BLOCK)
-    here = slice + lag + index
-    # [BLOCK] twice; only this thread writes there
-    near, far = tl.load(here), tl.load(here - BLOCK)
-    turned = upright(tile, BLOCK)
-    below = tl.sum(tl.where(index[:, None] >= index[None, :], turned, 0.0), 0)
-    tl.store(here, near + below)
-    tl.store(here - BLOCK, far + (tl.sum(turned, 0) - below))
+    SQUARES: tl.constexpr = ROWS // COLUMNS
+    index = tl.arange(0, COLUMNS)
+    square = tl.arange(0, SQUARES)[:, None]
+    turned = tl.reshape(upright(tile, ROWS, COLUMNS), [SQUARES, COLUMNS, COLUMNS])
+    # [SQUARES COLUMNS] twice
+    below = tl.sum(tl.where((index[:, None] >= index[None, :])[None, :, :], turned, 0.0), 1)
+    above = tl.sum(turned, 1) - below
+    for k in tl.static_range(SQUARES + 1):
+        here = slice + lag + (k - 1) * COLUMNS + index
+        sums = tl.sum(tl.where(square == k - 1, below, 0.0) + tl.where(square == k, above, 0.0), 0)
+        tl.store(here, tl.load(here) + sums)
 
 
 def padded(table: Tensor) -> Tensor:
@@ -70,17 +74,17 @@ def padded(table: Tensor) -> Tensor:
     return F.pad(table * LOG2_E.value, (PAD.value, PAD.value))
 
 
-def new_slices(query: Tensor, keys: int, block: int) -> Tensor:
+def new_slices(query: Tensor, keys: int, block: Config) -> Tensor:
     """Memory ``[b h p l]`` for p programs of each head at a time; the next p then add to the same slices."""
     batch, heads, rows, _ = query.shape
-    blocks = triton.cdiv(rows, block)
+    blocks = triton.cdiv(rows, block.rows)
     launches = triton.cdiv(blocks, max(4, SLICES // (batch * heads)))
-    length = (blocks + triton.cdiv(keys, block)) * block
+    length = blocks * block.rows + triton.cdiv(keys, block.columns) * block.columns
     shape = (batch, heads, triton.cdiv(blocks, launches), length)
     return torch.zeros(shape, dtype=statistics_type(query), device=query.device)
 
 
-def sum_slices(slices: Tensor, rows: int, keys: int, block: int) -> Tensor:
-    """The table's gradient ``[h n+m−1]``; a slice starts at lag −⌈m / block⌉ block."""
-    origin = triton.cdiv(keys, block) * block
+def sum_slices(slices: Tensor, rows: int, keys: int, block: Config) -> Tensor:
+    """The table's gradient ``[h n+m−1]``; a slice starts at the lag of row 0 and the last block's end."""
+    origin = triton.cdiv(keys, block.columns) * block.columns
     return slices.sum((0, 2))[:, origin - keys + 1 :][:, : rows + keys - 1]

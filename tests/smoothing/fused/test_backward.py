@@ -114,7 +114,7 @@ def test_widths(width: int, value_width: int):
 @FLOAT64
 @pytest.mark.parametrize("config", [Config(16, 64), Config(64, 16), Config(64, 64)], ids=str)
 def test_block_sizes(config: Config):
-    """Any blocks give the same gradients, the table's from square ones."""
+    """Any blocks give the same gradients."""
     with forced(config):
         for spans in (WHOLE, WINDOW):
             assert_same(random_inputs(70, 70, spans, heads=1, groups=1, table=True))

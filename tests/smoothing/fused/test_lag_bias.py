@@ -21,7 +21,7 @@ def tile_kernel(table, tile, turned, columns, ROWS: tl.constexpr, COLUMNS: tl.co
     tl.store(tile + place, lag_bias.lag_scores(table, 4, 6, columns, ROWS, COLUMNS))
     transposed = lag_bias.lag_scores_transposed(table, 4, 6, columns, ROWS, COLUMNS)
     tl.store(tile + ROWS * COLUMNS + place, tl.trans(transposed))
-    tl.store(turned + place, lag_bias.upright(tl.load(tile + place), ROWS))
+    tl.store(turned + place, lag_bias.upright(tl.load(tile + place), ROWS, COLUMNS))
 
 
 def test_a_tile_of_the_table(device: torch.device):
@@ -52,7 +52,7 @@ def test_blocks_that_share_slices(spans: Spans, monkeypatch: pytest.MonkeyPatch)
 def test_memory_grows_with_the_length():
     """Twice the tokens, twice the slices' memory at most."""
     sizes = [
-        lag_bias.new_slices(torch.empty(1, 8, length, 16, device="meta"), length, 64).numel()
+        lag_bias.new_slices(torch.empty(1, 8, length, 16, device="meta"), length, Config(64, 32)).numel()
         for length in (16384, 32768, 65536)
     ]
     assert sizes[1] <= 2 * sizes[0] and sizes[2] <= 2 * sizes[1]
