@@ -1,5 +1,7 @@
 """What chapter 18 states about caches and parts of a row."""
 
+import math
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from gkalib.attention import attention
 from gkalib.kernels import Gaussian
 from gkalib.models import GPTConfig, gpt
 from gkalib.smoothing import weights_of
+from gkalib.smoothing.fused.decode import parts
 from tests.tolerance import equal
 
 
@@ -61,3 +64,16 @@ def test_a_gaussians_score_by_distance_is_its_score_by_norms():
     for s, nu in ((0.3, 0.3), (0.7, 0.2), (0.0, 0.5)):
         equal(s * product - nu / 2 * norms, (s - nu) * product - nu / 2 * apart)
     equal(-0.3 / 2 * apart, Gaussian(0.3**-0.5).log(query, key))
+
+
+@pytest.mark.parametrize("rows", [1, 20, 80, 1000, 5000])
+@pytest.mark.parametrize("keys", [1, 33, 2048, 131072])
+@pytest.mark.parametrize("columns", [16, 64])
+def test_the_number_of_parts(rows: int, keys: int, columns: int):
+    """S = max(1, min(⌊1024/R⌋, 64, ⌈t/C⌉)) at most, each of ⌈⌈t/C⌉/S⌉ blocks."""
+    blocks = math.ceil(keys / columns)
+    most = max(1, min(1024 // rows, 64, blocks))
+    each = math.ceil(blocks / most)
+    count = math.ceil(blocks / each)
+    assert count <= most
+    assert parts(rows, keys, columns) == (count, each)
