@@ -34,13 +34,13 @@ def tile_kernel(
 
 
 @triton.jit
-def sum_kernel(matrix, slice, rows, columns, BLOCK: tl.constexpr):
-    """All lags of a matrix whose sides are multiples of BLOCK, by one program."""
-    index = tl.arange(0, BLOCK)
-    for row in range(0, rows, BLOCK):
-        for column in range(0, columns, BLOCK):
-            at = matrix + (row + index)[:, None] * columns + (column + index)[None, :]
-            add_lags(slice, row - column + columns, tl.load(at), BLOCK)
+def sum_kernel(matrix, slice, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """All lags of a matrix of whole tiles, by one program; the slice starts at lag −columns."""
+    r, c = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    for row in range(0, rows, ROWS):
+        for column in range(0, columns, COLUMNS):
+            at = matrix + (row + r)[:, None] * columns + (column + c)[None, :]
+            add_lags(slice, row - column + columns, tl.load(at), ROWS, COLUMNS)
 
 
 def test_a_bank_is_a_table_of_signed_lags():
@@ -69,11 +69,12 @@ def test_a_tile_reads_one_stretch_of_the_table(row, column):
 
 
 @INTERPRETED
-@pytest.mark.parametrize("sides", [(16, 16), (48, 32), (16, 64)])
-def test_two_neighbors_complete_a_block_of_lags(sides):
+@pytest.mark.parametrize("tile", [(16, 16), (32, 16)])
+@pytest.mark.parametrize("sides", [(32, 16), (64, 32), (32, 64)])
+def test_two_neighbors_complete_a_block_of_lags(sides, tile):
     matrix = torch.randn(sides, dtype=F64)
     slice = torch.zeros(sum(sides), dtype=F64)
-    sum_kernel[(1,)](matrix, slice, *sides, BLOCK=16)
+    sum_kernel[(1,)](matrix, slice, *sides, ROWS=tile[0], COLUMNS=tile[1])
     equal(slice[1:], _diagonals(matrix))
     assert slice[0] == 0
 
@@ -81,7 +82,7 @@ def test_two_neighbors_complete_a_block_of_lags(sides):
 @triton.jit
 def turn_kernel(tile, out, BLOCK: tl.constexpr):
     r, t = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
-    tl.store(out + r * BLOCK + t, upright(tl.load(tile + r * BLOCK + t), BLOCK))
+    tl.store(out + r * BLOCK + t, upright(tl.load(tile + r * BLOCK + t), BLOCK, BLOCK))
 
 
 @INTERPRETED
