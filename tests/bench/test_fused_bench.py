@@ -1,5 +1,6 @@
 """Benchmarks of fused operations and whole models: they run in small, refuse wrong results, say why not."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -317,3 +318,50 @@ def test_the_traps_are_measured(tmp_path, monkeypatch, quick):
     told = runs.metrics
     assert told["least"] <= told["decile_1"] <= told["median"] <= told["decile_9"] <= told["greatest"]
     assert told["least"] <= told["mean"] <= told["greatest"] and len(results.rows(runs)) == 50
+
+
+class Clock:
+    """Events of a device on which every call takes two milliseconds, and a graph of three calls four."""
+
+    now = 0.0
+
+    def __init__(self, **_):
+        self.at = 0.0
+
+    def record(self):
+        self.at = Clock.now
+
+    def elapsed_time(self, later):
+        return later.at - self.at
+
+    def replay(self):
+        Clock.now += 4.0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_gpu_is_timed_by_events_and_short_calls_as_a_graph(fails, monkeypatch, as_a_user):
+    captured = []
+
+    @contextlib.contextmanager
+    def capture(graph, stream):
+        before = Clock.now
+        yield
+        Clock.now = before
+        if fails:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        captured.append(graph)
+
+    def call():
+        Clock.now += 1.5
+
+    for name, fake in (("Event", Clock), ("CUDAGraph", Clock), ("graph", capture)):
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    monkeypatch.setattr(gpu, "clock_mhz", lambda: 1700.0)
+    times = gpu.timed([call] * 3, "cuda")
+    assert times.graph is not fails and len(captured) == (not fails)
+    assert set(times.ms) == {1.5 if fails else 4 / 3} and times.clock_mhz is None
+    assert gpu.timed([call], "cuda", busy=True).clock_mhz == 1700
+    monkeypatch.setattr(gpu, "GRAPH_BELOW", 1.0)
+    assert not gpu.timed([call] * 3, "cuda").graph and len(captured) == 2 * (not fails)
