@@ -19,6 +19,8 @@ from gkalib.smoothing.fused.launch import (
 )
 from gkalib.smoothing.fused.norms import squared_norms
 from gkalib.smoothing.fused.scores import (
+    ALL,
+    BAND,
     GIVEN,
     LOG2_E,
     block_loops,
@@ -236,6 +238,10 @@ def smooth_forward(
     out = token_major(query, value_width)
     log_sum = query.new_empty((batch, heads, rows) if normalize else (0,), dtype=statistics)
     table = None if table is None else padded(table)
+    mask = mask_arguments(spans, rows, keys)
+    if table is not None and mask["KIND"] == ALL.value:
+        # Compiled for a band, here as wide as all: otherwise ptxas makes the products wait for one another.
+        mask["KIND"] = BAND.value
     block = config(
         "smooth_forward",
         width=max(block_width(width), block_width(value_width)),
@@ -257,7 +263,7 @@ def smooth_forward(
         table=table,
         scale=scale,
         norm=norm,
-        **mask_arguments(spans, rows, keys),
+        **mask,
         heads=heads,
         group=heads // groups,
         rows=rows,
