@@ -21,6 +21,7 @@ def tile_kernel(table, tile, turned, columns, ROWS: tl.constexpr, COLUMNS: tl.co
     tl.store(tile + place, lag_bias.lag_scores(table, 4, 6, columns, ROWS, COLUMNS))
     transposed = lag_bias.lag_scores_transposed(table, 4, 6, columns, ROWS, COLUMNS)
     tl.store(tile + ROWS * COLUMNS + place, tl.trans(transposed))
+    tl.debug_barrier()
     tl.store(turned + place, lag_bias.upright(tl.load(tile + place), ROWS, COLUMNS))
 
 
