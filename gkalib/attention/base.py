@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gkalib.attention.heads import HeadNorm, merge, split
 from gkalib.attention.positions import POSITIONS
 from gkalib.kernels import DecayingPeriodicBank, Kernel
-from gkalib.masks import Causal, Mask, Pairs, Window, joined, parts
+from gkalib.masks import Causal, Mask, given, joined, parts
 from gkalib.normalizers import Normalizer, RowSum
 from gkalib.smoothing import Cache, Method, Problem, Recurrent, pose, solve
 
@@ -207,7 +207,7 @@ class Smoother(nn.Module, ABC):
         name = self.name()
         if cache is not None and (context is not None or positions is not None):
             raise ValueError(f"{name}: a cache holds this layer's own tokens; no context, no positions")
-        mask = joined(joined(self.mask(), mask), _given(name, attn_mask, is_causal))
+        mask = joined(joined(self.mask(), mask), given(name, attn_mask, is_causal))
         if not self.causal and any(isinstance(part, Causal) for part in parts(mask)):
             raise ValueError(f"{name}: cannot be causal: {self.why_not}")
         query, key, value = self.project(x, x if context is None else context)
@@ -227,7 +227,7 @@ class Smoother(nn.Module, ABC):
             earlier = cache.filled
             key, value, key_position = cache.append(key, value)
             if isinstance(cache, Cache) and cache.window is not None:
-                _check_window(name, mask, cache.window)
+                cache.check(name, mask)
                 if earlier:  # the keys may lie in any order
                     rows = torch.arange(earlier, cache.filled, device=key.device)
                     positions = rows, key_position
@@ -296,22 +296,3 @@ class Smoother(nn.Module, ABC):
         keys = start + torch.arange(key.shape[2], device=key.device)
         queries = keys[-1] + 1 - query.shape[2] + torch.arange(query.shape[2], device=key.device)
         return queries, keys
-
-
-def _check_window(name: str, mask: Mask | None, window: int) -> None:
-    """Whether what a cache of the last tokens has dropped is what the mask hides."""
-    rules = parts(mask)
-    sizes = [rule.size for rule in rules if isinstance(rule, Window)]
-    if not sizes or min(sizes) > window or not all(isinstance(rule, Causal | Window) for rule in rules):
-        raise ValueError(
-            f"{name}: a cache of the last {window} tokens needs a Window of at most {window}, and no rule "
-            f"beside it but Causal, not {mask!r}"
-        )
-
-
-def _given(name: str, attn_mask: Tensor | None, is_causal: bool) -> Mask | None:
-    """timm's two arguments as a rule."""
-    if attn_mask is not None and attn_mask.dtype != torch.bool:
-        raise ValueError(f"{name}: attn_mask must be boolean, True for a key seen, not {attn_mask.dtype}")
-    pairs = None if attn_mask is None else Pairs(attn_mask)
-    return joined(Causal() if is_causal else None, pairs)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from gkalib.masks import Causal, Mask, Window, parts
+
 
 class Cache:
     r"""The keys and values of one layer, up to a length fixed in advance.
@@ -38,6 +40,17 @@ class Cache:
     def places(self) -> int:
         """How many tokens it can hold at once."""
         return self.length if self.window is None else min(self.window, self.length)
+
+    def check(self, name: str, mask: Mask | None) -> None:
+        """Raise ``ValueError`` for ``name`` if the mask shows a query what the window has dropped."""
+        rules = parts(mask)
+        sizes = [rule.size for rule in rules if isinstance(rule, Window)]
+        others = [rule for rule in rules if not isinstance(rule, Causal | Window)]
+        if self.window is not None and (not sizes or min(sizes) > self.window or others):
+            raise ValueError(
+                f"{name}: a cache of the last {self.window} tokens needs a Window of at most {self.window}, "
+                f"and no rule beside it but Causal, not {mask!r}"
+            )
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Keep the new tokens; the keys, the values and the indices of all tokens that are left to be seen.
