@@ -96,6 +96,16 @@ def test_given_intervals(form: str):
 
 
 @FLOAT64
+def test_intervals_of_all_sequences():
+    """One row of intervals for the whole batch."""
+    spans = packed(20, 20)
+    assert spans.first is not None and spans.last is not None
+    shared = Spans(40, 40, spans.first[:1], spans.last[:1])
+    with forced(Config(16, 16)):
+        assert_same(random_inputs(20, 20, shared, batch=2, heads=1, groups=1))
+
+
+@FLOAT64
 @pytest.mark.parametrize("form", ["everything", "gaussian sums"])
 def test_grouped_heads(form: str):
     """Four query heads read two heads of keys; each has a scale and a norm of its own."""
