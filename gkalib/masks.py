@@ -160,9 +160,8 @@ class Document(Mask):
             ordered = self.ids.sort(-1).values
             runs, documents = (1 + (ids.diff(dim=-1) != 0).sum(-1) for ids in (self.ids, ordered))
             if torch.compiler.is_compiling():
-                torch._assert_async(
-                    (runs == documents).all(), "Document: a document is not one run of tokens"
-                )
+                whole, message = (runs == documents).all(), "Document: a document is not one run of tokens"
+                torch.ops.aten._assert_async.msg(whole, message)
                 return True
             self._packed = bool((runs == documents).all())
         return self._packed
