@@ -1,4 +1,4 @@
-"""Fused operations inside torch.compile, for a process without shape checks, which a traced graph cannot hold.
+"""Fused operations in torch.compile, for a process without shape checks, which a traced graph cannot hold.
 
 Prints a line a case: its name and "ok" or the error.
 """
@@ -55,10 +55,8 @@ def compare(name: str) -> None:
         x = x.requires_grad_()
         out = call(x, method)
         wanted = (x, *owner.parameters())
-        return [
-            out,
-            *torch.autograd.grad(out.square().sum(), wanted, allow_unused=True, materialize_grads=True),
-        ]
+        grads = torch.autograd.grad(out.square().sum(), wanted, allow_unused=True, materialize_grads=True)
+        return [out, *grads]
 
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
     LAUNCHES.clear()
