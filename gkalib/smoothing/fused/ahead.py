@@ -1,7 +1,7 @@
 """Compile fused programs for sm_90a on a machine without a card, and read what the machine code says of them.
 
 The host function runs on CPU tensors under ``collected()``, which lists its launches; Triton's own rules
-then specialise each argument as a launch would, and the wheel's ptxas and cuobjdump do the rest:
+then specialize each argument as a launch would, and the wheel's ptxas and cuobjdump do the rest:
 
     python -m gkalib.smoothing.fused.ahead gka_forward --width 64 --rows 128 --columns 64 --warps 4 --stages 2
 """

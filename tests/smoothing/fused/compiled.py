@@ -46,7 +46,7 @@ CASES = ["gka", "rbf", "gpa", "documents", "rows", "documents in pieces"]
 
 
 def compare(name: str) -> None:
-    """Output and gradients of the compiled module, against the reference in float64; no break in the graph."""
+    """Output and gradients of the compiled module, against the reference in float64, in one graph."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     module, x = Smoother(name), torch.randn(1, 2, 33, 16)
