@@ -91,6 +91,11 @@ def token_major(tensor: Tensor, width: int | None = None) -> Tensor:
     return tensor.new_empty(batch, length, heads, own if width is None else width).transpose(1, 2)
 
 
+def strides(name: str, tensor: Tensor) -> dict[str, int]:
+    """Arguments NAME_batch, NAME_head and NAME_row."""
+    return {f"{name}_{axis}": tensor.stride(at) for at, axis in enumerate(("batch", "head", "row"))}
+
+
 def dense_rows(tensor: Tensor) -> Tensor:
     """The tensor itself where each row's numbers lie side by side, else a copy that has them so."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()

@@ -16,6 +16,25 @@ def head_start(batch, head, batch_stride, head_stride):
 
 
 @triton.jit
+def place(heads, length, BLOCK: tl.constexpr):
+    """Which block of rows of which head a program owns: the batch, the head, both as one, the first row.
+
+    The last rows of a head start first, since under a causal mask they see the most keys.
+    """
+    blocks = tl.cdiv(length, BLOCK)
+    sequence = tl.program_id(0) // blocks
+    start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK
+    return sequence // heads, sequence % heads, sequence.to(tl.int64), start
+
+
+@triton.jit
+def half_norm(block, c, ACC: tl.constexpr):
+    """c/2 |x_i|² of each row of a block, in the type of sums, from the numbers as they were given."""
+    wide = block.to(ACC)
+    return 0.5 * c * tl.sum(wide * wide, 1)
+
+
+@triton.jit
 def load_block(
     pointer, start, length, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     EDGE: tl.constexpr,

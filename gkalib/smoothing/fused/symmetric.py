@@ -16,6 +16,7 @@ from gkalib.smoothing.fused.launch import (
     name_of,
     precision,
     statistics_type,
+    strides,
     token_major,
 )
 from gkalib.smoothing.fused.scores import (
@@ -25,38 +26,29 @@ from gkalib.smoothing.fused.scores import (
     LOG2_E,
     block_loops,
     edge_block,
+    half_norm,
     head_start,
     lane_sums,
     load_block,
     load_pairs,
     only_spans,
+    place,
     store_block,
+)
+from gkalib.smoothing.fused.specialized import (
+    fits,
+    gka_backward_specialized_kernel,
+    gka_forward_specialized_kernel,
+    prepare_launch,
 )
 from gkalib.smoothing.spans import Spans
 
 SHORT = 256
 """Up to this length the norms are formed again for every block, which costs less than reading them."""
+SPECIALIZED = False
+"""Whether problems without a mask go to warp-specialized programs; off until a card has shown them faster."""
 PITCH = 128
 """Numbers of tokens, such as norms, fill a multiple of this. No block is longer, so none reads past them."""
-
-
-@triton.jit
-def place(heads, length, BLOCK: tl.constexpr):
-    """Which block of rows of which head a program owns: the batch, the head, both as one, the first row.
-
-    The last rows of a head start first, since under a causal mask they see the most keys.
-    """
-    blocks = tl.cdiv(length, BLOCK)
-    sequence = tl.program_id(0) // blocks
-    start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK
-    return sequence // heads, sequence % heads, sequence.to(tl.int64), start
-
-
-@triton.jit
-def half_norm(block, c, ACC: tl.constexpr):
-    """c/2 |x_i|² of each row of a block, in the type of sums, from the numbers as they were given."""
-    wide = block.to(ACC)
-    return 0.5 * c * tl.sum(wide * wide, 1)
 
 
 @triton.jit
@@ -146,7 +138,8 @@ def gka_norm_kernel(
 def gka_prepare_kernel(
     grad_out, x, out, total_sum, scale, scaled, pairs, share, heads, length, pitch,
     grad_batch, grad_head, grad_row, x_batch, x_head, x_row, out_batch, out_head, out_row,
-    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    SIDE_BY_SIDE: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     """What the backward pass needs of each row: g_i = dO_i / total_i, n_i and <g_i, O_i>/σ², and <dO_i, O_i>.
 
@@ -170,10 +163,13 @@ def gka_prepare_kernel(
     g = (grad.to(ACC) / total[:, None]).to(x.dtype.element_ty)
     store_block(scaled, g, start, length, WIDTH, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
     tl.store(share + vector + row, tl.sum(grad.to(ACC) * result.to(ACC), 1), mask=row < length)
-    pairs += 2 * (sequence * pitch + row)
+    pairs += 2 * sequence * pitch
+    norm, delta = (
+        (pairs + 2 * row, pairs + 2 * row + 1) if SIDE_BY_SIDE else (pairs + row, pairs + pitch + row)
+    )
     found = tl.where(row < length, half_norm(block, LOG2_E * precision, ACC), float("inf"))
-    tl.store(pairs, found, mask=row < pitch)
-    tl.store(pairs + 1, tl.sum(g.to(ACC) * result.to(ACC), 1) * precision, mask=row < pitch)
+    tl.store(norm, found, mask=row < pitch)
+    tl.store(delta, tl.sum(g.to(ACC) * result.to(ACC), 1) * precision, mask=row < pitch)
 
 
 @triton.jit
@@ -301,11 +297,6 @@ def span_arguments(spans: Spans, other: Tensor, name: str = "") -> dict[str, Any
     return {f"{name}first": spans.first, f"{name}last": spans.last, "span_batch": stride}
 
 
-def strides(name: str, tensor: Tensor) -> dict[str, int]:
-    """Arguments NAME_batch, NAME_head and NAME_row."""
-    return {f"{name}_{axis}": tensor.stride(at) for at, axis in enumerate(("batch", "head", "row"))}
-
-
 def pitch_of(x: Tensor) -> int:
     """How far apart two heads' numbers of tokens lie."""
     return triton.cdiv(x.shape[2], PITCH) * PITCH
@@ -314,14 +305,19 @@ def pitch_of(x: Tensor) -> int:
 def start_program(
     program: Any, x: Tensor, *, masked: bool = False, rows: int | None = None, **arguments: Any
 ) -> None:
-    """Start one program for each block of x's rows, or of so many, of each head."""
+    """Start one program a block of x's rows, or of so many, and a head, with the arguments it names."""
     batch, heads, length, width = x.shape
     block = block_width(width)
     chosen = config(name_of(program), width=block, dtype=x.dtype, masked=masked, length=length)
-    arguments |= strides("x", x) | {"WIDTH": width, "BLOCK_WIDTH": block, "ACC": accumulator(x)}
+    if program in (gka_forward_specialized_kernel, gka_backward_specialized_kernel):
+        chosen = prepare_launch() or chosen
     assert max(chosen.rows, chosen.columns) <= PITCH
+    arguments |= {"WIDTH": width, "BLOCK_WIDTH": block, "ACC": accumulator(x), "PRECISION": precision(x)}
+    arguments |= strides("x", x) | {"x": x, "heads": heads, "length": length, "pitch": pitch_of(x)}
     grid = batch * heads * triton.cdiv(rows or length, chosen.rows)
-    launch(program, grid, chosen, x=x, heads=heads, length=length, pitch=pitch_of(x), **arguments)
+    launch(
+        program, grid, chosen, **{name: arguments[name] for name in arguments if name in program.arg_names}
+    )
 
 
 def gka_forward(x: Tensor, scale: Tensor, spans: Spans, eps: float) -> tuple[Tensor, Tensor]:
@@ -342,14 +338,15 @@ def gka_forward(x: Tensor, scale: Tensor, spans: Spans, eps: float) -> tuple[Ten
     if x.numel() == 0:
         return out, total
     kind = kind_of(spans, length)
-    norm = total
-    if length > SHORT:
+    special = SPECIALIZED and kind == ALL.value and fits(x)
+    norm, norms = total, special or length > SHORT
+    if norms:
         norm = total.new_empty(batch, heads, pitch_of(x))
         start_program(gka_norm_kernel, x, rows=pitch_of(x), norm=norm, scale=scale)
     start_program(
-        gka_forward_kernel, x, masked=kind != ALL.value, out=out, total_sum=total, scale=scale, norm=norm,
-        left=spans.left, right=spans.right, eps=eps, **span_arguments(spans, scale) | strides("out", out),
-        KIND=kind, NORMS=length > SHORT, PRECISION=precision(x),
+        gka_forward_specialized_kernel if special else gka_forward_kernel, x, masked=kind != ALL.value,
+        out=out, total_sum=total, scale=scale, norm=norm, left=spans.left, right=spans.right, eps=eps,
+        **span_arguments(spans, scale) | strides("out", out), KIND=kind, NORMS=norms,
     )  # fmt: skip
     return out, total
 
@@ -382,16 +379,18 @@ def gka_backward(
     # Where every query sees itself, documents are symmetric, and a band is if both its sides are alike.
     mutual = kind == ALL.value or spans.left == spans.right
     seen = spans if mutual else spans.inverse(length, length)
+    special = SPECIALIZED and kind == ALL.value and fits(x)
     scaled = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     pairs = total.new_empty(*x.shape[:2], pitch_of(x), 2)
     start_program(
         gka_prepare_kernel, x, rows=pitch_of(x), grad_out=grad_out, out=out, total_sum=total, scale=scale,
-        scaled=scaled, pairs=pairs, share=share, **strides("grad", grad_out) | strides("out", out),
+        scaled=scaled, pairs=pairs, share=share, SIDE_BY_SIDE=not special,
+        **strides("grad", grad_out) | strides("out", out),
     )  # fmt: skip
     start_program(
-        gka_backward_kernel, x, masked=not mutual, scaled=scaled, pairs=pairs, scale=scale, grad_x=grad_x,
-        share=share, left=spans.left, right=spans.right, **strides("grad", grad_x),
-        **span_arguments(spans, scale) | span_arguments(seen, scale, "seen_"),
-        KIND=kind, MUTUAL=mutual, PRECISION=precision(x),
+        gka_backward_specialized_kernel if special else gka_backward_kernel, x, masked=not mutual,
+        scaled=scaled, pairs=pairs, scale=scale, grad_x=grad_x, share=share, left=spans.left,
+        right=spans.right, **span_arguments(spans, scale) | span_arguments(seen, scale, "seen_"),
+        **strides("grad", grad_x), KIND=kind, MUTUAL=mutual,
     )  # fmt: skip
     return grad_x, share

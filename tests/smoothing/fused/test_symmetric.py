@@ -106,6 +106,19 @@ def test_norms_of_long_sequences_come_from_a_program(mask: str, monkeypatch: pyt
 
 
 @FLOAT64
+@pytest.mark.parametrize("length", LENGTHS)
+def test_specialized_programs_give_the_same(length: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(symmetric, "SPECIALIZED", True)
+    LAUNCHES.clear()
+    with forced(Config(32, 16)):
+        assert_same(tokens(length, 16, batch=1), WHOLE, eps=0.3)
+        assert LAUNCHES["gka_forward_specialized_kernel"] == LAUNCHES["gka_backward_specialized_kernel"] == 1
+        assert_same(tokens(17, 16, batch=1), Spans(40, 0))
+        assert_same(tokens(17, 24, batch=1), WHOLE)
+    assert LAUNCHES["gka_forward_kernel"] == LAUNCHES["gka_backward_kernel"] == 2, "of masks and odd widths"
+
+
+@FLOAT64
 def test_every_pass_is_two_programs_at_most():
     LAUNCHES.clear()
     assert_same(tokens(20, 16), Spans(40, 0))
@@ -157,11 +170,14 @@ def test_nothing_in_nothing_out():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("mask", ["whole", "causal", "documents"])
-def test_types_of_the_card(mask: str, dtype: torch.dtype, device: torch.device):
+@pytest.mark.parametrize("mask", ["whole", "specialized", "causal", "documents"])
+def test_types_of_the_card(
+    mask: str, dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(symmetric, "SPECIALIZED", mask == "specialized")
     if dtype == torch.bfloat16 and device.type == "cpu":
         pytest.skip("the interpreter computes nonsense in bfloat16")
-    spans, width = MASKS[mask](63), 32
+    spans, width = MASKS.get(mask, MASKS["whole"])(63), 64
     if spans.first is not None and spans.last is not None:
         spans = Spans(spans.left, spans.right, spans.first.to(device), spans.last.to(device))
     x, grad = (tokens(63, width, device=device).to(dtype) for _ in range(2))

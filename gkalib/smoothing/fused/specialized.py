@@ -1,0 +1,117 @@
+"""Gaussian attention without a mask for an H100: one warp group loads while two others multiply.
+
+Every load of such a loop goes through a descriptor of as many axes as its block has, row sums are plain, and
+a program has four warps. Otherwise the compiler refuses or, with eight, silently splits nothing. The programs
+compute what `gka_forward_kernel` and `gka_backward_kernel` do.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gkalib.smoothing.fused.configs import Config
+from gkalib.smoothing.fused.launch import block_width, interpreting
+from gkalib.smoothing.fused.scores import LOG2_E, head_start, place, store_block
+
+BLOCK = Config(128, 64, 4, 2)
+"""Two warp groups of 64 rows each, as the tensor cores want them; the compiler adds the group that loads."""
+
+
+@triton.jit
+def gka_forward_specialized_kernel(
+    x, out, total_sum, scale, norm, eps, heads, length, pitch,
+    x_batch, x_head, x_row, out_batch, out_head, out_row, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
+    ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """out_i = Σ_j E_ij x_j / total_i and total_i = Σ_j E_ij + eps, for one block of rows i of one head."""
+    batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
+    x += head_start(batch, head, x_batch, x_head)
+    norm += sequence * pitch
+    columns = tl.make_tensor_descriptor(x, [length, WIDTH], [x_row, 1], [BLOCK_COLUMNS, WIDTH])
+    rows = tl.make_tensor_descriptor(x, [length, WIDTH], [x_row, 1], [BLOCK_ROWS, WIDTH])
+    column_norms = tl.make_tensor_descriptor(norm, [pitch], [1], [BLOCK_COLUMNS])
+    row_norms = tl.make_tensor_descriptor(norm, [pitch], [1], [BLOCK_ROWS])
+    c = LOG2_E * tl.load(scale + head)
+    # [BLOCK_ROWS WIDTH], zero past the end, [BLOCK_ROWS]
+    row_x, row_norm = rows.load([start, 0]), row_norms.load([start])
+    acc = tl.zeros([BLOCK_ROWS, WIDTH], ACC)
+    total = tl.zeros([BLOCK_ROWS], ACC)
+    for at in tl.range(0, length, BLOCK_COLUMNS, warp_specialize=True):
+        # [BLOCK_COLUMNS WIDTH], key and value at once, [BLOCK_COLUMNS], ∞ past the end
+        column_x, column_norm = columns.load([at, 0]), column_norms.load([at])
+        product = tl.dot(row_x, tl.trans(column_x), input_precision=PRECISION, out_dtype=ACC)
+        weight = tl.exp2(product * c - (row_norm[:, None] + column_norm[None, :]))
+        total += tl.sum(weight, 1)
+        acc = tl.dot(weight.to(column_x.dtype), column_x, acc, input_precision=PRECISION, out_dtype=ACC)
+    row = start + tl.arange(0, BLOCK_ROWS)
+    total = tl.where(row < length, total + eps, 1.0)
+    tl.store(total_sum + sequence * length + row, total, mask=row < length)
+    out += head_start(batch, head, out_batch, out_head)
+    store_block(out, acc / total[:, None], start, length, out_row, WIDTH, BLOCK_ROWS, WIDTH)
+
+
+@triton.jit
+def gka_backward_specialized_kernel(
+    x, scaled, pairs, scale, grad_x, share, heads, length, pitch,
+    x_batch, x_head, x_row, grad_batch, grad_head, grad_row, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
+    ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """dx_i = Σ_j E_ij g_j + W_ij (x_j − x_i), and <O_i, dO_i> − <x_i, dx_i>, for one block of rows."""
+    batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
+    x += head_start(batch, head, x_batch, x_head)
+    scaled += sequence * length * WIDTH
+    pairs += 2 * sequence * pitch
+    x_columns = tl.make_tensor_descriptor(x, [length, WIDTH], [x_row, 1], [BLOCK_COLUMNS, WIDTH])
+    x_rows = tl.make_tensor_descriptor(x, [length, WIDTH], [x_row, 1], [BLOCK_ROWS, WIDTH])
+    g_columns = tl.make_tensor_descriptor(scaled, [length, WIDTH], [WIDTH, 1], [BLOCK_COLUMNS, WIDTH])
+    g_rows = tl.make_tensor_descriptor(scaled, [length, WIDTH], [WIDTH, 1], [BLOCK_ROWS, WIDTH])
+    norm_columns = tl.make_tensor_descriptor(pairs, [pitch], [1], [BLOCK_COLUMNS])
+    norm_rows = tl.make_tensor_descriptor(pairs, [pitch], [1], [BLOCK_ROWS])
+    delta_columns = tl.make_tensor_descriptor(pairs + pitch, [pitch], [1], [BLOCK_COLUMNS])
+    delta_rows = tl.make_tensor_descriptor(pairs + pitch, [pitch], [1], [BLOCK_ROWS])
+    precision = tl.load(scale + head)
+    # [BLOCK_ROWS WIDTH] twice, [BLOCK_ROWS] twice
+    row_x, row_g = x_rows.load([start, 0]), g_rows.load([start, 0])
+    row_norm, row_delta = norm_rows.load([start]), delta_rows.load([start])
+    acc = tl.zeros([BLOCK_ROWS, WIDTH], ACC)
+    weight_sum = tl.zeros([BLOCK_ROWS], ACC)
+    for at in tl.range(0, length, BLOCK_COLUMNS, warp_specialize=True):
+        # [BLOCK_COLUMNS WIDTH] twice, [BLOCK_COLUMNS] twice
+        column_x, column_g = x_columns.load([at, 0]), g_columns.load([at, 0])
+        column_norm, column_delta = norm_columns.load([at]), delta_columns.load([at])
+        product = tl.dot(row_x, tl.trans(column_x), input_precision=PRECISION, out_dtype=ACC)
+        weight = tl.exp2(product * (LOG2_E * precision) - (row_norm[:, None] + column_norm[None, :]))
+        product = tl.dot(row_g, tl.trans(column_x), input_precision=PRECISION, out_dtype=ACC)
+        product = tl.dot(row_x, tl.trans(column_g), product, input_precision=PRECISION, out_dtype=ACC)
+        slope = weight * (product * precision - (row_delta[:, None] + column_delta[None, :]))
+        acc = tl.dot(weight.to(column_g.dtype), column_g, acc, input_precision=PRECISION, out_dtype=ACC)
+        acc = tl.dot(slope.to(column_x.dtype), column_x, acc, input_precision=PRECISION, out_dtype=ACC)
+        weight_sum += tl.sum(slope, 1)
+    # [BLOCK_ROWS WIDTH], read once more so that registers need not hold it through the loop
+    row = start + tl.arange(0, BLOCK_ROWS)
+    address = x + row.to(tl.int64)[:, None] * x_row + tl.arange(0, WIDTH)[None, :]
+    again = tl.load(address, mask=(row < length)[:, None], other=0.0, eviction_policy="evict_first").to(ACC)
+    grad = acc - again * weight_sum[:, None]
+    share += sequence * length + row
+    of_out = tl.load(share, mask=row < length, other=0.0)
+    tl.store(share, of_out - tl.sum(again * grad, 1), mask=row < length)
+    grad_x += head_start(batch, head, grad_batch, grad_head)
+    store_block(grad_x, grad, start, length, grad_row, WIDTH, BLOCK_ROWS, WIDTH)
+
+
+def fits(x: Tensor) -> bool:
+    """Whether descriptors can describe x: half precision on an H100, 64 or 128 wide, aligned to 16 bytes."""
+    if interpreting():
+        return x.shape[-1] == block_width(x.shape[-1])
+    aligned = x.data_ptr() % 16 == 0 and all(x.stride(at) * x.itemsize % 16 == 0 for at in range(3))
+    hopper = x.device.type == "cpu" or torch.cuda.get_device_capability(x.device)[0] == 9
+    return hopper and aligned and x.itemsize == 2 and x.shape[-1] in (64, 128)
+
+
+def prepare_launch() -> Config | None:
+    """The block sizes, none in the interpreter; gives Triton the memory that descriptors lie in."""
+    if interpreting():
+        return None
+    triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))
+    return BLOCK
