@@ -35,21 +35,20 @@ from gkalib.smoothing.spans import Spans
 LOWEST: tl.constexpr = tl.constexpr(-1e30)
 """Where a running maximum starts: so low that what it weighs vanishes, and yet no infinity to subtract."""
 
+WHOLE = 256
+"""Norms of keys are kept for a multiple of so many: no block is longer."""
+
 
 @triton.jit
 def log2_scores(
     query_block, key_block, key_squares, table, row_start, at, keys, factor, ratio, BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, EDGE: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """log₂ κ_ij without row i's own term, factor (q_i·k_j − ratio |k_j|²) + t, [BLOCK_ROWS BLOCK_COLUMNS]."""
     scores = tl.dot(query_block, tl.trans(key_block), input_precision=PRECISION, out_dtype=ACC)
     if key_squares is not None:
-        column = at + tl.arange(0, BLOCK_COLUMNS)
         # [BLOCK_COLUMNS]
-        if EDGE:
-            squares = tl.load(key_squares + column, mask=column < keys, other=0.0)
-        else:
-            squares = tl.load(key_squares + column)
+        squares = tl.load(key_squares + at + tl.arange(0, BLOCK_COLUMNS))
         scores -= ratio * squares[None, :]
     scores *= factor
     if table is not None:
@@ -96,7 +95,7 @@ def smooth_block(
     key_block = load_block(key, at, keys, strides[0], WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, EDGE)
     scores = log2_scores(
         query_block, key_block, key_squares, table, row_start, at, keys, factor, ratio, BLOCK_ROWS,
-        BLOCK_COLUMNS, PRECISION, ACC, EDGE,
+        BLOCK_COLUMNS, PRECISION, ACC,
     )  # fmt: skip
     if EDGE:
         column = at + tl.arange(0, BLOCK_COLUMNS)[None, :]
@@ -116,12 +115,12 @@ def smooth_block(
 
 @triton.jit
 def smooth_forward_kernel(
-    query, key, value, out, log_sum, key_squares, table, scale, norm, first, last, span_stride, left, right,
-    heads, group, rows, keys, query_batch, query_head, query_stride, key_batch, key_head, key_stride,
-    value_batch, value_head, value_stride, out_batch, out_head, out_stride, table_stride, KIND: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, NORMALIZE: tl.constexpr, LIMIT: tl.constexpr,
-    PRECISION: tl.constexpr, ACC: tl.constexpr,
+    query, key, value, out, log_sum, key_squares, norm_pitch, table, scale, norm, first, last, span_stride,
+    left, right, heads, group, rows, keys, query_batch, query_head, query_stride, key_batch, key_head,
+    key_stride, value_batch, value_head, value_stride, out_batch, out_head, out_stride, table_stride,
+    KIND: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    BLOCK_VALUE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+    NORMALIZE: tl.constexpr, LIMIT: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """out_i = Σ_j κ_ij v_j, with NORMALIZE over Σ_j κ_ij, for one block of rows i of one head."""
     blocks = tl.cdiv(rows, BLOCK_ROWS)
@@ -135,7 +134,7 @@ def smooth_forward_kernel(
     factor = tl.load(scale + head) * LOG2_E
     ratio = 0.0
     if key_squares is not None:
-        key_squares += (batch * (heads // group) + head // group).to(tl.int64) * keys
+        key_squares += (batch * (heads // group) + head // group).to(tl.int64) * norm_pitch
         factor = tl.where(factor == 0, 1e-30, factor)  # norms without a product
         ratio = 0.5 * LOG2_E * tl.load(norm + head) / factor
     if table is not None:
@@ -238,6 +237,7 @@ def smooth_forward(
     out = token_major(query, value_width)
     log_sum = query.new_empty((batch, heads, rows) if normalize else (0,), dtype=statistics)
     table = None if table is None else padded(table)
+    key_squares = None if norm is None else squared_norms(key, WHOLE)
     mask = mask_arguments(spans, rows, keys)
     if table is not None and mask["KIND"] == ALL.value:
         # Compiled for a band, here as wide as all: otherwise ptxas makes the products wait for one another.
@@ -259,7 +259,8 @@ def smooth_forward(
         value=value,
         out=out,
         log_sum=log_sum,
-        key_squares=None if norm is None else squared_norms(key),
+        key_squares=key_squares,
+        norm_pitch=0 if key_squares is None else key_squares.shape[2],
         table=table,
         scale=scale,
         norm=norm,

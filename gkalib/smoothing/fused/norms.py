@@ -12,10 +12,10 @@ from gkalib.smoothing.fused.scores import head_start, load_block
 
 @triton.jit
 def squared_norms_kernel(
-    tensor, squares, length, heads, blocks, batch_stride, head_stride, row_stride,
+    tensor, squares, length, pitch, heads, blocks, batch_stride, head_stride, row_stride,
     WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """One block of rows of one head."""
+    """One block of rows of one head, zero past its length."""
     program = tl.program_id(0)
     which = program // blocks
     start = program % blocks * BLOCK_ROWS
@@ -23,15 +23,19 @@ def squared_norms_kernel(
     # [BLOCK_ROWS BLOCK_WIDTH]
     block = load_block(own, start, length, row_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True).to(ACC)
     row = start + tl.arange(0, BLOCK_ROWS)
-    tl.store(squares + which.to(tl.int64) * length + row, tl.sum(block * block, 1), mask=row < length)
+    tl.store(squares + which.to(tl.int64) * pitch + row, tl.sum(block * block, 1), mask=row < pitch)
 
 
-def squared_norms(tensor: Tensor) -> Tensor:
-    r"""The squared lengths $|x_i|^2$ ``[b h n]`` of the rows of ``[b h n d]``, as they are rounded."""
+def squared_norms(tensor: Tensor, whole: int = 1) -> Tensor:
+    r"""The squared lengths $|x_i|^2$ ``[b h n]`` of the rows of ``[b h n d]``, as they are rounded.
+
+    Zeros follow up to a multiple of ``whole``, so that blocks which end past n may be read without a mask.
+    """
     batch, heads, length, width = tensor.shape
-    squares = torch.empty(batch, heads, length, dtype=statistics_type(tensor), device=tensor.device)
+    pitch = triton.cdiv(length, whole) * whole
+    squares = torch.empty(batch, heads, pitch, dtype=statistics_type(tensor), device=tensor.device)
     block = config("squared_norms_kernel", width=block_width(width), dtype=tensor.dtype, length=length)
-    blocks = triton.cdiv(length, block.rows)
+    blocks = triton.cdiv(pitch, block.rows)
     launch(
         squared_norms_kernel,
         blocks * batch * heads,
@@ -39,6 +43,7 @@ def squared_norms(tensor: Tensor) -> Tensor:
         tensor=tensor,
         squares=squares,
         length=length,
+        pitch=pitch,
         heads=heads,
         blocks=blocks,
         batch_stride=tensor.stride(0),
