@@ -53,8 +53,8 @@ test: $(FULL)/.ready ## everything CI checks: style, types, floors, spelling, st
 	@$(FULL)/bin/python -m gkalib data get minilm
 	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist worksteal
 
-aot: $(FULL)/.ready ## compile every fused program for an H100 and compare with the baseline (UPDATE=1 records it)
-	@$(FULL)/bin/python -m gkalib.smoothing.fused.survey --processes $(JOBS) $(if $(UPDATE),--update)
+aot: $(FULL)/.ready ## compile every fused program for an H100 and compare with the baseline (UPDATE=1 records it, ONLY="CASE ...")
+	@$(FULL)/bin/python -m gkalib.smoothing.fused.survey $(ONLY) --processes $(JOBS) $(if $(UPDATE),--update)
 
 lint: $(FULL)/.ready ## style, import floors, spelling
 	@$(FULL)/bin/ruff check .
