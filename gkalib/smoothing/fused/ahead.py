@@ -38,13 +38,13 @@ class Report:
 
     Args:
         program: its name.
-        rows, columns, warps, stages: its configuration.
+        rows, columns, warps, stages: its configuration; more warps where the compiler specialized them.
         registers: of a thread.
         spills: bytes of a thread that ptxas writes to local memory and reads back for want of registers.
         shared: bytes of shared memory.
         hgmma, hmma: tensor-core instructions of a warp group (what an H100 is fast at) and of a warp.
         serialized: whether ptxas had to wait after every one of the former.
-        atomics: instructions that add to memory in no fixed order.
+        atomics: instructions that change memory in no fixed order; exchanges publish descriptors only.
         local: loads from and stores to local memory in the hot loop.
         loops: instructions of each innermost loop that holds a tensor-core product; the hot loop comes first.
         per_score: instructions that a thread issues in the hot loop for each of its rows × columns scores.
@@ -131,7 +131,8 @@ def read(launch: Launch, compiled: Any, log: str) -> Report:
     ]
     config, warps = launch.config, compiled.metadata.num_warps
     hot = holding[0] if holding else []
-    scores = config.rows * config.columns / (32 * warps)
+    # Where the compiler added warps, the program's own only load.
+    scores = config.rows * config.columns / (32 * (warps if warps == config.warps else warps - config.warps))
     return Report(
         program=launch.name.removesuffix("_kernel"),
         rows=config.rows,
@@ -144,7 +145,7 @@ def read(launch: Launch, compiled: Any, log: str) -> Report:
         hgmma=_count(everything, "HGMMA"),
         hmma=_count(everything, "HMMA"),
         serialized="serialized" in log,
-        atomics=_count(everything, "RED|REDG|ATOM|ATOMG|ATOMS"),
+        atomics=_count(everything, r"(RED|REDG|ATOM|ATOMG)\b(?!\S*EXCH)"),
         local=_count(hot, "STL|LDL"),
         loops=tuple(len(loop) for loop in holding),
         per_score=round(len(hot) / scores, 2) if hot else None,

@@ -82,6 +82,26 @@ def gka_backward(case: Case) -> Call:
     return functools.partial(gka_backward, *tensors, total, case.numbers(case.heads), case.spans())
 
 
+def _specialized(of: Callable[[Case], Call]) -> Callable[[Case], Call]:
+    """The same call with the switch of the warp-specialized programs on."""
+
+    def prepared(case: Case) -> Call:
+        from gkalib.smoothing.fused import symmetric
+
+        call = of(case)
+
+        def run() -> object:
+            before, symmetric.SPECIALIZED = symmetric.SPECIALIZED, True
+            try:
+                return call()
+            finally:
+                symmetric.SPECIALIZED = before
+
+        return run
+
+    return prepared
+
+
 def _smooth(
     norm: bool, table: bool, normalize: bool
 ) -> tuple[Callable[[Case], Call], Callable[[Case], Call]]:
@@ -160,6 +180,8 @@ _plain = _smooth(norm=True, table=False, normalize=False)
 CALLS: dict[str, Callable[[Case], Call]] = {
     "gka_forward": gka_forward,
     "gka_backward": gka_backward,
+    "gka_forward_specialized": _specialized(gka_forward),
+    "gka_backward_specialized": _specialized(gka_backward),
     "rbf_forward": _rbf[0],
     "rbf_backward": _rbf[1],
     "softmax_forward": _softmax[0],

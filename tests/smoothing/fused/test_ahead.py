@@ -45,6 +45,7 @@ def test_sums_come_out_alike_every_time(baseline: dict[str, Row]):
 
 def test_a_program_with_a_loop_of_products_has_its_block_sizes_in_the_table(baseline: dict[str, Row]):
     looping = {row.report.program.split()[0] for row in baseline.values() if row.report.loops}
+    looping = {program for program in looping if not program.endswith("_specialized")}
     assert looping <= set(table())
     for program in looping:
         for width in survey.WIDTHS:
