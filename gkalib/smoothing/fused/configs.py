@@ -1,8 +1,9 @@
 """The block sizes that each fused program is shipped with, read from configs.json beside this file.
 
-The file says for each program, width of head and kind of entry what is ``shipped`` and which ``candidates`` a
-tuner may choose from, as [rows, columns, warps, stages]; what is shipped was compiled ahead of time. An entry's
-kind is the number of bits of an element, 16 or 32, alone or with some of ``lags``, ``short`` and ``masked``.
+The file says for each program, width of head and kind of entry what is ``shipped`` and which ``candidates``
+a tuner may choose from, as [rows, columns, warps, stages]; what is shipped was compiled ahead of time. An
+entry's kind is the number of bits of an element, 16 or 32, alone or with some of ``lags``, ``short`` and
+``masked``.
 """
 
 import functools

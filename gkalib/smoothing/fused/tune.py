@@ -1,8 +1,8 @@
 """Choose each program's block sizes by time: on a card, run every candidate of an entry and keep the fastest.
 
-Nothing is tuned while a model runs. ``python -m gkalib tune`` times the candidates of configs.json and rewrites
-what it ships; ``make aot UPDATE=1`` then records what the choice compiles to. The clock is an argument, so that
-the choice is tested without a card.
+Nothing is tuned while a model runs. ``python -m gkalib tune`` times the candidates of configs.json and
+rewrites what it ships; ``make aot UPDATE=1`` then records what the choice compiles to. The clock is an
+argument, so that the choice is tested without a card.
 """
 
 import json
