@@ -40,12 +40,16 @@ _AFTER = {
 
 
 def environment() -> dict[str, str]:
-    """The kernel's environment: at most two threads, and the library importable without installing it."""
+    """The kernel's environment: at most two threads, and the library importable without installing it.
+
+    Whether Triton's interpreter is on is for the chapter to say, whoever runs it.
+    """
     threads = str(min(THREADS, os.cpu_count() or 1))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    around = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     return {
-        **os.environ,
+        **around,
         **dict.fromkeys(names, threads),
         "PYTHONPATH": path,
         "PYTHONHASHSEED": "0",

@@ -29,6 +29,11 @@ def test_the_chapter_gives_its_outputs_again(slug):
     assert rerun(path) == len(code_cells(nbformat.read(path, as_version=4))) > 0
 
 
+def test_a_chapter_says_itself_whether_the_interpreter_is_on(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert "TRITON_INTERPRET" not in execute.environment()
+
+
 def test_the_outputs_carry_digests(executed):
     notebook = nbformat.read(paths(executed, SLUG)[0], as_version=4)
     figure, control = (code_cell(notebook, words).outputs for words in (PLOT, CONTROL))
