@@ -11,6 +11,7 @@ from gkalib.attention import attention
 from gkalib.models import GPTConfig, ViTConfig
 
 STEPS = 3
+INTERPRETED = pytest.mark.skipif(torch.cuda.is_available(), reason="float64 programs run in the interpreter")
 BANK = {"num_terms": 3, "length": 8.0, "tau": (2.0, 6.0), "sigma": 0.5}
 # Of these `padded` has no form for the bank of the lag, nor for the operator on rows.
 GPT = {"gka": {}, "rbf": {}, "gpa": BANK}
@@ -56,7 +57,7 @@ def _losses(make: Callable, layers: list) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("make", "variants"), [(_gpt, GPT), (_vit, VIT)], ids=["gpt", "vit"])
-@pytest.mark.parametrize("method", ["fused", "dense", "padded"])
+@pytest.mark.parametrize("method", [pytest.param("fused", marks=INTERPRETED), "dense", "padded"])
 def test_training_takes_the_same_course(make, variants, method):
     without = ("gpa", "karat") if method == "padded" else ()
     actual = _losses(make, _layers(variants, method, without))

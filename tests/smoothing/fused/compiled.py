@@ -85,6 +85,7 @@ def stop_at_pieces() -> None:
 
 
 if __name__ == "__main__":
+    torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
     for case in CASES:
         try:
             stop_at_pieces() if case == "documents in pieces" else compare(case)

@@ -9,6 +9,9 @@ from gkalib.smoothing import METHODS, Fused, pose
 from tests.cases import HEADS, KERNELS, MASKS, SHAPES, tensors
 from tests.tolerance import agree, oracle
 
+# On a card `python -m gkalib reproduce` makes these comparisons, in the types that it has.
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="float64 programs run in the interpreter")
+
 WITH_FORM = [name for name in KERNELS if KERNELS[name].make(8).form(8) is not None]
 INTERVALS = [name for name in MASKS if name != "pairs"]
 NORMALIZERS = {"row-sum": normalizers.RowSum, "unnormalized": normalizers.Unnormalized}

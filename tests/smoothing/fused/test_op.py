@@ -16,6 +16,13 @@ from tests.smoothing.fused.compiled import CASES
 from tests.tolerance import equal
 
 
+@pytest.fixture(autouse=True)
+def _on_the_device(device):
+    """Tensors are made on the card where there is one."""
+    with device:
+        yield
+
+
 def _x(*shape, dtype=torch.float32, grad=True):
     return torch.randn(shape, dtype=dtype).requires_grad_(grad)
 
@@ -120,10 +127,10 @@ def test_flops_of_the_row_operator_and_of_decoding():
     assert _flops(lambda: gkalib.smooth(query, key, key, kernels.ExpDot(), method="fused")) == 4 * 2 * 17 * 16
 
 
-def test_autocast_takes_its_type():
+def test_autocast_takes_its_type(device):
     x = _x(1, 2, 17, 16)
     kernel = kernels.Gaussian(1.5)
-    with torch.autocast("cpu", torch.float16):
+    with torch.autocast(device.type, torch.float16):
         out = gkalib.smooth(x, x, x, kernel, method="fused")
     assert out.dtype == torch.float16
     half = x.detach().half()
@@ -133,7 +140,7 @@ def test_autocast_takes_its_type():
 
 
 def test_activation_checkpointing_runs_the_forward_twice_and_changes_nothing():
-    x = _x(1, 2, 17, 8, dtype=torch.float64)
+    x = _x(1, 2, 17, 8)
 
     def smoothed(x):
         return gkalib.smooth(x, x, x, kernels.Gaussian(1.5), method="fused").square()
