@@ -10,7 +10,10 @@ from tests.cases import HEADS, KERNELS, MASKS, SHAPES, tensors
 from tests.tolerance import agree, oracle
 
 # On a card `python -m gkalib reproduce` makes these comparisons, in the types that it has.
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="float64 programs run in the interpreter")
+INTERPRETED = pytest.mark.skipif(torch.cuda.is_available(), reason="float64 programs run in the interpreter")
+ON_THE_CPU = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="on the CPU a card's process refuses them all"
+)
 
 WITH_FORM = [name for name in KERNELS if KERNELS[name].make(8).form(8) is not None]
 INTERVALS = [name for name in MASKS if name != "pairs"]
@@ -36,16 +39,17 @@ def _results(inputs, kernel, parameters, **slots):
     return [out.detach(), *grads]
 
 
+@INTERPRETED
 @pytest.mark.parametrize("mask", INTERVALS)
 @pytest.mark.parametrize("kernel", WITH_FORM)
 def test_agrees_with_the_reference(kernel, mask):
-    """Shapes and normalizers turn from case to case, so that each kernel and each mask meets all of them."""
+    """Shapes and normalizers turn from case to case; on the shape of one head a plain kernel stands in."""
     turn = WITH_FORM.index(kernel) + INTERVALS.index(mask)
     shape = list(SHAPES)[turn % len(SHAPES)]
     normalizer = list(NORMALIZERS)[turn % 2]
     inputs = tensors(shape)
     batch, _, n, d = inputs[0].shape
-    if SHAPES[shape][1] == 1:  # one key head for all the query's: tested once, with fewer of them
+    if SHAPES[shape][1] == 1:  # the kernels of four heads do not fit one
         inputs = (inputs[0][:, :1], *inputs[1:])
         kernel_case = kernels.Gaussian(1.3) if kernel != "expdot" else kernels.ExpDot()
     else:
@@ -60,6 +64,7 @@ def test_agrees_with_the_reference(kernel, mask):
         oracle(have, want)
 
 
+@INTERPRETED
 @pytest.mark.parametrize("kernel", ["gaussian", "expdot", "product-with-scales"])
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 @pytest.mark.parametrize("groups", [HEADS, 2])
@@ -80,6 +85,7 @@ def test_gradients_of_scales(kernel, normalizer, groups):
         oracle(have, want)
 
 
+@INTERPRETED
 @pytest.mark.parametrize("eps", [0.0, 0.3])
 @pytest.mark.parametrize("mask", ["none", "causal", "window", "causal-window", "document"])
 def test_one_tensor_takes_the_gka_path(mask, eps):
@@ -102,6 +108,7 @@ def test_one_tensor_takes_the_gka_path(mask, eps):
         oracle(have, want)
 
 
+@INTERPRETED
 def test_one_tensor_behind_padding_is_three():
     """A padded token does not see itself, so its largest score is not 0: the general operation takes over."""
     x = 4 * tensors("odd")[0]
@@ -112,6 +119,7 @@ def test_one_tensor_behind_padding_is_three():
     oracle(actual, gkalib.smooth(x, x, x, kernels.Gaussian(0.3), mask=mask, method="reference"))
 
 
+@INTERPRETED
 def test_centering_changes_nothing_but_rounding():
     x = tensors("odd")[0] + 30
     kernel = kernels.Gaussian(1.2)
@@ -127,8 +135,8 @@ def test_centering_changes_nothing_but_rounding():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("one_tensor", [False, True])
-def test_other_types(dtype, one_tensor):
-    inputs = [tensor.to(dtype) for tensor in tensors("odd")]
+def test_other_types(dtype, one_tensor, device):
+    inputs = [tensor.to(device, dtype) for tensor in tensors("odd")]
     inputs = [inputs[0]] * 3 if one_tensor else inputs
     kernel = kernels.Gaussian(1.5)
     exact = gkalib.smooth(*([inputs[0].double()] * 3 if one_tensor else [t.double() for t in inputs]), kernel,
@@ -137,6 +145,7 @@ def test_other_types(dtype, one_tensor):
     agree(gkalib.smooth(*inputs, kernel, method="fused"), exact, same)
 
 
+@INTERPRETED
 def test_inputs_that_do_not_lie_side_by_side():
     """Heads cut out of one projection, and a tensor whose last axis has a stride."""
     query, key, value = torch.randn(2, 17, 3, 4, 8, dtype=torch.float64).permute(2, 0, 3, 1, 4)
@@ -159,6 +168,7 @@ def _small(width=8, n=6):
     return [torch.randn(1, 4, n, width) for _ in range(3)]
 
 
+@ON_THE_CPU
 @pytest.mark.parametrize(
     ("reason", "inputs", "slots"),
     [
