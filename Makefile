@@ -81,7 +81,7 @@ env: $(FULL)/.ready ## make the full environment and print where it is
 	@echo $(FULL)
 
 lock: $(UV) ## pin the versions again (UPGRADE=--upgrade takes newer ones)
-	@$(UV) pip compile $(COMPILE) --extra vision --extra language --extra models --extra book --extra dev --group site \
+	@$(UV) pip compile $(COMPILE) --extra vision --extra language --extra models --extra hub --extra book --extra dev --group site \
 	  --output-file requirements.lock pyproject.toml
 	@$(UV) pip compile $(COMPILE) --constraint requirements.lock --group site --output-file requirements-book.lock
 	@for lock in requirements.lock requirements-book.lock; do \

@@ -121,25 +121,64 @@ def reproduce(options: argparse.Namespace) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    """Run an experiment's recipes, keep their records and print the held-out losses."""
+    """Train a recipe of a paper, or the studies that a chapter quotes.
+
+    A recipe runs at full size unless --smoke or --reduced is given, and goes on where it was stopped. Every
+    setting of it is an option too; --settings lists them. Under torchrun the work is shared.
+    """
+    from gkalib import studies
+
+    if options.name in studies.experiments():
+        _study(options)
+    else:
+        _recipe(options, studies.experiments())
+
+
+def _study(options: argparse.Namespace) -> None:
+    """Run an experiment's studies, keep their records and print the held-out losses."""
+    from dataclasses import replace
+
+    from gkalib import studies
+
+    if options.settings_given or options.reduced or options.plan or options.settings:
+        raise ValueError(f"train: {options.name!r} is made of studies, which take --arm, --seed and --smoke")
+    known, measure = studies.experiment(options.name)
+    arms = [one.arm for one in known]
+    for arm in options.arm:
+        if arm not in arms:
+            raise ValueError(f"train: no arm {arm!r} in {options.name!r}. Known: {', '.join(arms)}")
+    for one in known:
+        for seed in range(options.seed, options.seed + options.seeds):
+            if not options.arm or one.arm in options.arm:
+                one = replace(one, seed=seed)
+                record = studies.train(one.smoke() if options.smoke else one, measure=measure, keep=True)
+                loss, baseline = record.metrics["val_loss"], record.metrics["baseline_loss"]
+                print(f"{record.run}  val_loss {loss:.4f}  (frequencies only {baseline:.4f})", flush=True)
+
+
+def _recipe(options: argparse.Namespace, studies: list[str]) -> None:
+    """Train the chosen arms of a recipe, one after the other."""
     from dataclasses import replace
 
     from gkalib import training
+    from gkalib.training.launch import device_of, launch_of, overridden, plan
 
-    recipes, measure = training.experiment(options.experiment)
-    unknown = [arm for arm in options.arm if arm not in {recipe.arm for recipe in recipes}]
-    if unknown:
-        known = ", ".join(recipe.arm for recipe in recipes)
-        raise ValueError(f"train: no arm {unknown[0]!r} in {options.experiment!r}. Known: {known}")
-    for recipe in recipes:
+    known = training.recipes()
+    if options.name not in known:
+        raise ValueError(
+            f"train: no recipe {options.name!r}. Recipes: {', '.join(known)}. Studies: {', '.join(studies)}"
+        )
+    chosen = known[options.name]
+    for arm in options.arm or [None]:
         for seed in range(options.seed, options.seed + options.seeds):
-            if not options.arm or recipe.arm in options.arm:
-                recipe = replace(recipe, seed=seed)
-                record = training.train(
-                    recipe.smoke() if options.smoke else recipe, measure=measure, keep=True
-                )
-                loss, baseline = record.metrics["val_loss"], record.metrics["baseline_loss"]
-                print(f"{record.run}  val_loss {loss:.4f}  (frequencies only {baseline:.4f})", flush=True)
+            run = replace(chosen.run(arm), seed=seed)
+            if options.smoke or options.reduced:
+                run = run.smoke() if options.smoke else run.reduced(device_of(options.device))
+            run = overridden(run, options.settings_given, show=options.settings)
+            if options.plan:
+                print(plan(chosen, run))
+            else:
+                training.train(run, launch_of(options))
 
 
 def counts(options: argparse.Namespace) -> None:
@@ -219,12 +258,30 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("program", nargs="*", help="as configs.json names it; all of them where none is named")
     one.add_argument("--recorded", action="store_true", help="choose by the recorded times, and time nothing")
 
-    one = command("train", train, "run the recipes of an experiment that a chapter quotes")
-    one.add_argument("experiment", help="a file of gkalib/training/recipes, for example variants-digits")
-    one.add_argument("arm", nargs="*", help="an arm of it; all of them where none is named")
-    one.add_argument("--seed", type=int, default=0, help="the first seed (%(default)s)")
-    one.add_argument("--seeds", type=_positive, default=1, help="how many seeds (%(default)s)")
-    one.add_argument("--smoke", action="store_true", help="a few steps only, to see that it runs")
+    one = command("train", train, "train a recipe of a paper, or the studies that a chapter quotes")
+    option = one.add_argument
+    option("name", help="a recipe, for example gpa-dickens, or a study, for example variants-digits")
+    option("--arm", nargs="+", default=[], metavar="ARM", help="an arm of it (a recipe's first; all studies)")
+    size = one.add_mutually_exclusive_group()
+    size.add_argument("--smoke", action="store_true", help="the same code at tiny sizes: seconds on a CPU")
+    size.add_argument("--reduced", action="store_true", help="minutes on one GPU, or smaller on two cores")
+    option("--seed", type=int, default=0, help="the first seed (%(default)s)")
+    option("--seeds", type=_positive, default=1, help="how many seeds (%(default)s)")
+    option("--plan", action="store_true", help="show sizes, cost and launch lines, and train nothing")
+    option("--settings", action="store_true", help="list every setting that can be given, and train nothing")
+    option("--out", type=Path, metavar="DIR", help="its folder (runs/RECIPE/ARM-SCALE-sSEED)")
+    option("--device", choices=DEVICES, help="where (a GPU where there is one)")
+    option("--workers", type=int, default=0, metavar="N", help="processes that load data (%(default)s)")
+    option("--compile", action="store_true", help="put the model through torch.compile")
+    option("--shard", action="store_true", help="split parameters over the processes (FSDP2)")
+    option(
+        "--save-every", type=float, default=600.0, metavar="S", help="seconds to a checkpoint (%(default)s)"
+    )
+    option("--log-every", type=_positive, default=10, metavar="N", help="steps to a row (%(default)s)")
+    option("--fresh", action="store_true", help="begin anew, and delete what is in its folder")
+    option("--from-step", type=int, metavar="STEP", help="go on from this checkpoint (the newest)")
+    option("--keep", action="store_true", help="keep the record in data/results")
+    option("--quiet", action="store_true", help="no progress bar")
 
     command("counts", counts, "count the papers' models: parameters, operations, bytes")
 
@@ -239,7 +296,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; an error that a user can mend is one line and status 2."""
-    options = parser().parse_args(arguments)
+    known = parser()
+    options, rest = known.parse_known_args(arguments)
+    if rest and options.call is not train:
+        known.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.settings_given = rest
     try:
         options.call(options)
     except ValueError as error:

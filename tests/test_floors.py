@@ -23,7 +23,7 @@ FAULTS = {
     "shapes that import a kernel": ("shapes.py", "import gkalib.kernels", LOWER),
     "results that import a shape": ("results/fault.py", "import gkalib.shapes", ALONE),
     "results that import torch": ("results/fault.py", "import torch", TORCHLESS),
-    "a picture that imports training code": ("viz/fault.py", "import gkalib.training", UNTRAINED),
+    "a picture that imports training code": ("viz/fault.py", "import gkalib.studies", UNTRAINED),
     "a picture that imports a benchmark": ("viz/fault.py", "import gkalib.bench", LOWER),
     "a module on no floor": ("fault.py", "", LOWER),
 }

@@ -26,7 +26,9 @@ explain: --kernel=gaussian --sigma=1.0 --normalizer=row-sum --top=8 --causal=Fal
 reproduce: job* --minutes=10.0 --out=None --device=cuda --list=False --unpack=None
 results list:
 results table: experiment metric* --scale=None
-train: experiment arm* --seed=0 --seeds=1 --smoke=False
+train: name --arm=[] --smoke=False --reduced=False --seed=0 --seeds=1 --plan=False --settings=False \
+--out=None --device=None --workers=0 --compile=False --shard=False --save-every=600.0 --log-every=10 \
+--fresh=False --from-step=None --keep=False --quiet=False
 tune: program* --recorded=False"""
 
 

@@ -1,40 +1,48 @@
-"""Training: recipes as data, one loop, and the experiments that the chapters quote."""
+"""Training: the papers' recipes, two loops, and everything that keeps a run from being lost."""
 
-import pkgutil
-from importlib import import_module
-
-from gkalib.training import recipes as _recipes
-from gkalib.training.loop import Measure, evaluate, fit, train
-from gkalib.training.recipe import Recipe
-from gkalib.training.tasks import TASKS, Task, task
+from gkalib import results
+from gkalib.training.recipe import Cost, Recipe, cost, launch_lines
+from gkalib.training.recipes import recipe, recipes
+from gkalib.training.run import Augment, LanguageRun, Launch, Run, VisionRun
 
 
-def experiments() -> list[str]:
-    """The names of the experiments that have recipes: the files of ``training/recipes``."""
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(_recipes.__path__))
+def train(run: Run, launch: Launch | None = None) -> results.Record:
+    """Train a model from its settings and measure it on the held-out part.
 
+    Under ``torchrun`` every process calls it; the record is the same in each.
 
-def experiment(name: str) -> tuple[list[Recipe], Measure | None]:
-    """The recipes of an experiment, one an arm, and what it measures beyond the loss.
+    Args:
+        run: every setting that decides the result; a recipe makes it: ``recipe("gpa-dickens").run("bank")``.
+        launch: where and how.
 
     Raises:
-        ValueError: if there is no such experiment.
+        ValueError: if the run cannot be made as it is set, or data is missing, or another run writes to its
+            folder, or its checkpoints belong to other settings or are damaged; the message says what to do.
+
+    Chapter 20 reads the loop of text, chapter 21 that of images.
     """
-    if name not in experiments():
-        raise ValueError(f"train: no experiment {name!r}. Known: {', '.join(experiments())}")
-    module = import_module(f"{_recipes.__name__}.{name.replace('-', '_')}")
-    return module.recipes(), getattr(module, "measure", None)
+    # Imported here: text needs no timm, images no tokenizers.
+    if isinstance(run, VisionRun):
+        from gkalib.training import vision
+
+        return vision.train(run, launch or Launch())
+    from gkalib.training import language
+
+    assert isinstance(run, LanguageRun)
+    return language.train(run, launch or Launch())
 
 
 __all__ = [
-    "TASKS",
-    "Measure",
+    "Augment",
+    "Cost",
+    "LanguageRun",
+    "Launch",
     "Recipe",
-    "Task",
-    "evaluate",
-    "experiment",
-    "experiments",
-    "fit",
-    "task",
+    "Run",
+    "VisionRun",
+    "cost",
+    "launch_lines",
+    "recipe",
+    "recipes",
     "train",
 ]

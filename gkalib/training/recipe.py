@@ -1,77 +1,97 @@
-"""What a training run is: every setting of it, as data that a record can hold."""
+"""A recipe: the runs of one experiment of a paper, an arm each, what they cost and how to launch them."""
 
-import json
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
 
-from torch import nn
+import torch
 
-from gkalib.attention import attention
+from gkalib.models import Count, count
+from gkalib.training.run import LanguageRun, Run, VisionRun
+
+PEAK = 989e12  # dense bf16 operations per second of an H100, as NVIDIA states them
+SHARE = 0.3  # of which we count on
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One training run.
+    """The runs of one experiment.
 
     Args:
-        experiment, arm, seed, scale: what its record is called by.
-        task: what is learned, a name of ``gkalib.training.tasks.TASKS``.
-        attention: the name of a variant, or a list for the layers, cycled, of names and of variants with
-            options of their own, ``{"name": "gka", "sigma": 2.0}``.
-        options: options of the variants given by name.
-        model: settings of the model (``GPTConfig`` or ``ViTConfig``) that differ from the task's.
-        data: settings of the task's data that differ from its defaults.
-        steps, batch: how many steps of how many pictures or windows.
-        lr: the peak of the learning rate, which rises over ``warmup`` steps and falls along a cosine to a
-            tenth.
-        weight_decay: of matrices; vectors and numbers have none.
-        rates: factors on the learning rate of the parameters whose names contain the key, without decay.
-
-    Raises:
-        ValueError: if a count is below 1 or a rate is negative.
+        name: what ``python -m gkalib train`` is given.
+        paper: its key in the bibliography.
+        summary: what is compared, in one line.
+        expects: what the paper prints, in one line.
+        arms: what makes the run of each arm at full size; the first is the default.
     """
 
-    experiment: str
-    arm: str
-    task: str
-    attention: Any = "softmax"
-    options: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
-    steps: int = 300
-    batch: int = 32
-    lr: float = 2e-3
-    warmup: int = 30
-    weight_decay: float = 0.05
-    rates: dict[str, float] = field(default_factory=dict)
-    seed: int = 0
-    scale: str = "reduced"
+    name: str
+    paper: str
+    summary: str
+    expects: str
+    arms: Mapping[str, Callable[[], Run]]
 
-    def __post_init__(self):
-        """Refuse what cannot be run."""
-        for name in ("steps", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"train: {name} must be at least 1, not {getattr(self, name)}")
-        if min(self.lr, self.weight_decay, self.warmup, *self.rates.values()) < 0:
-            raise ValueError("train: lr, warmup, weight_decay and rates must be zero or more")
+    def run(self, arm: str | None = None) -> Run:
+        """The run of an arm at full size.
 
-    def layers(self) -> list[type[nn.Module]]:
-        """The classes of its attention layers, for a model to cycle through."""
-        given = self.attention if isinstance(self.attention, list) else [self.attention]
-        return [_layer(one, self.options) for one in given]
-
-    def smoke(self) -> "Recipe":
-        """The same code in a few steps."""
-        return replace(self, scale="smoke", steps=3, batch=4, warmup=1)
-
-    def settings(self) -> dict[str, Any]:
-        """Everything but the names that a record has beside it, as JSON would give it back."""
-        names = {"experiment", "arm", "seed", "scale"}
-        return json.loads(json.dumps({k: v for k, v in asdict(self).items() if k not in names}))
+        Raises:
+            ValueError: if there is no such arm.
+        """
+        arm = arm or next(iter(self.arms))
+        if arm not in self.arms:
+            raise ValueError(f"train: no arm {arm!r} in {self.name!r}. Known: {', '.join(self.arms)}")
+        return self.arms[arm]()
 
 
-def _layer(one: str | dict[str, Any], options: dict[str, Any]) -> type[nn.Module]:
-    if isinstance(one, str):
-        return attention(one, **options)
-    return attention(one["name"], **{key: value for key, value in one.items() if key != "name"})
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a run costs.
+
+    Args:
+        count: of the model.
+        items: images or tokens that training reads.
+        operations: floating-point operations of all training steps, in GKA's convention for images (three
+            forward passes of matrix products) and nanochat's for tokens.
+    """
+
+    count: Count
+    items: int
+    operations: float
+
+    @property
+    def hours(self) -> float:
+        """Hours on one H100 if it does 30 per cent of its dense bf16 peak: an estimate."""
+        return self.operations / (PEAK * SHARE) / 3600
+
+
+def cost(run: Run) -> Cost:
+    """What a run costs, counted on its model without computing anything."""
+    with torch.device("meta"):
+        model = run.build()
+    if isinstance(run, VisionRun):
+        side = run.model.image_size
+        counted = count(model, torch.empty(1, run.model.channels, side, side, device="meta"))
+        items, each = run.steps * run.batch, 3 * counted.flops
+    else:
+        assert isinstance(run, LanguageRun)
+        counted = count(model, torch.empty(1, run.model.context, dtype=torch.long, device="meta"))
+        items = run.steps * run.batch * run.model.context
+        each = counted.flops_per_token or 3 * counted.flops // run.model.context
+    return Cost(count=counted, items=items, operations=float(items * each))
+
+
+def launch_lines(run: Run) -> dict[str, str]:
+    """The command of a run on one GPU, on eight, and on two machines of eight under SLURM."""
+    scale = {"full": "", "reduced": " --reduced", "smoke": " --smoke"}[run.scale]
+    call = f"-m gkalib train {run.recipe} --arm {run.arm}{scale}"
+    eight = "torchrun --standalone --nproc-per-node 8"
+    two = "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint"
+    node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
+    return {
+        "one GPU": f"python {call} --compile",
+        "eight GPUs": f"{eight} {call} --compile",
+        "SLURM": "sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node 8 "
+        f"--wrap 'srun {two} {node} {call} --compile'",
+    }

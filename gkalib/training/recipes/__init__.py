@@ -1,1 +1,24 @@
-"""The experiments that chapters quote: one file each, with its arms."""
+"""The papers' experiments: every file has a list ``RECIPES`` of what it can train."""
+
+import pkgutil
+from importlib import import_module
+
+from gkalib.training.recipe import Recipe
+
+
+def recipes() -> dict[str, Recipe]:
+    """Every recipe by its name."""
+    modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    return {one.name: one for module in modules for one in module.RECIPES}
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of that name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    known = recipes()
+    if name not in known:
+        raise ValueError(f"train: no recipe {name!r}. Known: {', '.join(sorted(known))}")
+    return known[name]

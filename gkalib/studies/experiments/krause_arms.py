@@ -6,8 +6,8 @@ from torch.nn.functional import normalize
 
 from gkalib.attention import Smoother
 from gkalib.smoothing import weights_of
-from gkalib.training.recipe import Recipe
-from gkalib.training.tasks import Pictures, Task
+from gkalib.studies.study import Study
+from gkalib.studies.tasks import Pictures, Task
 
 DEPTH, SIDE = 6, 4
 COUNTS = torch.linspace(2, 4, DEPTH).round().int().tolist()  # k grows with depth to twice its start
@@ -22,13 +22,13 @@ ARMS = {
 }
 
 
-def recipes() -> list[Recipe]:
+def studies() -> list[Study]:
     """One arm a rule; all but softmax with the Gaussian kernel and a learned bandwidth a head.
 
     The counts and the four neighbors are the authors' for CIFAR.
     """
     return [
-        Recipe(
+        Study(
             experiment="krause-arms",
             arm=arm,
             task="digits",

@@ -1,14 +1,14 @@
 """Every causal variant in a small decoder of characters: does each learn at all?"""
 
 from gkalib.attention import attention, variants
-from gkalib.training.options import SMALL
-from gkalib.training.recipe import Recipe
+from gkalib.studies.options import SMALL
+from gkalib.studies.study import Study
 
 
-def recipes() -> list[Recipe]:
+def studies() -> list[Study]:
     """One arm a causal variant."""
     return [
-        Recipe(
+        Study(
             experiment="variants-text",
             arm=name.replace("_", "-"),
             task="state-of-the-union",

@@ -5,15 +5,15 @@ import math
 import pytest
 import torch
 
-from gkalib.training import experiment, fit
-from gkalib.training.recipes import gpa_characters
+from gkalib.studies import experiment, fit
+from gkalib.studies.experiments import gpa_characters
 
 
 @pytest.fixture(scope="module")
 def trained():
     """A bank arm after three steps."""
-    recipes, _ = experiment("gpa-characters")
-    arm = next(recipe for recipe in recipes if recipe.arm == "bank-rope")
+    studies, _ = experiment("gpa-characters")
+    arm = next(study for study in studies if study.arm == "bank-rope")
     return fit(arm.smoke())[:2]
 
 

@@ -7,7 +7,7 @@ import torch
 
 from gkalib.kernels import ExpDot, Kernel, PositiveRandom
 from gkalib.smoothing import weights_of
-from gkalib.training.recipe import Recipe
+from gkalib.studies.study import Study
 
 ARMS = {
     "softmax": ("softmax", {}),
@@ -19,10 +19,10 @@ FEATURES = (16, 110, 440)
 DRAWS = 2
 
 
-def recipes() -> list[Recipe]:
+def studies() -> list[Study]:
     """Softmax attention, the linear transformer, and Performers of two sizes."""
     return [
-        Recipe(
+        Study(
             experiment="feature-arms",
             arm=arm,
             task="tinystories",

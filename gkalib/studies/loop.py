@@ -1,4 +1,4 @@
-"""The training loop of small runs, in reading order, from a recipe to a record."""
+"""The training loop of small runs, in reading order, from a study to a record."""
 
 import math
 import os
@@ -12,18 +12,18 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib import results
-from gkalib.training.recipe import Recipe
-from gkalib.training.tasks import Task, task
+from gkalib.studies.study import Study
+from gkalib.studies.tasks import Task, task
 
 Measure = Callable[[Any, Any], dict[str, float]]  # of the trained model and its task
 ROWS = 20  # how many rows the course of a run has
 
 
-def train(recipe: Recipe, *, measure: Measure | None = None, keep: bool = False) -> results.Record:
+def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -> results.Record:
     """Train a model from scratch on the CPU and measure it on the held-out part.
 
     Args:
-        recipe: every setting of the run.
+        study: every setting of the run.
         measure: further numbers to take from the trained model.
         keep: whether the record goes to ``data/results``.
 
@@ -33,20 +33,20 @@ def train(recipe: Recipe, *, measure: Measure | None = None, keep: bool = False)
         zero, ``train_loss`` over the last tenth of the steps, ``accuracy`` and ``parameters``.
 
     Raises:
-        ValueError: if the recipe names what does not exist.
+        ValueError: if the study names what does not exist.
     """
-    model, learned, rows, seconds = fit(recipe)
+    model, learned, rows, seconds = fit(study)
     metrics = evaluate(model, learned)
     metrics["train_loss"] = sum(row["train_loss"] for row in rows[-2:]) / len(rows[-2:])
     metrics["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     if measure is not None:
         metrics |= measure(model, learned)
     record = results.Record(
-        experiment=recipe.experiment,
-        arm=recipe.arm,
-        scale=recipe.scale,
-        recipe=recipe.settings(),
-        seed=recipe.seed,
+        experiment=study.experiment,
+        arm=study.arm,
+        scale=study.scale,
+        recipe=study.settings(),
+        seed=study.seed,
         device=f"{os.cpu_count()} cores {platform.machine()}",
         wall_seconds=round(seconds, 1),
         metrics=metrics,
@@ -57,16 +57,16 @@ def train(recipe: Recipe, *, measure: Measure | None = None, keep: bool = False)
     return record
 
 
-def fit(recipe: Recipe) -> tuple[nn.Module, Task, list[dict[str, Any]], float]:
+def fit(study: Study) -> tuple[nn.Module, Task, list[dict[str, Any]], float]:
     """The trained model, its task, the course of its loss, and the seconds it took."""
-    torch.manual_seed(recipe.seed)
-    learned = task(recipe.task, **recipe.data)
-    model = learned.model(recipe.layers(), **recipe.model).train()
-    optimizer = torch.optim.AdamW(_groups(model, recipe), betas=(0.9, 0.95))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, recipe))
-    batches = learned.batches(recipe.batch, torch.Generator().manual_seed(recipe.seed))
+    torch.manual_seed(study.seed)
+    learned = task(study.task, **study.data)
+    model = learned.model(study.layers(), **study.model).train()
+    optimizer = torch.optim.AdamW(_groups(model, study), betas=(0.9, 0.95))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, study))
+    batches = learned.batches(study.batch, torch.Generator().manual_seed(study.seed))
     rows, recent, begin = [], [], time.perf_counter()
-    for step in range(1, recipe.steps + 1):
+    for step in range(1, study.steps + 1):
         inputs, labels = next(batches)
         loss = cross_entropy(model(inputs).flatten(0, -2), labels.flatten())
         optimizer.zero_grad()
@@ -75,7 +75,7 @@ def fit(recipe: Recipe) -> tuple[nn.Module, Task, list[dict[str, Any]], float]:
         optimizer.step()
         schedule.step()
         recent.append(loss.item())
-        if step % max(1, recipe.steps // ROWS) == 0 or step == recipe.steps:
+        if step % max(1, study.steps // ROWS) == 0 or step == study.steps:
             rows.append({"step": step, "train_loss": sum(recent) / len(recent)})
             recent = []
     return model, learned, rows, time.perf_counter() - begin
@@ -97,22 +97,22 @@ def evaluate(model: nn.Module, learned: Task) -> dict[str, float]:
     }
 
 
-def rate(step: int, recipe: Recipe) -> float:
+def rate(step: int, study: Study) -> float:
     """The share of the peak learning rate after ``step`` steps: a linear rise, then a cosine to a tenth."""
-    if step < recipe.warmup:
-        return (step + 1) / recipe.warmup
-    done = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
+    if step < study.warmup:
+        return (step + 1) / study.warmup
+    done = (step - study.warmup) / max(1, study.steps - study.warmup)
     return 0.1 + 0.45 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
-def _groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+def _groups(model: nn.Module, study: Study) -> list[dict[str, Any]]:
     """Matrices with weight decay; biases, norms, bandwidths and what has a rate of its own, without."""
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for name, parameter in model.named_parameters():
-        own = [factor for part, factor in recipe.rates.items() if part in name]
-        decay = 0.0 if own or parameter.ndim <= 1 else recipe.weight_decay
+        own = [factor for part, factor in study.rates.items() if part in name]
+        decay = 0.0 if own or parameter.ndim <= 1 else study.weight_decay
         groups.setdefault((math.prod(own), decay), []).append(parameter)
     return [
-        {"params": parameters, "lr": recipe.lr * factor, "weight_decay": decay}
+        {"params": parameters, "lr": study.lr * factor, "weight_decay": decay}
         for (factor, decay), parameters in groups.items()
     ]

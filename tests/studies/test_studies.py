@@ -1,4 +1,4 @@
-"""Small runs: every variant learns, the same recipe gives the same run, a record holds it all."""
+"""Small runs: every variant learns, the same study gives the same run, a record holds it all."""
 
 import json
 from dataclasses import replace
@@ -11,28 +11,28 @@ from gkalib import results
 from gkalib.__main__ import main
 from gkalib.attention import attention, variants
 from gkalib.models.share import shared_by
-from gkalib.training import Recipe, evaluate, experiment, experiments, fit, task, train
-from gkalib.training.loop import rate
+from gkalib.studies import Study, evaluate, experiment, experiments, fit, task, train
+from gkalib.studies.loop import rate
 from tests.variants import VARIANTS
 
 
-def recipe(name: str = "softmax", **changes) -> Recipe:
+def study(name: str = "softmax", **changes) -> Study:
     options = dict(VARIANTS[name].options)
     given = {"experiment": "toy", "arm": "one", "task": "digits", "attention": name, "options": options}
-    return Recipe(**{**given, "steps": 60, "lr": 4e-3, "warmup": 5, **changes})
+    return Study(**{**given, "steps": 60, "lr": 4e-3, "warmup": 5, **changes})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", variants())
 def test_every_variant_learns_digits(name):
-    metrics = evaluate(*fit(recipe(name, steps=150))[:2])
+    metrics = evaluate(*fit(study(name, steps=150))[:2])
     assert metrics["val_loss"] < metrics["baseline_loss"] and metrics["standard_errors"] > 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in variants() if getattr(attention(name), "causal", True)])
 def test_every_causal_variant_learns_text(name):
-    text = recipe(
+    text = study(
         name,
         task="state-of-the-union",
         data={"context": 32, "limit": 40_000, "windows": 64},
@@ -44,8 +44,8 @@ def test_every_causal_variant_learns_text(name):
     assert evaluate(*fit(text)[:2])["standard_errors"] > 2
 
 
-def test_the_same_recipe_is_the_same_run_and_another_seed_is_not():
-    runs = [train(recipe(steps=5, seed=seed)).metrics["val_loss"] for seed in (0, 0, 1)]
+def test_the_same_study_is_the_same_run_and_another_seed_is_not():
+    runs = [train(study(steps=5, seed=seed)).metrics["val_loss"] for seed in (0, 0, 1)]
     assert runs[0] == runs[1] != runs[2]
 
 
@@ -71,23 +71,23 @@ def test_a_text_is_split_once_and_wrapped_where_asked():
 
 
 def test_the_rate_rises_and_falls_to_a_tenth():
-    one = recipe(steps=100, warmup=10)
+    one = study(steps=100, warmup=10)
     rates = [rate(step, one) for step in range(101)]
     assert rates[0] == pytest.approx(0.1) and rates[10] == max(rates) == pytest.approx(1.0)
     assert rates[100] == pytest.approx(0.1) and all(a >= b for a, b in pairwise(rates[10:]))
 
 
 def test_layers_may_have_options_of_their_own():
-    mixed = recipe(attention=["softmax", {"name": "gka", "sigma": 2.0}])
+    mixed = study(attention=["softmax", {"name": "gka", "sigma": 2.0}])
     softmax, gka = mixed.layers()
     assert softmax is attention("softmax") and gka.options == {"sigma": 2.0}
 
 
 @pytest.mark.parametrize("name", experiments())
 def test_every_experiment_names_what_exists(name):
-    recipes, _ = experiment(name)
-    assert len({one.arm for one in recipes}) == len(recipes) > 0
-    for one in recipes:
+    studies, _ = experiment(name)
+    assert len({one.arm for one in studies}) == len(studies) > 0
+    for one in studies:
         assert one.experiment == name
         _, given = shared_by(one.layers(), 32, 4, length=16)
         for layer, arguments in given.items():  # an option without a default would be missed here
@@ -97,7 +97,7 @@ def test_every_experiment_names_what_exists(name):
 
 def test_a_command_runs_an_arm_and_keeps_its_record(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
-    assert main(["train", "variants-digits", "gka", "--smoke", "--seeds", "2"]) == 0
+    assert main(["train", "variants-digits", "--arm", "gka", "--smoke", "--seeds", "2"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 2 and printed[0].startswith("gka-smoke-s0-") and "val_loss" in printed[0]
     records = results.load("variants-digits", root=tmp_path)
@@ -110,8 +110,8 @@ def test_a_command_runs_an_arm_and_keeps_its_record(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["train", "nothing"], "train: no experiment 'nothing'. Known: "),
-        (["train", "variants-digits", "gkaa"], "train: no arm 'gkaa' in 'variants-digits'. Known: "),
+        (["train", "nothing"], "train: no recipe 'nothing'. Recipes: "),
+        (["train", "variants-digits", "--arm", "gkaa"], "train: no arm 'gkaa' in 'variants-digits'. Known: "),
     ],
 )
 def test_unknown_names(words, message, capsys):
@@ -129,9 +129,9 @@ def test_unknown_names(words, message, capsys):
 )
 def test_bad_settings(changes, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        replace(recipe(), **changes)
+        replace(study(), **changes)
 
 
 def test_an_unknown_task_names_the_known_ones():
     with pytest.raises(ValueError, match=r"^train: no task 'chess'. Known: digits, "):
-        train(recipe(task="chess"))
+        train(study(task="chess"))

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from gkalib.training import Recipe, fit
+from gkalib.studies import Study, fit
 
 
 def _trained_bank(**settings) -> dict[str, torch.Tensor]:
-    recipe = Recipe(
+    study = Study(
         experiment="rates",
         arm="bank",
         task="state-of-the-union",
@@ -21,7 +21,7 @@ def _trained_bank(**settings) -> dict[str, torch.Tensor]:
         weight_decay=0.5,
         **settings,
     )
-    model = fit(recipe)[0]
+    model = fit(study)[0]
     return {name: parameter.detach() for name, parameter in model.named_parameters() if ".bank." in name}
 
 

@@ -1,14 +1,14 @@
 """Every variant in a small vision transformer on handwritten digits: does each learn at all?"""
 
 from gkalib.attention import variants
-from gkalib.training.options import SMALL
-from gkalib.training.recipe import Recipe
+from gkalib.studies.options import SMALL
+from gkalib.studies.study import Study
 
 
-def recipes() -> list[Recipe]:
+def studies() -> list[Study]:
     """One arm a variant."""
     return [
-        Recipe(
+        Study(
             experiment="variants-digits",
             arm=name.replace("_", "-"),
             task="digits",

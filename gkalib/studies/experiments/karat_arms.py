@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from gkalib.models import ViT
 from gkalib.normalizers import Normalizer
 from gkalib.smoothing import Problem, weights_of
-from gkalib.training.recipe import Recipe
-from gkalib.training.tasks import Pictures, Task
+from gkalib.studies.study import Study
+from gkalib.studies.tasks import Pictures, Task
 
 # Four heads, N = 50 tokens. What an arm does not say: Fourier with G = 3, r = 12, W Φ̂(a), damped, blockwise.
 ARMS = {
@@ -25,12 +25,12 @@ ARMS = {
 }
 
 
-def recipes() -> list[Recipe]:
+def studies() -> list[Study]:
     """Softmax attention, briefly and four times as long, and KArAt with one choice changed at a time."""
     arms = [("softmax", "softmax", {}, 300), ("softmax-long", "softmax", {}, 1200)]
     arms += [(name, "karat", options, 300) for name, options in ARMS.items()]
     return [
-        Recipe(
+        Study(
             experiment="karat-arms",
             arm=arm,
             task="fashion-mnist",

@@ -5,18 +5,18 @@ from typing import Any
 import torch
 
 from gkalib.smoothing import weights_of
-from gkalib.training.recipe import Recipe
+from gkalib.studies.study import Study
 
 STARTS = (0.5, 1.0, 1.5, None, 4.0, 8.0, 32.0)  # None is d^¼, 2.38 for heads of 32 numbers
 
 
-def recipes() -> list[Recipe]:
+def studies() -> list[Study]:
     """GKA from each start with a class token, from three with the mean of patches; softmax and VLT."""
     arms = [(f"class-{start or 'default'}", "gka", {"sigma": start}, True) for start in STARTS]
     arms += [(f"mean-{start or 'default'}", "gka", {"sigma": start}, False) for start in (0.5, None, 8.0)]
     arms += [("class-softmax", "softmax", {}, True), ("class-vlt", "vlt", {}, True)]
     return [
-        Recipe(
+        Study(
             experiment="gka-sigma",
             arm=arm,
             task="fashion-mnist",

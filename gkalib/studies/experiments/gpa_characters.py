@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from gkalib.models import gpt
 from gkalib.smoothing import weights_of
-from gkalib.training.recipe import Recipe
+from gkalib.studies.study import Study
 
 CONTEXT = 128
 LATE = 64  # the characters at a window's end, over which losses of long contexts and of newlines are taken
@@ -31,10 +31,10 @@ ARMS = {
 }
 
 
-def recipes() -> list[Recipe]:
+def studies() -> list[Study]:
     """The paper's three arms from its start, then banks from a flat start on two texts, wrapped and not."""
     return [
-        Recipe(
+        Study(
             experiment="gpa-characters",
             arm=arm,
             task=text,

@@ -9,8 +9,8 @@ from gkalib.attention import Smoother
 from gkalib.kernels.stationary import Stationary
 from gkalib.models.gpt import GPT
 from gkalib.smoothing import Problem, weights_of
-from gkalib.training.recipe import Recipe
-from gkalib.training.tasks import Task
+from gkalib.studies.study import Study
+from gkalib.studies.tasks import Task
 
 HEAD_DIM = 16
 HALF = 0.5 / math.sqrt(HEAD_DIM)  # γ of softmax attention without votes; the article's is twice that, and so
@@ -32,10 +32,10 @@ ARMS = {
 }
 
 
-def recipes() -> list[Recipe]:
+def studies() -> list[Study]:
     """One arm a kernel, all with rotary positions; then SuSiE, and a register, for two of them."""
     return [
-        Recipe(
+        Study(
             experiment="rbf-arms",
             arm=arm,
             task="tinystories",

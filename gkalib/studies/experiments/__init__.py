@@ -1,0 +1,1 @@
+"""The experiments that chapters quote: one file each, with its arms."""

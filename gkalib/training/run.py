@@ -1,0 +1,288 @@
+"""What a training run is: every setting that decides its result; and where and how it is computed."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar, final
+
+from torch import nn
+
+from gkalib.attention import attention
+from gkalib.models import GPTConfig, ViTConfig, gpt, vit
+
+
+R = TypeVar("R", bound="Run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(ABC):
+    """Every setting that decides the result of a training run.
+
+    Args:
+        recipe, arm, scale, seed: what its record is called by.
+        attention: the name of a variant, or a list for the layers, cycled, of names and of variants with
+            options of their own, ``{"name": "gka", "sigma": 2.0}``.
+        options: options of the variants given by name.
+        data: the name of the data, as ``python -m gkalib data list`` prints it; ``made-up`` is random.
+        batch: images or sequences per step, over all processes.
+        device_batch: of those, how many go through the model at once; whatever is random in a step is keyed
+            by the number of such a part, not by the process that computes it.
+        steps: how many steps.
+        optimizer: ``adamw``, or ``muon`` for the matrices of the blocks and AdamW for the rest.
+        lr: the peak of the learning rate.
+        final_lr: where it ends.
+        warmup: steps over which it rises in a line from ``warmup_lr``.
+        warmup_lr: where it begins.
+        schedule: what follows the warm-up: ``cosine``, or ``trapezoid``, which stays up and falls in a line
+            over the last ``cooldown`` of the steps.
+        cooldown: a share of the steps.
+        weight_decay: of matrices; biases, norms, learned tokens, positions and bandwidths have none.
+        betas, eps: of AdamW.
+        clip: the largest norm of the gradient; None does not clip.
+        rates: factors on the learning rate of the parameters whose names contain the key.
+        ema: the decay of the moving average of the weights that is evaluated beside them; None keeps none.
+        dtype: of the products: ``float32``, ``bfloat16`` or ``float16``, the last with a loss scale.
+        eval_every: steps between two measurements on held-out data; 0 measures at the end only.
+        smaller: by the name of a smaller scale, what changes there; nested settings are merged.
+
+    Raises:
+        ValueError: if a setting has a value that no run can have.
+    """
+
+    recipe: str
+    arm: str
+    scale: str = "full"
+    seed: int = 0
+    attention: Any = "softmax"
+    options: dict[str, Any] = field(default_factory=dict)
+    data: str
+    batch: int
+    device_batch: int
+    steps: int
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    lr: float
+    final_lr: float = 0.0
+    warmup: int = 0
+    warmup_lr: float = 0.0
+    schedule: Literal["cosine", "trapezoid"] = "cosine"
+    cooldown: float = 0.5
+    weight_decay: float = 0.05
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    clip: float | None = None
+    rates: dict[str, float] = field(default_factory=dict)
+    ema: float | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    eval_every: int = 0
+    smaller: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self):
+        """Refuse what cannot be run."""
+        for name in ("batch", "device_batch", "steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"train: {name} must be at least 1, not {getattr(self, name)}")
+        for name in ("lr", "final_lr", "warmup", "warmup_lr", "weight_decay", "eps", "eval_every"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"train: {name} must be zero or more, not {getattr(self, name)}")
+        if self.batch % self.device_batch:
+            raise ValueError(
+                f"train: batch {self.batch} is not a multiple of device_batch {self.device_batch}"
+            )
+        if self.ema is not None and not 0 <= self.ema < 1:
+            raise ValueError(f"train: ema must be at least 0 and below 1, not {self.ema}")
+        if not 0 <= self.cooldown <= 1:
+            raise ValueError(f"train: cooldown must be a share of the steps from 0 to 1, not {self.cooldown}")
+
+    @abstractmethod
+    def build(self) -> nn.Module:
+        """The model, untrained."""
+
+    @property
+    def parts(self) -> int:
+        """How many parts of ``device_batch`` a step has."""
+        return self.batch // self.device_batch
+
+    def layers(self) -> list[type[nn.Module]]:
+        """The classes of its attention layers, for a model to cycle through."""
+        given = self.attention if isinstance(self.attention, list) else [self.attention]
+        return [
+            attention(one, **self.options)
+            if isinstance(one, str)
+            else attention(one["name"], **{key: value for key, value in one.items() if key != "name"})
+            for one in given
+        ]
+
+    def smoke(self: R) -> R:
+        """The same code at tiny sizes: seconds on a CPU."""
+        return self._at("smoke", "smoke")
+
+    def reduced(self: R, device: str = "cuda") -> R:
+        """A stated smaller run: minutes on one GPU, or on ``"cpu"`` on two cores."""
+        return self._at("reduced", "reduced-cpu" if device == "cpu" else "reduced")
+
+    def _at(self: R, scale: str, key: str) -> R:
+        if key not in self.smaller:
+            raise ValueError(f"train: {self.recipe} says nothing of a {key} run")
+        return replace(_merged(self, self.smaller[key]), scale=scale)
+
+    def stored(self) -> dict[str, Any]:
+        """Every setting as JSON would give it back; ``run_of`` makes a run of it again."""
+        kind = "vision" if isinstance(self, VisionRun) else "language"
+        kept = {name: value for name, value in asdict(self).items() if name != "smaller"}
+        return json.loads(json.dumps({"kind": kind, **kept}))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Augment:
+    """What happens to a training picture, in timm's words.
+
+    Args:
+        crop: the least and the largest share of the picture that is kept, resized to the model's size; None
+            keeps all of it.
+        ratio: the least and the largest width of that crop over its height.
+        flip: the probability of a mirror image.
+        jitter: of brightness, contrast and saturation; timm leaves it out where ``policy`` is given.
+        policy: RandAugment's, ``rand-m9-mstd0.5-inc1``; None has none.
+        erase: the probability that a rectangle becomes noise.
+        mixup, cutmix: α of the Beta distributions that mixing draws from; 0 leaves it out.
+        mix: the probability that a part is mixed at all.
+        switch: the probability of CutMix where both are on.
+        repeats: how many differently augmented copies of a picture a step holds.
+    """
+
+    crop: tuple[float, float] | None = None
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.0
+    jitter: float = 0.0
+    policy: str | None = None
+    erase: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    mix: float = 1.0
+    switch: float = 0.5
+    repeats: int = 1
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class VisionRun(Run):
+    """A classifier of images.
+
+    Args:
+        model: sizes of the transformer.
+        augment: what happens to training pictures.
+        smoothing: the share of a label that is spread over all classes.
+        eval_crop: the share of the resized picture that evaluation looks at.
+        limit: the number of training pictures; None is all of them.
+    """
+
+    model: ViTConfig
+    augment: Augment = field(default_factory=Augment)
+    smoothing: float = 0.0
+    eval_crop: float = 1.0
+    limit: int | None = None
+
+    def build(self) -> nn.Module:
+        """The transformer, untrained."""
+        return vit(self.model, attention=self.layers())
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LanguageRun(Run):
+    """A decoder of text.
+
+    Args:
+        model: sizes of the decoder; its ``vocab_size`` must be the tokenizer's.
+        tokenizer: ``characters``, ``gpt2``, or ``bpe``, trained on the data.
+        rows: how the text is cut: ``windows`` at any offset, ``documents`` of one row each, cut off or
+            padded, or ``packed``, rows that begin with a document and are filled by best fit.
+        wrap: the width at which lines are wrapped first; None leaves them.
+        limit: how many characters of the text are used; None is all.
+        prompt: what samples begin with.
+        eval_rows: how many held-out rows a measurement reads, evenly spaced; None is all.
+    """
+
+    model: GPTConfig
+    tokenizer: Literal["characters", "gpt2", "bpe"] = "characters"
+    rows: Literal["windows", "documents", "packed"] = "windows"
+    wrap: int | None = None
+    limit: int | None = None
+    prompt: str = ""
+    eval_rows: int | None = None
+
+    def build(self) -> nn.Module:
+        """The decoder, untrained."""
+        return gpt(self.model, attention=self.layers())
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Where and how a run is computed: nothing here changes its result but for rounding.
+
+    Args:
+        out: its folder, for checkpoints, curves and samples; one below ``folder()`` where not given.
+        device: ``cpu`` or ``cuda``; None takes the GPU where there is one.
+        workers: processes that load data beside each training process.
+        compile: whether the model goes through ``torch.compile``.
+        shard: whether parameters, gradients and optimizer states are split over the processes (FSDP2).
+        save_every: seconds between checkpoints; there is one at the end in any case.
+        log_every: steps between rows of the curve.
+        fresh: whether to begin anew where there are checkpoints; they are then deleted.
+        from_step: the checkpoint to go on from; None is the newest.
+        keep: whether the record goes to ``data/results``.
+        quiet: whether to leave out the progress bar.
+    """
+
+    out: Path | None = None
+    device: str | None = None
+    workers: int = 0
+    compile: bool = False
+    shard: bool = False
+    save_every: float = 600.0
+    log_every: int = 10
+    fresh: bool = False
+    from_step: int | None = None
+    keep: bool = False
+    quiet: bool = False
+
+
+def run_of(stored: Mapping[str, Any]) -> Run:
+    """The run that ``Run.stored`` gave.
+
+    Raises:
+        ValueError: if it is no such mapping.
+    """
+    kinds: dict[str, type[Run]] = {"vision": VisionRun, "language": LanguageRun}
+    nested = {"model": ViTConfig if stored.get("kind") == "vision" else GPTConfig, "augment": Augment}
+    try:
+        given = {name: value for name, value in stored.items() if name != "kind"}
+        for name, kind in nested.items():
+            if name in given:
+                given[name] = kind(**_tuples(given[name]))
+        return kinds[stored["kind"]](**_tuples(given))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"train: these are not the settings of a run ({error})") from None
+
+
+def _tuples(given: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has lists where a run has pairs; the layers of ``attention`` stay a list."""
+    return {
+        name: tuple(value) if isinstance(value, list) and name != "attention" else value
+        for name, value in given.items()
+    }
+
+
+def _merged(settings: Any, changes: Mapping[str, Any]) -> Any:
+    """A dataclass with changed fields; a mapping given for a field that is a dataclass is merged into it."""
+    known = {one.name for one in fields(settings)}
+    assert changes.keys() <= known, f"no setting {changes.keys() - known}"
+    made = {}
+    for name, value in changes.items():
+        old = getattr(settings, name)
+        made[name] = _merged(old, value) if is_dataclass(old) and isinstance(value, Mapping) else value
+    return replace(settings, **made)
