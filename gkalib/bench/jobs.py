@@ -1,6 +1,6 @@
 """Everything that can be asked of a GPU, as jobs of the queue; later work adds its own here."""
 
-from gkalib.bench import correctness, decoding, smooth, tuning
+from gkalib.bench import correctness, decoding, smooth, training, tuning
 from gkalib.bench.job import FUSED, Job
 from gkalib.bench.registry import Comparison, benchmarks
 from gkalib.bench.run import run
@@ -10,10 +10,9 @@ CASE = 12.0  # seconds of a case that has no estimate of its own
 
 
 def jobs() -> list[Job]:
-    """Correctness, then benchmarks of fused operations, then tuning, then the rest; the most urgent first."""
-    return sorted(
-        [*correctness.jobs(), *comparisons(), *tuning.jobs(), *sweeps()], key=lambda job: job.priority
-    )
+    """Correctness, benchmarks of fused operations, tuning, training, then the rest; the most urgent first."""
+    known = [*correctness.jobs(), *comparisons(), *tuning.jobs(), *training.jobs(), *sweeps()]
+    return sorted(known, key=lambda job: job.priority)
 
 
 def comparisons() -> list[Job]:

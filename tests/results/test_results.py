@@ -63,6 +63,16 @@ def test_a_failed_save_leaves_the_old_run(tmp_path):
     assert len(list((tmp_path / "toy").iterdir())) == 1
 
 
+def test_smoke_runs_on_made_up_data_are_left_out(tmp_path):
+    results.save(record(recipe={"data": "made-up"}), root=tmp_path)
+    with pytest.raises(ValueError, match="no run of 'toy'"):
+        results.load("toy", root=tmp_path)
+    results.save(record(recipe={"data": "digits"}), root=tmp_path)
+    assert [found.recipe["data"] for found in results.load("toy", root=tmp_path)] == ["digits"]
+    results.save(record(arm="other", recipe={"data": "made-up"}, scale="reduced"), root=tmp_path)
+    assert {found.arm for found in results.load("toy", root=tmp_path)} == {"gaussian", "other"}
+
+
 def test_rows_of_different_keys_are_refused(tmp_path):
     with pytest.raises(ValueError, match="do not all have the keys step"):
         results.save(record(), rows=[{"step": 0}, {"epoch": 0}], root=tmp_path)
