@@ -52,9 +52,15 @@ def overridden(run: Run, given: Sequence[str], *, show: bool = False) -> Run:
 
 
 def _plain(said: str) -> str:
-    """tyro's message without its frame."""
-    lines = (line.strip("╭╮╰╯─│ ") for line in said.splitlines())
-    return "; ".join(line for line in lines if line and "full helptext" not in line)
+    """tyro's message without its frame: what is between two rules is one sentence, whatever its lines."""
+    sentences = [""]
+    for line in said.splitlines()[1:]:
+        words = line.strip("╭╮╰╯─│ ")
+        if not words:
+            sentences.append("")
+        elif "full helptext" not in words:
+            sentences[-1] += f"{words} "
+    return "; ".join(filter(None, map(str.strip, sentences))).rpartition("train: ")[-1]
 
 
 def device_of(name: str | None) -> str:

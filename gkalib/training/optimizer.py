@@ -10,13 +10,14 @@ from torch.optim import Optimizer
 from gkalib.training.run import Run
 from gkalib.training.schedule import learning_rate
 
-# Tokens and positions are learned vectors whatever their shape; a bandwidth is a scale: none of them decays.
-UNDECAYED = ("position", "class_token", "register_tokens", "log_sigma", "bank")
+# Tokens, positions and biases of lags are learned vectors whatever their shape, a bandwidth is a scale:
+# none of them decays.
+UNDECAYED = ("position", "class_token", "register_tokens", "log_sigma", "bank", "lag_kernel", "lags")
 MOMENTUM = (0.85, 0.95, 300)  # nanochat's: from, to, over so many steps
 
 
 def optimizers(run: Run, model: nn.Module) -> list[Optimizer]:
-    """AdamW for all parameters, or Muon for the matrices of the blocks and AdamW for the rest.
+    """AdamW for all parameters, or Muon for the blocks' matrices but not tables, and AdamW for the rest.
 
     A parameter decays if it has two or more axes, no rate of its own, and nothing of ``UNDECAYED`` in its
     name.
@@ -30,13 +31,15 @@ def optimizers(run: Run, model: nn.Module) -> list[Optimizer]:
         ``torch.optim.Muon`` has it: five Newton-Schulz steps, the rate times √max(1, rows/columns). That of
         nanochat has other coefficients and decays only where update and weight agree in sign.
     """
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     chosen: dict[str, dict[tuple[float, float], list[nn.Parameter]]] = {"adamw": {}, "muon": {}}
     for name, parameter in model.named_parameters():
         own = [factor for part, factor in run.rates.items() if part in name]
         kept = own or parameter.ndim <= 1 or any(part in name for part in UNDECAYED)
-        matrix = run.optimizer == "muon" and not kept and parameter.ndim == 2 and name.startswith("blocks.")
-        group = (math.prod(own), 0.0 if kept else run.weight_decay)
-        chosen["muon" if matrix else "adamw"].setdefault(group, []).append(parameter)
+        matrix = parameter.ndim == 2 and name.startswith("blocks.") and id(parameter) not in tables
+        where = "muon" if run.optimizer == "muon" and matrix and not kept else "adamw"
+        group = (math.prod(own, start=1.0), 0.0 if kept else run.weight_decay)
+        chosen[where].setdefault(group, []).append(parameter)
     made: list[Optimizer] = []
     if chosen["adamw"]:
         made.append(torch.optim.AdamW(_groups(chosen["adamw"]), lr=run.lr, betas=run.betas, eps=run.eps))

@@ -12,7 +12,6 @@ from torch import nn
 from gkalib.attention import attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 
-
 R = TypeVar("R", bound="Run")
 
 
@@ -83,13 +82,25 @@ class Run(ABC):
         for name in ("batch", "device_batch", "steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"train: {name} must be at least 1, not {getattr(self, name)}")
-        for name in ("lr", "final_lr", "warmup", "warmup_lr", "weight_decay", "eps", "eval_every"):
-            if getattr(self, name) < 0:
+        for name in ("seed", "lr", "final_lr", "warmup", "warmup_lr", "weight_decay", "eps", "eval_every"):
+            if not getattr(self, name) >= 0:
                 raise ValueError(f"train: {name} must be zero or more, not {getattr(self, name)}")
         if self.batch % self.device_batch:
             raise ValueError(
                 f"train: batch {self.batch} is not a multiple of device_batch {self.device_batch}"
             )
+        for name, known in (
+            ("optimizer", ("adamw", "muon")),
+            ("schedule", ("cosine", "trapezoid")),
+            ("dtype", ("float32", "bfloat16", "float16")),
+        ):
+            if getattr(self, name) not in known:
+                given = getattr(self, name)
+                raise ValueError(f"train: {name} must be one of {', '.join(known)}, not {given!r}")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"train: clip must be above zero, not {self.clip}; None does not clip")
+        if any(factor < 0 for factor in self.rates.values()):
+            raise ValueError(f"train: rates must be zero or more, not {self.rates}")
         if self.ema is not None and not 0 <= self.ema < 1:
             raise ValueError(f"train: ema must be at least 0 and below 1, not {self.ema}")
         if not 0 <= self.cooldown <= 1:
@@ -265,7 +276,7 @@ def run_of(stored: Mapping[str, Any]) -> Run:
             if name in given:
                 given[name] = kind(**_tuples(given[name]))
         return kinds[stored["kind"]](**_tuples(given))
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"train: these are not the settings of a run ({error})") from None
 
 

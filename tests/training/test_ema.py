@@ -1,0 +1,57 @@
+"""The average of the weights: its formula, its start, and what it leaves alone."""
+
+import torch
+from torch import nn
+
+from gkalib.training.ema import average
+from tests.tolerance import equal
+
+
+def test_it_starts_from_the_weights_after_the_first_step_and_follows_the_formula():
+    model = nn.Linear(3, 2).double()
+    averaged = average(model, 0.9)
+    assert averaged is not None
+    path, expected = [], None
+    for _ in range(5):
+        with torch.no_grad():
+            model.weight += torch.randn(2, 3, dtype=torch.float64)
+        averaged.update_parameters(model)
+        now = model.weight.detach().clone()
+        expected = now if expected is None else 0.9 * expected + 0.1 * now
+        path.append((averaged.module.weight.detach().clone(), expected))
+    for found, formula in path:
+        equal(found, formula)
+
+
+def test_decay_zero_copies_and_none_keeps_no_average():
+    model = nn.Linear(3, 2)
+    averaged = average(model, 0.0)
+    assert averaged is not None
+    for _ in range(2):
+        with torch.no_grad():
+            model.weight.mul_(3)
+        averaged.update_parameters(model)
+    equal(averaged.module.weight, model.weight)
+    assert average(model, None) is None
+
+
+def test_the_model_itself_does_not_change():
+    model = nn.Linear(3, 2)
+    before = model.weight.detach().clone()
+    averaged = average(model, 0.5)
+    assert averaged is not None
+    for _ in range(3):
+        averaged.update_parameters(model)
+    assert torch.equal(model.weight, before)
+    assert averaged.module.weight is not model.weight
+
+
+def test_buffers_are_averaged_too():
+    model = nn.BatchNorm1d(2)
+    averaged = average(model, 0.5)
+    assert averaged is not None
+    for value in (1.0, 3.0):
+        with torch.no_grad():
+            model.running_mean.fill_(value)
+        averaged.update_parameters(model)
+    equal(averaged.module.running_mean, torch.full((2,), 2.0))

@@ -1,0 +1,188 @@
+"""The settings of a run: smaller scales, what is refused, JSON and back, changes from a command line."""
+
+import json
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from gkalib.models import GPTConfig, ViTConfig
+from gkalib.training import Augment, LanguageRun, VisionRun
+from gkalib.training.launch import overridden
+from gkalib.training.run import run_of
+from tests.training.runs import picture_run, text_run
+
+SMALLER = {
+    "smoke": {"steps": 2, "model": {"dim": 8}, "batch": 2},
+    "reduced": {"steps": 5, "model": {"depth": 3}},
+    "reduced-cpu": {"steps": 4, "model": {"depth": 2, "num_heads": 4}},
+}
+
+
+def test_a_smaller_scale_changes_what_it_says_and_nothing_else():
+    run = text_run(smaller=SMALLER)
+    smoke = run.smoke()
+    assert smoke == replace(run, scale="smoke", steps=2, batch=2, model=replace(run.model, dim=8))
+    assert run.reduced() == replace(run, scale="reduced", steps=5, model=replace(run.model, depth=3))
+    cpu = run.reduced("cpu")
+    assert cpu == replace(run, scale="reduced", steps=4, model=replace(run.model, depth=2, num_heads=4))
+    assert run.scale == "full" and run.steps == 10
+
+
+def test_nested_settings_of_pictures_are_merged_too():
+    smaller = {"smoke": {"augment": {"mixup": 0.0}, "model": {"depth": 2}}}
+    run = picture_run(augment=Augment(mixup=0.8, cutmix=1.0, repeats=3), smaller=smaller)
+    assert run.smoke().augment == Augment(cutmix=1.0, repeats=3)
+    assert run.smoke().model == replace(run.model, depth=2)
+
+
+def test_a_scale_that_no_one_described_is_refused():
+    with pytest.raises(ValueError, match=r"^train: tiny says nothing of a smoke run"):
+        text_run().smoke()
+    with pytest.raises(ValueError, match=r"^train: tiny says nothing of a reduced-cpu run"):
+        text_run(smaller={"smoke": {}}).reduced("cpu")
+
+
+def test_a_scale_must_itself_be_a_run():
+    with pytest.raises(ValueError, match=r"^train: batch 3 is not a multiple of device_batch 2"):
+        text_run(smaller={"smoke": {"batch": 3}}).smoke()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1, not 0"),
+        ({"batch": 0}, "batch must be at least 1, not 0"),
+        ({"device_batch": -1}, "device_batch must be at least 1, not -1"),
+        ({"device_batch": 3}, "batch 4 is not a multiple of device_batch 3"),
+        ({"device_batch": 8}, "batch 4 is not a multiple of device_batch 8"),
+        ({"lr": -1.0}, "lr must be zero or more, not -1.0"),
+        ({"lr": float("nan")}, "lr must be zero or more, not nan"),
+        ({"seed": -1}, "seed must be zero or more, not -1"),
+        ({"warmup": -5}, "warmup must be zero or more, not -5"),
+        ({"weight_decay": -0.1}, "weight_decay must be zero or more, not -0.1"),
+        ({"ema": 1.0}, "ema must be at least 0 and below 1, not 1.0"),
+        ({"clip": 0.0}, "clip must be above zero, not 0.0; None does not clip"),
+        ({"cooldown": 1.5}, "cooldown must be a share of the steps from 0 to 1, not 1.5"),
+        ({"rates": {"bank": -1.0}}, "rates must be zero or more, not {'bank': -1.0}"),
+        ({"schedule": "linear"}, "schedule must be one of cosine, trapezoid, not 'linear'"),
+        ({"optimizer": "sgd"}, "optimizer must be one of adamw, muon, not 'sgd'"),
+        ({"dtype": "half"}, "dtype must be one of float32, bfloat16, float16, not 'half'"),
+    ],
+)
+@pytest.mark.usefixtures("as_a_user")
+def test_what_cannot_be_run_is_refused(settings, message):
+    with pytest.raises(ValueError) as raised:
+        text_run(**settings)
+    assert str(raised.value) == f"train: {message}"
+
+
+def test_a_run_cannot_be_changed_in_place():
+    with pytest.raises(FrozenInstanceError):
+        text_run().steps = 3
+
+
+def test_layers_may_be_names_and_variants_with_options():
+    run = text_run(attention=["softmax", {"name": "gka", "sigma": 2.0}], options={})
+    first, second = run.layers()
+    assert first.name() == "softmax"
+    assert second(16, 2).log_sigma.exp().tolist() == pytest.approx([2.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        text_run(smaller=SMALLER, rates={".bank.": 5.0}, clip=1.0, wrap=70),
+        text_run(attention=["softmax", {"name": "gka", "sigma": 2.0}], betas=(0.8, 0.95)),
+        picture_run(augment=Augment(crop=(0.08, 1.0), policy="rand-m9-mstd0.5-inc1"), ema=0.9, smoothing=0.1),
+        picture_run(scale="reduced", seed=4, dtype="bfloat16", limit=100),
+    ],
+    ids=["text", "layers", "augmented", "pictures"],
+)
+def test_a_run_survives_json(run):
+    stored = json.loads(json.dumps(run.stored()))
+    again = run_of(stored)
+    assert again == run and type(again) is type(run)
+    assert again.stored() == run.stored()
+    assert "smaller" not in stored
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "audio"},
+        {"kind": None},
+        {"colour": 1},
+        {"model": {"width": 3}},
+        {"model": 7},
+        {"steps": "ten"},
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("as_a_user")
+def test_what_is_no_run_is_refused(change):
+    with pytest.raises(ValueError, match=r"^train: these are not the settings of a run"):
+        run_of(text_run().stored() | change)
+    with pytest.raises(ValueError, match=r"^train: these are not the settings of a run"):
+        run_of({})
+
+
+def test_words_of_a_command_line_set_plain_and_nested_fields():
+    run = text_run(smaller=SMALLER)
+    words = [
+        "--lr",
+        "3e-4",
+        "--model.depth",
+        "6",
+        "--betas",
+        "0.8",
+        "0.95",
+        "--wrap",
+        "70",
+        "--rates",
+        "bank",
+        "5",
+    ]
+    made = overridden(run, words)
+    wanted = replace(run, lr=3e-4, model=replace(run.model, depth=6), betas=(0.8, 0.95), wrap=70)
+    assert made == replace(wanted, rates={"bank": 5.0})
+    assert made.smaller == SMALLER
+    assert isinstance(made, LanguageRun) and isinstance(made.model, GPTConfig)
+    assert overridden(run, []) is run
+
+
+def test_they_set_what_happens_to_pictures_and_switch_things_off():
+    run = picture_run(augment=Augment(mixup=0.8), clip=1.0)
+    made = overridden(run, ["--augment.mixup", "0.2", "--augment.crop", "0.5", "1", "--clip", "None"])
+    assert made == replace(run, clip=None, augment=Augment(mixup=0.2, crop=(0.5, 1.0)))
+    assert isinstance(made, VisionRun) and isinstance(made.model, ViTConfig)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--lrr", "1"], "train: Unrecognized options: --lrr, 1; Perhaps you meant: --lr FLOAT"),
+        (["--lr", "fast"], "train: Error parsing --lr: could not convert string to float: 'fast'"),
+        (["--model.depth", "2.5"], "train: Error parsing --model.depth: invalid literal for int"),
+        (["--schedule", "linear"], "train: invalid choice 'linear' for argument '--schedule'"),
+        (["--device-batch", "3"], "train: batch 4 is not a multiple of device_batch 3"),
+        (["--model.positions", "far"], "positions must be one of rope, susie, learned, none, not 'far'"),
+        (["--seed", "3"], "train: seed is chosen by --arm, --smoke, --reduced and --seed, not set"),
+        (["--smaller", "x"], "train: Unrecognized options: --smaller, x"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else "",
+)
+@pytest.mark.usefixtures("as_a_user")
+def test_what_a_command_line_cannot_set_is_refused_in_one_line(words, message):
+    with pytest.raises(ValueError) as raised:
+        overridden(text_run(), words)
+    said = str(raised.value)
+    assert said.startswith("train: ") and message in said
+    assert "\n" not in said and not set("╭╮╰╯│") & set(said)
+
+
+def test_settings_are_listed_on_request(capsys):
+    with pytest.raises(SystemExit) as left:
+        overridden(text_run(), [], show=True)
+    assert left.value.code == 0
+    listed = capsys.readouterr().out
+    assert "--model.depth" in listed and "--weight-decay" in listed
