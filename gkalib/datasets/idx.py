@@ -10,10 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from gkalib.datasets.fetch import Archive
+from gkalib.datasets.image_set import Arrays, ImageData
 from gkalib.datasets.images import Labeled
 from gkalib.datasets.registry import dataset, path, verified
 
 _PARTS = ("train", "t10k")
+_TRAINING = 60_000
+_CLASSES = {
+    "mnist": tuple("0123456789"),
+    "fashion_mnist": (
+        *("T-shirt", "trouser", "pullover", "dress", "coat"),
+        *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    ),
+}
 
 
 def arrays(data: bytes) -> np.ndarray:
@@ -56,12 +65,29 @@ def _ar_member(data: bytes, name: str) -> bytes:
     raise ValueError(f"the package has no member {name}")
 
 
-def _labeled(name: str) -> Labeled:
+def _bytes(name: str) -> tuple[np.ndarray, np.ndarray]:
     files = members(path(name))
     pixels = np.concatenate([arrays(files[f"{part}-images-idx3-ubyte"]) for part in _PARTS])
     labels = np.concatenate([arrays(files[f"{part}-labels-idx1-ubyte"]) for part in _PARTS])
-    verified(name, (pixels, labels))
+    return verified(name, (pixels, labels))
+
+
+def _labeled(name: str) -> Labeled:
+    pixels, labels = _bytes(name)
     return Labeled(np.divide(pixels, 255, dtype=np.float32), labels.astype(np.int64))
+
+
+def split(name: str) -> ImageData:
+    """One of the two sets as bytes, its authors' test set held out.
+
+    Raises:
+        ValueError: if it is not here and cannot be fetched, or is another.
+    """
+    pixels, labels = _bytes(name)
+    train, held_out = (
+        Arrays(pixels[part], labels[part]) for part in (slice(_TRAINING), slice(_TRAINING, None))
+    )
+    return ImageData(train, held_out, _CLASSES[name])
 
 
 @dataset(
