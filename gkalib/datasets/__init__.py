@@ -1,5 +1,6 @@
 """Loaders of the data that the book is computed on, each checked against its registered sha256."""
 
+from gkalib.datasets.benchmarks import benchmark
 from gkalib.datasets.corpora import dickens, tinystories
 from gkalib.datasets.encoder import Heads, Reading, trained_heads
 from gkalib.datasets.idx import fashion_mnist, mnist
@@ -16,6 +17,7 @@ __all__ = [
     "Labeled",
     "Reading",
     "Table",
+    "benchmark",
     "california_schools",
     "co2",
     "diabetes",
