@@ -1,0 +1,188 @@
+"""The processes of a run: how many there are, what each computes, and how they agree."""
+
+import atexit
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+
+def start(device: str | None = None) -> "World":
+    """This process's place among those that ``torchrun`` started, or alone without it.
+
+    Args:
+        device: ``cpu`` or ``cuda``; None takes the GPU where there is one. Processes talk through gloo about
+            what is on the CPU and through NCCL about what is on GPUs.
+
+    Raises:
+        ValueError: if there is no such device, or fewer GPUs than processes on this machine.
+    """
+    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"train: the device must be cpu or cuda, not {kind!r}")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError("train: no GPU can be reached from here; --device cpu computes without one")
+    here = int(os.environ.get("LOCAL_RANK", 0))
+    if kind == "cuda":
+        if here >= torch.cuda.device_count():
+            raise ValueError(
+                f"train: process {here} of this machine has no GPU of its own: there are "
+                f"{torch.cuda.device_count()}; launch as many processes (--nproc-per-node)"
+            )
+        torch.cuda.set_device(here)
+    where = torch.device(kind, here) if kind == "cuda" else torch.device("cpu")
+    if "RANK" not in os.environ:
+        return World(0, 1, where)
+    if not dist.is_initialized():
+        dist.init_process_group(backend="gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl")
+        # Several runs may follow one another in a process, so the group lasts as long as it does.
+        atexit.register(dist.destroy_process_group)
+    return World(dist.get_rank(), dist.get_world_size(), where)
+
+
+def wrap(world: "World", model: nn.Module, *, shard: bool, compiled: bool) -> nn.Module:
+    """The module to call in training: gradients are averaged over processes, or parameters split over them.
+
+    Splitting (FSDP2) changes the parameters of ``model`` in place, block by block, so optimizers are made
+    after it; a parameter that several blocks share stays with the model as a whole.
+
+    Args:
+        world: the processes.
+        model: on its device, with its blocks in ``blocks``.
+        shard: whether parameters are split.
+        compiled: whether it goes through ``torch.compile``.
+
+    Raises:
+        ValueError: if parameters are to be split where there is one process.
+
+    References:
+        Li et al., PyTorch distributed, 2020; Zhao et al., PyTorch FSDP, 2023. Chapter 20 uses it.
+    """
+    made = model
+    if shard:
+        if world.size == 1:
+            raise ValueError("train: --shard splits a model over processes; launch several with torchrun")
+        split(world, model)
+    elif world.size > 1:
+        ids = None if world.device.type == "cpu" else [world.device]
+        made = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
+    return torch.compile(made) if compiled else made  # pyright: ignore[reportReturnType]
+
+
+def split(world: "World", model: nn.Module) -> None:
+    """Split the parameters of a model over the processes, block by block."""
+    mesh = init_device_mesh(world.device.type, (world.size,))
+    blocks: Any = getattr(model, "blocks", [])
+    owners: dict[nn.Parameter, int] = {}
+    for block in blocks:
+        for parameter in block.parameters():
+            owners[parameter] = owners.get(parameter, 0) + 1
+    shared = {parameter for parameter, count in owners.items() if count > 1}
+    for block in blocks:
+        fully_shard(block, mesh=mesh, ignored_params=shared)
+    fully_shard(model, mesh=mesh)
+
+
+def exchange(module: nn.Module, on: bool) -> None:
+    """Whether the next forward and backward pass exchanges gradients or keeps them for the one after."""
+    inner = getattr(module, "_orig_mod", module)
+    if isinstance(inner, DistributedDataParallel):
+        inner.require_backward_grad_sync = on  # what no_sync() sets; it must hold at the forward pass already
+    elif isinstance(inner, FSDPModule):
+        inner.set_requires_gradient_sync(on)
+
+
+@final
+@dataclass(frozen=True)
+class World:
+    """The processes of a run, seen from one of them.
+
+    Args:
+        rank: this process's number, from 0.
+        size: how many there are.
+        device: what this one computes on.
+
+    Chapter 20 uses it.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that writes files and speaks."""
+        return self.rank == 0
+
+    def share(self, parts: int) -> range:
+        """The parts of a step that this process computes: every ``size``-th from its own number.
+
+        Raises:
+            ValueError: if the processes cannot have equally many.
+        """
+        if parts % self.size:
+            fitting = [str(size) for size in range(1, parts + 1) if parts % size == 0]
+            raise ValueError(
+                f"train: {self.size} processes cannot share the {parts} parts of a step evenly (a step has "
+                f"batch / device_batch parts). Launch {_either(fitting)} processes, or set --device-batch so "
+                f"that the parts are a multiple of {self.size}"
+            )
+        return range(self.rank, parts, self.size)
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """The sum of a tensor over all processes, in each of them."""
+        tensor = tensor.detach().to(self.device)
+        if self.size > 1:
+            tensor = tensor.clone()
+            dist.all_reduce(tensor)
+        return tensor
+
+    def most(self, number: int) -> int:
+        """The largest of the processes' numbers. It does not wait for the GPU."""
+        if self.size == 1:
+            return number
+        largest = torch.tensor(number)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        return int(largest)
+
+    def any(self, flag: bool) -> bool:
+        """Whether some process has raised its flag."""
+        return bool(self.most(int(flag)))
+
+    def wait(self) -> None:
+        """Go on when all processes are here."""
+        self.any(False)
+
+    def first(self, action: Callable[[], object]) -> None:
+        """Let the main process do something while the others wait.
+
+        Raises:
+            ValueError: in every process, if it raises one in the main process.
+        """
+        problem: bytes = b""
+        if self.main:
+            try:
+                action()
+            except ValueError as error:
+                problem = str(error).encode()
+        if self.size > 1:
+            length = torch.tensor(len(problem))
+            dist.broadcast(length, 0)
+            text = torch.tensor(list(problem), dtype=torch.uint8)
+            text = text if self.main else torch.empty(int(length), dtype=torch.uint8)
+            if int(length):
+                dist.broadcast(text, 0)
+            problem = bytes(text.tolist())
+        if problem:
+            raise ValueError(problem.decode())
+
+
+def _either(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
