@@ -1,7 +1,10 @@
-"""Text that no package carries: the novels of Charles Dickens, and very short stories for children."""
+"""Text that no package carries: the novels of Charles Dickens, short stories for children, web pages."""
+
+from pathlib import Path
 
 from gkalib.datasets.fetch import Folder
-from gkalib.datasets.registry import dataset, text, verified
+from gkalib.datasets.hub import Hub
+from gkalib.datasets.registry import dataset, hub, text, verified
 
 # Eight novels in the order of their publication, 12,920,542 characters: what a model is trained on.
 TRAINING = ("PP", "OT", "NN", "OCS", "BR", "MC", "DS", "DC")
@@ -76,3 +79,56 @@ def tinystories() -> str:
         Eldan and Li, TinyStories: how small can language models be and still speak coherent English?, 2023.
     """
     return verified("tinystories", text("tinystories", "tinystories_sample.txt"))
+
+
+@dataset(
+    description="TinyStories in full: 2,119,719 short stories for children to train on, written by a model",
+    source="Eldan and Li, TinyStories, 2023",
+    license="CDLA-Sharing-1.0; not redistributed here",
+    sha256="",
+    hub=Hub(
+        repo="roneneldan/TinyStories",
+        revision="f54c09fd23315a6f9c86f9dc80f725de7d8f9c64",
+        folder="tinystories-full",
+        files={"train": "train-*.parquet"},
+        size="1 GB",
+    ),
+)
+def tinystories_full() -> list[Path]:
+    """The files of the stories to train on, whose column ``text`` has one a row.
+
+    Raises:
+        ValueError: if none is here.
+
+    References:
+        Eldan and Li, TinyStories: how small can language models be and still speak coherent English?, 2023.
+    """
+    return hub("tinystories_full", "train")
+
+
+@dataset(
+    description="FineWeb-Edu, 100 billion tokens of educational web pages, shuffled: 150 of 1,823 files",
+    source="Penedo et al., FineWeb, 2024; shuffled and cut into files by Karpathy for nanochat",
+    license="ODC-By-1.0; not redistributed here",
+    sha256="",
+    hub=Hub(
+        repo="karpathy/fineweb-edu-100b-shuffle",
+        revision="main",
+        folder="fineweb-edu",
+        files={"pages": "shard_*.parquet"},
+        size="14 GB",
+        # nanochat has about 250 million characters in a file: enough for the longer run of chapter 22, of
+        # whose tokens packing drops a third. The last file is held out, as there.
+        wanted=(*(f"shard_{number:05d}.parquet" for number in range(149)), "shard_01822.parquet"),
+    ),
+)
+def fineweb_edu() -> list[Path]:
+    """The files of pages, whose column ``text`` has one a row; the last file is held out.
+
+    Raises:
+        ValueError: if none is here.
+
+    References:
+        Penedo et al., The FineWeb datasets: decanting the web for the finest text data at scale, 2024.
+    """
+    return hub("fineweb_edu", "pages")

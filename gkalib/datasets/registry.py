@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gkalib.datasets.fetch import Archive, Folder, fetch, find, lacking, places, read
+from gkalib.datasets.hub import Hub, download, lacks, parts, verify
 
 Content = TypeVar("Content")
 Loader = TypeVar("Loader", bound=Callable)
@@ -25,12 +26,13 @@ class Dataset:
         description: what it holds, in one line.
         source: who measured or wrote it, and the package that carries it.
         license: the terms of the data.
-        sha256: of the decoded content, see :func:`digest`.
+        sha256: of the decoded content, see :func:`digest`; empty where the hub states each file's.
         loader: reads, checks and returns it.
         archive: what has to be fetched first; None if a dependency carries the data.
         folder: the files that no package carries and that have to be put in place by hand.
         needs: those of them that the loader reads when it is called without arguments.
         fixture: the file in a checkout that holds the content, so that nothing has to be fetched there.
+        hub: its files on the Hugging Face hub, which may as well lie in a folder here.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Dataset:
     folder: Folder | None = None
     needs: tuple[str, ...] = ()
     fixture: Path | None = None
+    hub: Hub | None = None
 
 
 # Every data set by name, in the order of the modules that define the loaders.
@@ -65,9 +68,10 @@ def known(name: str) -> Dataset:
     Raises:
         ValueError: if there is none.
     """
-    if name not in DATASETS:
+    spelled = name.replace("-", "_")
+    if spelled not in DATASETS:
         raise ValueError(f"datasets: no data set named {name!r}. Known: {', '.join(DATASETS)}")
-    return DATASETS[name]
+    return DATASETS[spelled]
 
 
 def digest(content: Any) -> str:
@@ -158,6 +162,24 @@ def text(name: str, file: str) -> str:
         raise ValueError(f"datasets: {name!r} is not here: {failure}") from failure
 
 
+def hub(name: str, part: str) -> list[Path]:
+    """The files of one part of a data set of the hub, by name.
+
+    Raises:
+        ValueError: if the data set is not one of the hub's or has no such part, or none of them is here.
+    """
+    source = known(name).hub
+    if source is None or part not in source.files:
+        held = "none" if source is None else ", ".join(source.files)
+        raise ValueError(f"datasets: {name!r} has no part {part!r} on the hub. Its parts: {held}")
+    if not (found := parts(source, part)):
+        raise ValueError(
+            f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
+            f"({lacks(source)})"
+        )
+    return found
+
+
 def ready(name: str) -> bool:
     """Whether a data set loads without fetching anything.
 
@@ -165,6 +187,8 @@ def ready(name: str) -> bool:
         ValueError: if there is no such data set, or its archive here has another checksum.
     """
     entry = known(name)
+    if entry.hub is not None:
+        return all(parts(entry.hub, part) for part in entry.hub.files)
     if entry.folder is not None:
         return not lacking(entry.folder, entry.needs)
     if entry.archive is None or (entry.fixture is not None and entry.fixture.is_file()):
@@ -178,7 +202,10 @@ def get(name: str) -> None:
     Raises:
         ValueError: if it cannot be fetched or loaded, or its content is another.
     """
-    known(name).loader()
+    entry = known(name)
+    if entry.hub is not None and not ready(name):
+        download(entry.hub)
+    entry.loader()
 
 
 def check(name: str) -> None:
@@ -189,7 +216,10 @@ def check(name: str) -> None:
     """
     if not ready(name):
         raise ValueError(f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}")
-    known(name).loader()
+    entry = known(name)
+    if entry.hub is not None:
+        verify(entry.hub)
+    entry.loader()
 
 
 def as_table() -> str:
@@ -202,6 +232,8 @@ def as_table() -> str:
         fetched = f"{entry.archive.client}: `{entry.archive.package}`" if entry.archive else ""
         if entry.folder:
             fetched = f"by hand into `{entry.folder.name}/`: {entry.folder.source}"
+        if entry.hub:
+            fetched = f"hub: `{entry.hub.repo}` at `{entry.hub.revision[:7]}`, {entry.hub.size}"
         if entry.fixture:
             fetched = f"`data/fixtures/{entry.fixture.name}`, cut from {fetched}"
         cells = (
@@ -210,7 +242,7 @@ def as_table() -> str:
             entry.source,
             entry.license,
             fetched,
-            f"`{entry.sha256}`",
+            f"`{entry.sha256}`" if entry.sha256 else "of each file, as the hub states it",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
