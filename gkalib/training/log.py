@@ -55,10 +55,13 @@ class Log:
                 self._board.add_scalar(name, value, step)
 
     def sample(self, step: int, text: str) -> None:
-        """Keep a text that the model wrote."""
+        """Keep a text that the model wrote, the first of a step."""
         if not self.main:
             return
-        with (self.folder / SAMPLES).open("a", encoding="utf-8") as file:
+        samples = self.folder / SAMPLES
+        if samples.exists() and f"{SAMPLE}{step}\n" in samples.read_text(encoding="utf-8"):
+            return  # a finished run was taken up again
+        with samples.open("a", encoding="utf-8") as file:
             file.write(f"{SAMPLE}{step}\n{text.rstrip()}\n\n")
         if self._board is not None:
             self._board.add_text("sample", text, step)

@@ -1,26 +1,23 @@
 """What both training loops stand on: from settings to a model that trains, and nothing lost on the way."""
 
 import contextlib
-import math
-import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
-from torch.distributed.tensor import DTensor
 
 from gkalib import results
+from gkalib.datasets.tokenizers import Tokenizer
 from gkalib.training import checkpoint, curve
 from gkalib.training.checkpoint import Training
+from gkalib.training.descent import Watch, descend
 from gkalib.training.distributed import exchange, split, start, wrap
 from gkalib.training.ema import average
-from gkalib.training.lock import lock, unlock
+from gkalib.training.guard import Guard, folder_of
 from gkalib.training.log import Log
 from gkalib.training.optimizer import optimizers, set_rates
 from gkalib.training.order import key
@@ -28,27 +25,6 @@ from gkalib.training.record import items, record_of
 from gkalib.training.run import LanguageRun, Launch, Run
 
 SAVE, STOP = 1, 2  # what processes agree on after each step
-
-
-class Tokenizer(Protocol):
-    """What a session asks of a tokenizer."""
-
-    @property
-    def vocab_size(self) -> int:
-        """How many tokens there are."""
-        ...
-
-    def to_json(self) -> str:
-        """What makes it again."""
-        ...
-
-
-def folder_of(run: Run, launch: Launch) -> Path:
-    """Where a run keeps its checkpoints: ``--out``, or a folder below ``$GKALIB_RUNS`` or ``./runs``."""
-    if launch.out is not None:
-        return Path(launch.out)
-    home = Path(os.environ.get("GKALIB_RUNS", "runs"))
-    return home / run.recipe / f"{run.arm}-{run.scale}-s{run.seed}"
 
 
 @final
@@ -87,9 +63,8 @@ class Session:
         self._module: nn.Module
         self._training: Training
         self._log: Log | None = None
-        self._lock: int | None = None
-        self._signal = 0
-        self._handlers: dict[int, Any] = {}
+        self._guard: Guard | None = None
+        self._watch = Watch(self.world)
         self._before = 0.0  # seconds of earlier lives
         self._began = self._saved_at = time.monotonic()
         self._saved_step: int | None = None
@@ -97,20 +72,17 @@ class Session:
     def __enter__(self) -> "Session":
         """Take the folder and the signals."""
         self.world.first(self._take)
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._handlers[number] = signal.signal(number, self._caught)
+        self._guard = self._guard or Guard(self.folder, locks=False)
+        self._guard.listen()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give them back."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
         if self._log is not None:
             with contextlib.suppress(OSError):
                 self._log.close()
-        if self._lock is not None:
-            unlock(self._lock)
+        if self._guard is not None:
+            self._guard.close()
 
     def build(self) -> nn.Module:
         """The run's model from its seed, prepared."""
@@ -141,7 +113,6 @@ class Session:
         made = optimizers(run, self.model)
         self._training = Training(run, self.model, made, self.average, scaler, self.tokenizer)
         self._resume()
-        self._bad = torch.full((), math.inf, dtype=torch.float64, device=self.world.device)
         self._log = Log(self.folder, run, self.world, launch, self.started)
         self._began = self._saved_at = time.monotonic()
         return self._module
@@ -157,7 +128,7 @@ class Session:
         for step in range(self.started, self.run.steps):
             yield step
             due = time.monotonic() - self._saved_at >= self.launch.save_every and self.world.main
-            agreed = self.world.most(STOP if self._signal else SAVE if due else 0)
+            agreed = self.world.most(STOP if self._asked() else SAVE if due else 0)
             if agreed:
                 self._save(step + 1)
             if agreed == STOP:
@@ -198,28 +169,10 @@ class Session:
         Raises:
             ValueError: if it is no number; nothing is saved then.
         """
-        training, scaler = self._training, self._training.scaler
-        for optimizer in training.optimizers:
-            if scaler:
-                scaler.unscale_(optimizer)
-        weights = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
-        norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-        if self.run.clip is not None:
-            nn.utils.clip_grads_with_norm_(weights, self.run.clip, norm)
-        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
-        for optimizer in training.optimizers:
-            if scaler:
-                scaler.step(optimizer)
-            else:
-                optimizer.step()
-        if scaler:
-            scaler.update()
-        if self.average is not None:
-            self.average.update_parameters(self.model)
+        norm = descend(self._training)
         loss = loss.detach().to(self.world.device)
         # A gradient that is too large for float16 is no failure: the scaler leaves that step out.
-        fine = loss.isfinite() if scaler else loss.isfinite() & norm.isfinite()
-        self._bad = torch.where(fine, self._bad, self._bad.clamp(max=step + 1))
+        self._watch.see(step + 1, *([loss] if self._training.scaler else [loss, norm]))
         if (step + 1) % self.launch.log_every == 0 or step + 1 == self.run.steps:
             self._row(step + 1, loss, norm)
         elif self._log:
@@ -249,7 +202,8 @@ class Session:
         last = [row for row in rows if row["step"] == str(self.run.steps)]
         if not any(row.get(name) for row in last for name in metrics):
             self._logged("row", self.run.steps, **metrics)
-        seconds = self._seconds()
+        mine = self._seconds() if self.world.main else 0.0
+        seconds = float(self.world.total(torch.tensor(mine, dtype=torch.float64)))
         rate = rate or round(self.run.steps * items(self.run) / seconds, 1)
         made = record_of(self.run, self.world, metrics, rate=rate, seconds=seconds)
         if self.launch.keep:
@@ -258,20 +212,13 @@ class Session:
         return made
 
     def _take(self) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"train: {self.folder} cannot be made: {error.strerror}") from None
-        self._lock = lock(self.folder)
+        self._guard = Guard(self.folder, locks=True)
         checkpoint.clear(self.folder)
-
-    def _caught(self, number: int, _: object) -> None:
-        """Stop after this step; the second time, at once."""
-        signal.signal(number, self._handlers[number])
-        self._signal = number
 
     def _resume(self) -> None:
         launch = self.launch
+        if launch.fresh and launch.from_step is not None:
+            raise ValueError("train: --fresh deletes the checkpoints that --from-step would go on from")
         if launch.fresh:
             self.world.first(lambda: checkpoint.forget(self.folder))
             return
@@ -313,9 +260,8 @@ class Session:
             raise ValueError(said) from None
 
     def _refuse_nan(self, step: int) -> None:
-        first = self._bad.item()
-        bad = -self.world.most(-int(first) if math.isfinite(first) else -self.run.steps - 1)
-        if bad <= self.run.steps:
+        bad = self._watch.first()
+        if bad is not None:
             raise ValueError(
                 f"train: the loss or its gradient is not a finite number at step {bad}; stopped after step "
                 f"{step}, and nothing was saved since. {self._last()}. The same settings would fail again: "
@@ -330,8 +276,7 @@ class Session:
 
     def _save(self, step: int) -> None:
         self._refuse_nan(step)
-        if self._log:
-            self._log.sync()
+        self._logged("sync")
         # Every process takes part where parameters are split; only the main one can fail.
         problem: list[ValueError] = []
         try:
@@ -346,12 +291,18 @@ class Session:
         self.world.first(tell)
         self._saved_step, self._saved_at = step, time.monotonic()
 
+    def _asked(self) -> int:
+        """The signal that this process was sent, 0 for none."""
+        return self._guard.signal if self._guard else 0
+
     def _stop(self, step: int) -> None:
         # The signal may have come to another process.
-        name = signal.Signals(self._signal).name if self._signal else "a signal"
+        name = signal.Signals(self._asked()).name if self._asked() else "a signal"
+        once = {"--fresh": self.launch.fresh, "--from-step": self.launch.from_step is not None}
+        without = "".join(f" without {option}" for option, given in once.items() if given)
         if self._log:
             self._log.say(
                 f"train: stopped by {name} after step {step} of {self.run.steps}; saved to "
-                f"{self.folder}/step-{step:08d}. The same command goes on from there."
+                f"{self.folder}/step-{step:08d}. The same command{without} goes on from there"
             )
         raise SystemExit(0)
