@@ -1,9 +1,182 @@
 """The training loop of decoders of text, in reading order, from a run to a record."""
 
+from collections.abc import Iterator
+from statistics import fmean, median
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
 from gkalib import results
+from gkalib.datasets.rows import IGNORED, Rows
+from gkalib.datasets.tokenizers import Tokenizer
+from gkalib.datasets.tokens import TextData, text_data
+from gkalib.evaluation import bit_sums, bits_of
+from gkalib.evaluation.mode import evaluating
+from gkalib.models import GPT
+from gkalib.training import curve
+from gkalib.training.distributed import World, start
+from gkalib.training.order import Kind, Order
 from gkalib.training.run import LanguageRun, Launch
+from gkalib.training.session import Session
+
+# Windows begin anywhere, so that there are more of them than a run reads. Documents are read once each before
+# one is read again. Packed rows were filled from a stream and are read as it came.
+ORDERS: dict[str, Kind] = {"windows": "random", "documents": "shuffled", "packed": "sequential"}
+SAMPLED = 200  # tokens of a sample
+LATE = 0.1  # of the steps, over which the training loss of the record is the mean
 
 
 def train(run: LanguageRun, launch: Launch) -> results.Record:
-    """Train a decoder of text."""
-    raise NotImplementedError
+    """Train a decoder of text and measure it on the part of the text that was held out.
+
+    The record has ``val_loss``, nats per token, and ``bits_per_byte``, both of held-out rows, ``train_loss``
+    over the last tenth of the steps, how many ``parameters`` there are and how many ``tokens`` were read.
+
+    Args:
+        run: every setting that decides the result.
+        launch: where and how.
+
+    Raises:
+        ValueError: if the text is missing, the model's vocabulary is not the tokenizer's, or the session
+            cannot begin or go on.
+
+    References:
+        Vaswani et al., Attention is all you need, 2017; Radford et al., Language models are unsupervised
+        multitask learners, 2019. Chapter 20 reads it line by line.
+    """
+    data = data_of(run, start(launch.device))
+    order = Order(len(data.train), run.batch, run.parts, run.seed, ORDERS[run.rows])
+    with Session(run, launch, data.tokenizer) as session:
+        model = session.build()
+        for step in session.steps():
+            session.begin(step)
+            session.update(step, learn(session, model, data.train, order, step))
+            if session.due(step):
+                session.measured(step, **measure(session, model, data))
+                session.sample(step, sample(session, data.tokenizer))
+        if session.started < run.steps:
+            session.sample(run.steps - 1, sample(session, data.tokenizer))
+        loss, rate = course(session)
+        return session.record(
+            measure(session, model, data)
+            | {
+                "train_loss": loss,
+                "parameters": sum(parameter.numel() for parameter in session.model.parameters()),
+                "tokens": run.steps * run.batch * run.model.context,
+            },
+            rate=rate,
+        )
+
+
+def data_of(run: LanguageRun, world: World) -> TextData:
+    """The rows of text that a run reads; the main process prepares what is then kept for all.
+
+    Raises:
+        ValueError: if they are missing, or the model has another vocabulary than the tokenizer.
+    """
+    made: list[TextData] = []
+
+    def prepare() -> None:
+        made.append(
+            text_data(
+                run.data,
+                tokenizer=run.tokenizer,
+                vocab_size=run.model.vocab_size,
+                rows=run.rows,
+                context=run.model.context,
+                wrap=run.wrap,
+                limit=run.limit,
+                registers=run.model.registers,
+            )
+        )
+
+    world.first(prepare)
+    if not made:
+        prepare()
+    return made[0]
+
+
+def learn(session: Session, model: nn.Module, rows: Rows, order: Order, step: int) -> Float[Tensor, ""]:
+    """Leave the gradient of a step in the parameters; returns what this process's parts have of its loss.
+
+    The loss is the mean over all targets of the step, wherever they are computed: each part's sum is divided
+    by the targets of all parts of all processes. So parts add up, of one process or of many, whatever share
+    of a part is padding.
+    """
+    device = session.world.device
+    batches = [(number, *rows.batch(order.part(step, number).rows)) for number in session.share]
+    targets = session.world.total(torch.stack([(labels != IGNORED).sum() for _, _, labels in batches]).sum())
+    total = torch.zeros((), device=device)
+    for number, inputs, labels in batches:
+        session.seed(step, number)
+        with session.precision():
+            logits = model(inputs.to(device))
+            loss = nats(logits, labels.to(device)) / targets.clamp(min=1)
+        session.backward(loss)
+        total += loss.detach()
+    return total
+
+
+def nats(logits: Float[Tensor, "b n v"], labels: Int[Tensor, "b n"]) -> Float[Tensor, ""]:
+    """The sum of −ln p(label) over the labels that are not −1, in float32."""
+    return cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
+
+
+def measure(session: Session, model: nn.Module, data: TextData) -> dict[str, float]:
+    """The loss per token and the bits per byte of held-out rows, over all processes."""
+    with session.precision():
+        sums = bit_sums(model, _held_out(session, data.held_out), data.tokenizer.byte_lengths())
+    found = bits_of(session.world.total(sums))
+    return {"val_loss": found["loss"], "bits_per_byte": found["bpb"]}
+
+
+def sample(session: Session, tokenizer: Tokenizer) -> str:
+    """What the model writes after the prompt, from the same draws each time.
+
+    Every process computes it, since each may hold only a part of the weights.
+    """
+    run, decoder = session.run, session.model
+    assert isinstance(run, LanguageRun) and isinstance(decoder, GPT)
+    begin = [] if tokenizer.bos is None or run.rows == "documents" else [tokenizer.bos]
+    ids = (begin + tokenizer.encode(run.prompt).tolist())[: run.model.context - 1]
+    begun = torch.tensor([ids or [0]], device=session.world.device)
+    count = min(SAMPLED, run.model.context - begun.shape[1])
+    try:
+        with evaluating(decoder), session.precision():
+            written = decoder.generate(begun, count, seed=run.seed)
+    except ValueError as error:  # a variant that cannot decode token by token can still be trained
+        return f"no sample: {error}"
+    return tokenizer.decode(written[0, len(begin) :].tolist())
+
+
+def course(session: Session) -> tuple[float, float]:
+    """The mean training loss over the last tenth of the steps, and the median of the tokens per second."""
+    found = torch.zeros(2, dtype=torch.float64)
+    if session.world.main:  # which keeps the curve
+        rows = [row for row in curve.read(session.folder / curve.FILE) if row["loss"]]
+        late = [float(row["loss"]) for row in rows if int(row["step"]) > (1 - LATE) * session.run.steps]
+        found[0] = fmean(late)
+        found[1] = median(float(row["items_per_second"]) for row in rows)
+    loss, rate = session.world.total(found).tolist()
+    return loss, rate
+
+
+def _held_out(session: Session, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:
+    """This process's batches of held-out rows, evenly spaced over all.
+
+    Every process has equally many, all of one size: where weights are split over processes, each must take
+    part in each pass. What fills up the last batches are the first rows again, without labels.
+    """
+    run, world = session.run, session.world
+    assert isinstance(run, LanguageRun)
+    count = min(run.eval_rows or len(rows), len(rows))
+    stride = run.device_batch * world.size
+    for begin in range(world.rank * run.device_batch, -(-count // stride) * stride, stride):
+        places = np.arange(begin, begin + run.device_batch)
+        inputs, labels = rows.batch(places % count * len(rows) // count)
+        yield inputs, labels.masked_fill(torch.from_numpy(places >= count)[:, None], IGNORED)
