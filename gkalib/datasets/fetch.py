@@ -7,19 +7,26 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-# What each package client is told, to put one package's archive into one folder and run nothing of it.
+from gkalib.datasets.download import Url, download
+from gkalib.datasets.progress import bar, say
+
+# What each package client is told, to put one package's archive into one folder and run nothing of it. Their
+# own caches stay empty: what is fetched is kept once, and the bytes that arrive can be counted in the folder.
 COMMANDS = {
     "pip": lambda package, folder: [
         *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
-        *("--no-deps", "--only-binary", ":all:", "--dest", str(folder), package),
+        *("--no-cache-dir", "--no-deps", "--only-binary", ":all:", "--dest", str(folder), package),
     ],
     "npm": lambda package, folder: [
-        *(shutil.which("npm") or "npm", "pack", "--silent", "--pack-destination", str(folder), package),
+        *(shutil.which("npm") or "npm", "pack", "--silent", "--cache", str(folder / "cache")),
+        *("--pack-destination", str(folder), package),
     ],
     # It has no option for the folder and writes into the working directory, which is that folder.
     "apt-get": lambda package, folder: [
@@ -37,12 +44,14 @@ class Archive:
         client: the program that fetches it.
         package: name and version, as the client spells them.
         sha256: of the file, in hexadecimal.
+        size: in bytes, for the bar while it is fetched.
     """
 
     file: str
     client: Literal["pip", "npm", "apt-get"]
     package: str
     sha256: str
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def find(archive: Archive) -> Path | None:
+def find(archive: Archive | Url) -> Path | None:
     """The archive on this machine, checked; None if it is in none of the places.
 
     Raises:
@@ -125,33 +134,126 @@ def _placed(folder: Folder, file: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def fetch(archive: Archive) -> Path:
+def fetch(archive: Archive | Url) -> Path:
     """Fetch the archive into the default cache and return its path.
 
-    It is written under another name, checked and then renamed, so no reader ever meets half a file.
+    It is written under another name, checked and then renamed, so no reader ever meets half a file. The bytes
+    of a public address that arrived before an interruption are kept, and the next attempt goes on after them.
+    npm, pip and apt-get cannot be told to do so across two calls: there the next attempt begins anew.
 
     Raises:
-        ValueError: if the client is missing or fails, or the file has another checksum; nothing is kept.
+        ValueError: if the client is missing or fails, the server does not answer, or the file has another
+            checksum, in which case nothing is kept.
     """
     cache = default_cache()
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as folder:
-        command = COMMANDS[archive.client](archive.package, Path(folder))
+    size = f" ({archive.size / 1e6:.1f} MB)" if archive.size else ""
+    with _alone(cache) as waited:
+        if waited and (path := find(archive)):
+            return path
+        if isinstance(archive, Url):
+            say(f"fetching {archive.url}{size}")
+            return _from_address(archive, cache)
+        say(f"fetching {archive.package} with {archive.client}{size}")
+        return _from_package(archive, cache)
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[bool]:
+    """One process at a time: several that train together ask for the same file. Yields whether it waited.
+
+    Windows has no such lock; there, they fetch beside each other, and the last one's file stays.
+    """
+    if sys.platform == "win32":
+        yield False
+        return
+    import fcntl
+
+    lock = os.open(cache, os.O_RDONLY)
+    try:
+        waited = False
         try:
-            done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = True
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield waited
+    finally:
+        os.close(lock)
+
+
+def _from_address(source: Url, cache: Path) -> Path:
+    partial = cache / f"{source.file}.partial"
+    with bar(source.file, source.size) as show:
+        download(source, partial, show)
+    try:
+        _refuse_other(source, partial, "it was not kept")
+    except ValueError:
+        partial.unlink()
+        raise
+    return partial.replace(cache / source.file)
+
+
+def _from_package(archive: Archive, cache: Path) -> Path:
+    _sweep(cache)
+    with (
+        tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name,
+        bar(archive.file, archive.size) as show,
+    ):
+        folder = Path(name)
+        command = COMMANDS[archive.client](archive.package, folder)
+        try:
+            # pip unpacks in the system's temporary folder, which may be small and is not watched
+            environment = {**os.environ, "TMPDIR": name}
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            client = subprocess.Popen(command, cwd=name, env=environment, **pipes)
         except FileNotFoundError as missing:
             raise ValueError(
                 f"fetching {archive.package} needs the program {archive.client}, which is not here"
             ) from missing
-        fetched = Path(folder) / archive.file
-        if done.returncode != 0 or not fetched.is_file():
-            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"no file {archive.file}"]
+        said = _watched(client, folder, show)
+        fetched = folder / archive.file
+        if client.returncode != 0 or not fetched.is_file():
+            last = said.strip().splitlines()[-1:] or [f"no file {archive.file}"]
             raise ValueError(f"{archive.client} could not fetch {archive.package}: {last[0]}")
         _refuse_other(archive, fetched, "it was not kept")
         return fetched.replace(cache / archive.file)
 
 
-def _refuse_other(archive: Archive, path: Path, remedy: str) -> None:
+def _watched(client: subprocess.Popen, folder: Path, show) -> str:
+    """Wait for a client while the bytes in its folder are shown; what it said in the end."""
+    try:
+        while True:
+            try:
+                output, errors = client.communicate(timeout=0.2)
+                return errors or output
+            except subprocess.TimeoutExpired:
+                show(_largest(folder))
+    finally:
+        if client.poll() is None:
+            client.kill()
+            client.communicate()
+
+
+def _largest(folder: Path) -> int:
+    """The size of the largest file below a folder: a client's copies of one package are counted once."""
+    largest = 0
+    # the client moves and removes files and folders meanwhile; os.walk passes over folders that are gone
+    for path, _, files in os.walk(folder):
+        for file in files:
+            with suppress(FileNotFoundError):
+                largest = max(largest, os.stat(os.path.join(path, file)).st_size)
+    return largest
+
+
+def _sweep(cache: Path) -> None:
+    """Remove what fetches that were killed left behind, a day later at the earliest."""
+    for folder in cache.glob(".partial-*"):
+        if time.time() - folder.stat().st_mtime > 86_400:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_other(archive: Archive | Url, path: Path, remedy: str) -> None:
     found = sha256_of(path)
     if found != archive.sha256:
         raise ValueError(f"{archive.file} has sha256 {found}, not {archive.sha256}: {remedy}")
