@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gkalib import commands
+
 KERNELS = [
     "gaussian",
     "exp-dot",
@@ -21,178 +23,6 @@ DTYPES = ["float64", "float32", "bfloat16", "float16"]
 DEVICES = ["cpu", "cuda"]
 
 
-def data(options: argparse.Namespace) -> None:
-    """List, fetch or check the data sets."""
-    from gkalib.datasets import registry
-
-    names = options.name or list(registry.DATASETS)
-    if options.action == "list":
-        width = max(map(len, names))
-        for name in names:
-            state = "here" if registry.ready(name) else "to fetch"
-            print(f"{name:<{width}}  {state:<8}  {registry.known(name).description}")
-    else:
-        act = {"get": registry.get, "check": registry.check}[options.action]
-        for name in names:
-            if options.action == "check" and not options.name and not registry.ready(name):
-                print(f"{name}: not here, so not checked")
-                continue
-            act(name)
-            print(f"{name}: as registered, sha256 {registry.known(name).sha256}")
-
-
-def results(options: argparse.Namespace) -> None:
-    """List the experiments that have recorded runs, or show the runs of one."""
-    from gkalib.results import experiments, load, table
-
-    if options.action == "table":
-        print(table(options.experiment, *options.metric, scale=options.scale))
-    else:
-        for name in experiments():
-            print(f"{name}  {len(load(name))} runs")
-
-
-def explain(options: argparse.Namespace) -> None:
-    """Print which smoothing methods can compute a problem, which cannot, and why."""
-    import torch
-
-    from gkalib import explain, kernels, masks, normalizers
-
-    kernel = getattr(kernels, _class(options.kernel))
-    normalizer = getattr(normalizers, _class(options.normalizer))
-    mask = masks.Causal() if options.causal else None
-    if options.window:
-        mask = masks.Window(options.window) if mask is None else mask & masks.Window(options.window)
-    like = {"dtype": getattr(torch, options.dtype), "device": options.device}
-    heads, keys = options.key_heads or options.heads, options.keys or options.queries
-    print(
-        explain(
-            torch.zeros(1, options.heads, options.queries, options.head_dim, **like),
-            torch.zeros(1, heads, keys, options.head_dim, **like),
-            torch.zeros(1, heads, keys, options.value_dim or options.head_dim, **like),
-            kernel() if options.kernel == "exp-dot" else kernel(options.sigma),
-            mask=mask,
-            normalizer=normalizer(options.top) if options.normalizer == "top-k" else normalizer(),
-        )
-    )
-
-
-def bench(options: argparse.Namespace) -> None:
-    """Time what the library does and print a row a case."""
-    from gkalib.bench.run import run
-
-    run(options.name, options.shape, device=options.device, scale=options.scale, keep=options.keep)
-
-
-def tune(options: argparse.Namespace) -> None:
-    """Time the block sizes that fused programs may have, and ship the fastest."""
-    from gkalib.bench import tuning
-
-    if not options.recorded:
-        tuning.run(options.program)
-    changes = tuning.adopt()
-    print(
-        "\n".join([*changes, f"{len(changes)} entries changed; record the programs anew: make aot UPDATE=1"])
-    )
-
-
-def reproduce(options: argparse.Namespace) -> None:
-    """Run the GPU work whose results are missing or stale, the most urgent first, as much as fits the time.
-
-    Safe to stop and to repeat. With --out nothing is written to data/results; there, --unpack saves the pack.
-    """
-    from gkalib.bench import packing, queue
-
-    if options.unpack is not None:
-        saved = packing.unpack(options.unpack, code=queue.code_hash())
-        print("\n".join([*saved, f"{len(saved)} runs saved"]))
-        return
-    from gkalib.bench.jobs import jobs
-
-    known = [job for job in jobs() if options.device in job.devices]
-    if options.list or not queue.present(options.device):
-        print(queue.listing(known, options.device))
-    if options.list:
-        return
-    ended = queue.reproduce(known, options.minutes, device=options.device, out=options.out, names=options.job)
-    failed = [name for name, how in ended if how != "done"]
-    if failed:
-        raise ValueError(f"reproduce: {', '.join(failed)} did not end well; the output above says why")
-
-
-def train(options: argparse.Namespace) -> None:
-    """Train a recipe of a paper, or the studies that a chapter quotes.
-
-    A recipe runs at full size unless --smoke or --reduced is given, and goes on where it was stopped. Every
-    setting of it is an option too; --settings lists them. Under torchrun the work is shared.
-    """
-    from gkalib import studies
-
-    if options.name in studies.experiments():
-        _study(options)
-    else:
-        _recipe(options, studies.experiments())
-
-
-def _study(options: argparse.Namespace) -> None:
-    """Run an experiment's studies, keep their records and print the held-out losses."""
-    from dataclasses import replace
-
-    from gkalib import studies
-
-    if options.settings_given or options.reduced or options.plan or options.settings:
-        raise ValueError(f"train: {options.name!r} is made of studies, which take --arm, --seed and --smoke")
-    known, measure = studies.experiment(options.name)
-    arms = [one.arm for one in known]
-    for arm in options.arm:
-        if arm not in arms:
-            raise ValueError(f"train: no arm {arm!r} in {options.name!r}. Known: {', '.join(arms)}")
-    for one in known:
-        for seed in range(options.seed, options.seed + options.seeds):
-            if not options.arm or one.arm in options.arm:
-                one = replace(one, seed=seed)
-                record = studies.train(one.smoke() if options.smoke else one, measure=measure, keep=True)
-                loss, baseline = record.metrics["val_loss"], record.metrics["baseline_loss"]
-                print(f"{record.run}  val_loss {loss:.4f}  (frequencies only {baseline:.4f})", flush=True)
-
-
-def _recipe(options: argparse.Namespace, studies: list[str]) -> None:
-    """Train the chosen arms of a recipe, one after the other."""
-    from dataclasses import replace
-
-    from gkalib import training
-    from gkalib.training.launch import device_of, launch_of, overridden, plan
-
-    known = training.recipes()
-    if options.name not in known:
-        raise ValueError(
-            f"train: no recipe {options.name!r}. Recipes: {', '.join(known)}. Studies: {', '.join(studies)}"
-        )
-    chosen = known[options.name]
-    for arm in options.arm or [None]:
-        for seed in range(options.seed, options.seed + options.seeds):
-            run = replace(chosen.run(arm), seed=seed)
-            if options.smoke or options.reduced:
-                run = run.smoke() if options.smoke else run.reduced(device_of(options.device))
-            run = overridden(run, options.settings_given, show=options.settings)
-            if options.plan:
-                print(plan(chosen, run))
-            else:
-                training.train(run, launch_of(options))
-
-
-def counts(options: argparse.Namespace) -> None:
-    """Count the papers' models and keep a record of each."""
-    from gkalib.bench.counts import keep
-
-    keep()
-
-
-def _class(option: str) -> str:
-    """The class that an option names: ``top-k`` is ``TopK``."""
-    return "".join(word.capitalize() for word in option.split("-"))
-
-
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -203,14 +33,14 @@ def _positive(text: str) -> int:
 def parser() -> argparse.ArgumentParser:
     """The commands and their options; a test holds them as they are."""
     top = argparse.ArgumentParser(prog="python -m gkalib", description="Attention as kernel regression.")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    under = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(name: str, call, help: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=help, description=call.__doc__)
+        added = under.add_parser(name, help=help, description=call.__doc__)
         added.set_defaults(call=call)
         return added
 
-    one = command("data", data, "list, fetch or check the data sets")
+    one = command("data", commands.data, "list, fetch or check the data sets")
     actions = one.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     for action, what in (
         ("list", "what there is, and what of it is on this machine"),
@@ -220,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
         added = actions.add_parser(action, help=what, description=what.capitalize() + ".")
         added.add_argument("name", nargs="*", help="a data set; all of them where none is named")
 
-    one = command("results", results, "list the recorded runs, or show those of one experiment")
+    one = command("results", commands.results, "list the recorded runs, or show those of one experiment")
     actions = one.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     actions.add_parser("list", help="what has runs", description="The experiments that have runs.")
     added = actions.add_parser("table", help="the runs of one", description="The runs of one experiment.")
@@ -228,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     added.add_argument("metric", nargs="*", help="a column to show; all of them where none is named")
     added.add_argument("--scale", choices=SCALES, help="only runs of this scale")
 
-    one = command("explain", explain, "which methods can compute a problem, which cannot, and why")
+    one = command("explain", commands.explain, "which methods can compute a problem, which cannot, and why")
     option = one.add_argument
     option("--kernel", choices=KERNELS, default="gaussian", help="similarity function (%(default)s)")
     option("--sigma", type=float, default=1.0, help="its bandwidth (%(default)s)")
@@ -245,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     option("--dtype", choices=DTYPES, default="float32", help="element type (%(default)s)")
     option("--device", choices=DEVICES, default="cpu", help="where (%(default)s)")
 
-    one = command("reproduce", reproduce, "run the GPU work whose results are missing")
+    one = command("reproduce", commands.reproduce, "run the GPU work whose results are missing")
     one.add_argument("job", nargs="*", help="a job, as --list names it; all of them where none is named")
     option = one.add_argument
     option("--minutes", type=float, default=10.0, metavar="M", help="the time there is (%(default)s)")
@@ -254,11 +84,13 @@ def parser() -> argparse.ArgumentParser:
     option("--list", action="store_true", help="show the jobs, their estimates and what is missing")
     option("--unpack", type=Path, metavar="FILE", help="save the runs of a packed file in data/results")
 
-    one = command("tune", tune, "choose the block sizes of the fused programs by time, on a CUDA device")
+    one = command(
+        "tune", commands.tune, "choose the block sizes of the fused programs by time, on a CUDA device"
+    )
     one.add_argument("program", nargs="*", help="as configs.json names it; all of them where none is named")
     one.add_argument("--recorded", action="store_true", help="choose by the recorded times, and time nothing")
 
-    one = command("train", train, "train a recipe of a paper, or the studies that a chapter quotes")
+    one = command("train", commands.train, "train a recipe of a paper, or the studies that a chapter quotes")
     option = one.add_argument
     option("name", help="a recipe, for example gpa-dickens, or a study, for example variants-digits")
     option("--arm", nargs="+", default=[], metavar="ARM", help="an arm of it (a recipe's first; all studies)")
@@ -283,9 +115,33 @@ def parser() -> argparse.ArgumentParser:
     option("--keep", action="store_true", help="keep the record in data/results")
     option("--quiet", action="store_true", help="no progress bar")
 
-    command("counts", counts, "count the papers' models: parameters, operations, bytes")
+    one = command("evaluate", commands.evaluate, "measure a trained run, or score it on benchmark tasks")
+    one.add_argument("run", type=Path, help="a run's folder, or one of its checkpoints")
+    option = one.add_argument
+    option(
+        "--tasks", nargs="+", metavar="TASK", help="CORE's tasks, for example hellaswag (the held-out data)"
+    )
+    option("--limit", type=_positive, metavar="N", help="questions of a task at most (all)")
+    option("--shots", type=int, metavar="K", help="examples before each question (as CORE has it)")
+    option("--step", type=int, help="which checkpoint (the newest)")
+    option("--average", action="store_true", help="take the moving average of the weights")
+    option("--device", choices=DEVICES, help="where (a GPU where there is one)")
+    option("--keep", action="store_true", help="keep the record of the tasks in data/results")
 
-    one = command("bench", bench, "time what the library does on this machine")
+    one = command("generate", commands.generate, "let a trained model of text write")
+    one.add_argument("run", type=Path, help="a run's folder, or one of its checkpoints")
+    option = one.add_argument
+    option("--prompt", default="", metavar="TEXT", help="what it begins with")
+    option("--count", type=_positive, default=200, metavar="N", help="tokens to write (%(default)s)")
+    option("--temperature", type=float, default=0.8, metavar="T", help="0 takes the likeliest (%(default)s)")
+    option("--seed", type=int, default=0, help="of the draws (%(default)s)")
+    option("--step", type=int, help="which checkpoint (the newest)")
+    option("--average", action="store_true", help="take the moving average of the weights")
+    option("--device", choices=DEVICES, help="where (a GPU where there is one)")
+
+    command("counts", commands.counts, "count the papers' models: parameters, operations, bytes")
+
+    one = command("bench", commands.bench, "time what the library does on this machine")
     one.add_argument("name", help="what to time, for example smooth")
     one.add_argument("shape", nargs="*", help="a shape of it; all of them where none is named")
     one.add_argument("--device", choices=DEVICES, default="cpu", help="where (%(default)s)")
@@ -298,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; an error that a user can mend is one line and status 2."""
     known = parser()
     options, rest = known.parse_known_args(arguments)
-    if rest and options.call is not train:
+    if rest and options.call is not commands.train:
         known.error(f"unrecognized arguments: {' '.join(rest)}")
     options.settings_given = rest
     try:
