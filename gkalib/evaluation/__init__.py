@@ -2,5 +2,45 @@
 
 from gkalib.evaluation.bpb import bit_sums, bits_of, bits_per_byte
 from gkalib.evaluation.classification import accuracy, accuracy_of, accuracy_sums
+from gkalib.evaluation.items import Choice, Completion, Item, Row, Schema, rows
+from gkalib.evaluation.scorer import (
+    Answer,
+    Core,
+    Score,
+    TaskResult,
+    answers,
+    centered,
+    core,
+    evaluate,
+    result_of,
+    score,
+)
+from gkalib.evaluation.tasks import SIX, TASKS, Task
 
-__all__ = ["accuracy", "accuracy_of", "accuracy_sums", "bit_sums", "bits_of", "bits_per_byte"]
+__all__ = [
+    "SIX",
+    "TASKS",
+    "Answer",
+    "Choice",
+    "Completion",
+    "Core",
+    "Item",
+    "Row",
+    "Schema",
+    "Score",
+    "Task",
+    "TaskResult",
+    "accuracy",
+    "accuracy_of",
+    "accuracy_sums",
+    "answers",
+    "bit_sums",
+    "bits_of",
+    "bits_per_byte",
+    "centered",
+    "core",
+    "evaluate",
+    "result_of",
+    "rows",
+    "score",
+]

@@ -1,0 +1,270 @@
+"""CORE's scorer: likelihoods of continuations, what they choose, and accuracy above guessing."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from gkalib.datasets.tokenizers import Tokenizer
+from gkalib.evaluation.items import Completion, Item, Row, rows
+from gkalib.evaluation.mode import Model, device_of, evaluating
+from gkalib.evaluation.tasks import TASKS, Task, drawn
+
+BLOCK = 512  # questions that are written as tokens at a time: ten examples before each make them long
+
+
+class Score(NamedTuple):
+    """What a model finds of one continuation.
+
+    Args:
+        total: Σ ln p(token) over the continuation, in nats.
+        mean: ln p of a token on average, over those that tell the options apart.
+        greedy: whether each of these is the model's most probable token.
+    """
+
+    total: float
+    mean: float
+    greedy: bool
+
+
+class Answer(NamedTuple):
+    """What a model answers to one question.
+
+    Args:
+        item: the question.
+        scores: of each option.
+        chosen: the option of the largest mean, the first of equals.
+        right: whether that is the right one; for a completion, whether all its tokens are found.
+        cropped: whether the text was too long for the model's context and its beginning was left out.
+    """
+
+    item: Item
+    scores: tuple[Score, ...]
+    chosen: int
+    right: bool
+    cropped: bool
+
+
+@final
+@dataclass(frozen=True)
+class TaskResult:
+    """What a model reaches in one task.
+
+    Args:
+        name: CORE's name of it.
+        accuracy: the share of questions answered rightly.
+        error: the standard error of that, √(accuracy · (1 − accuracy) / (items − 1)).
+        baseline: the accuracy of guessing.
+        items: how many questions there were.
+        shots: how many examples preceded each.
+        cropped: how many were too long for the model's context.
+        seconds: what it took.
+    """
+
+    name: str
+    accuracy: float
+    error: float
+    baseline: float
+    items: int
+    shots: int
+    cropped: int
+    seconds: float
+
+    @property
+    def centered(self) -> float:
+        """The accuracy above guessing, 0 for guessing and 1 for all."""
+        return centered(self.accuracy, self.baseline)
+
+    @property
+    def centered_error(self) -> float:
+        """The standard error of the centered accuracy."""
+        return self.error / (1 - self.baseline)
+
+
+class Core(NamedTuple):
+    """The mean of centered accuracies over some tasks.
+
+    Args:
+        mean: over the tasks.
+        error: its standard error from the questions' number alone: √(Σ error²) / tasks.
+        tasks: how many they are.
+    """
+
+    mean: float
+    error: float
+    tasks: int
+
+
+def centered(accuracy: float, baseline: float) -> float:
+    """(accuracy − baseline) / (1 − baseline): guessing gives 0, knowing everything 1."""
+    return (accuracy - baseline) / (1 - baseline)
+
+
+def core(results: Sequence[TaskResult]) -> Core:
+    """CORE over the tasks that were measured; compare models on the tasks that both have.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    if not results:
+        raise ValueError("evaluate: CORE is a mean over tasks, and there are none")
+    error = math.sqrt(sum(result.centered_error**2 for result in results))
+    mean = sum(result.centered for result in results) / len(results)
+    return Core(mean, error / len(results), len(results))
+
+
+def evaluate(
+    model: Model,
+    tokenizer: Tokenizer,
+    names: Sequence[str] = tuple(TASKS),
+    *,
+    limit: int | None = None,
+    shots: int | None = None,
+    tokens: int = 8192,
+) -> list[TaskResult]:
+    """What a model of text reaches in some tasks, asked as CORE asks.
+
+    Args:
+        model: from token numbers ``[b n]`` to logits ``[b n V]``; it reads ``model.config.context`` at most.
+        tokenizer: the one it was trained with.
+        names: of the tasks.
+        limit: how many questions of each at most; None is all.
+        shots: how many examples precede each; None is what the task says.
+        tokens: how many go through the model at once.
+
+    Raises:
+        ValueError: if a task is unknown or its set not here, or model and tokenizer do not belong together.
+
+    References:
+        Li et al., DataComp-LM, 2024; nanochat at commit 212bdae. Chapter 22 teaches it.
+    """
+    if unknown := set(names) - set(TASKS):
+        raise ValueError(f"evaluate: no task {min(unknown)!r}. Known: {', '.join(TASKS)}")
+    results = []
+    for name in names:
+        task, start = TASKS[name], time.perf_counter()
+        given = answers(model, tokenizer, task, limit=limit, shots=shots, tokens=tokens)
+        seconds = time.perf_counter() - start
+        count = task.shots if shots is None else shots
+        results.append(result_of(task, given, shots=count, seconds=seconds))
+    return results
+
+
+def answers(
+    model: Model,
+    tokenizer: Tokenizer,
+    task: Task,
+    *,
+    limit: int | None = None,
+    shots: int | None = None,
+    tokens: int = 8192,
+) -> list[Answer]:
+    """What a model answers to each question of a task, in the task's order; arguments as for ``evaluate``."""
+    _fits(model, tokenizer)
+    items = task.items(limit)
+    count, longest, given = task.shots if shots is None else shots, context_of(model) + 1, []
+    for start in range(0, len(items), BLOCK):
+        block = items[start : start + BLOCK]
+        asked = [
+            rows(item, tokenizer, delimiter=task.delimiter, examples=drawn(items, index, count))
+            for index, item in enumerate(block, start)
+        ]
+        scores = iter(score(model, [row for options in asked for row in options], tokens=tokens))
+        for item, options in zip(block, asked, strict=True):
+            found = tuple(next(scores) for _ in options)
+            cropped = any(len(row.tokens) > longest for row in options)
+            given.append(_answered(item, found, cropped))
+    return given
+
+
+def _answered(item: Item, scores: tuple[Score, ...], cropped: bool) -> Answer:
+    chosen = max(range(len(scores)), key=lambda option: scores[option].mean)
+    right = scores[0].greedy if isinstance(item, Completion) else chosen == item.right
+    return Answer(item, scores, chosen, right, cropped)
+
+
+def result_of(task: Task, given: Sequence[Answer], *, shots: int, seconds: float) -> TaskResult:
+    """The share of right answers and its standard error."""
+    count = len(given)
+    accuracy = sum(answer.right for answer in given) / count
+    error = math.sqrt(accuracy * (1 - accuracy) / (count - 1)) if count > 1 else math.nan
+    cropped = sum(answer.cropped for answer in given)
+    return TaskResult(task.name, accuracy, error, task.baseline, count, shots, cropped, seconds)
+
+
+def score(model: Model, sequences: Sequence[Row], *, tokens: int = 8192) -> list[Score]:
+    """The likelihood of each sequence's continuation.
+
+    Sequences of similar length go through the model together, filled up at their ends, which a causal model
+    does not see. Of a sequence longer than the model's context, as many tokens from its end are read as the
+    context holds, and one more that is only predicted; of a continuation that is longer, what is left of it.
+
+    Args:
+        model: as for ``evaluate``.
+        sequences: tokens, with the places where continuation and region begin.
+        tokens: how many go through the model at once, at least one sequence.
+
+    Raises:
+        ValueError: if the model's logits are not numbers.
+    """
+    context, device = context_of(model), device_of(model)
+    cut = [_cropped(row, context + 1) for row in sequences]
+    order = sorted(range(len(cut)), key=lambda place: -len(cut[place].tokens))
+    scores: dict[int, Score] = {}
+    with evaluating(model):
+        while order:
+            longest = len(cut[order[0]].tokens) - 1
+            count = max(1, tokens // longest)
+            places, order = order[:count], order[count:]
+            ids = torch.zeros(len(places), longest, dtype=torch.long)
+            for line, place in zip(ids, places, strict=True):
+                read = cut[place].tokens[:-1]
+                line[: len(read)] = torch.tensor(read)
+            logits = model(ids.to(device))
+            scores.update((place, _scored(logits[at], cut[place])) for at, place in enumerate(places))
+    return [scores[place] for place in range(len(cut))]
+
+
+def context_of(model: Model) -> int:
+    """The most tokens that a model reads.
+
+    Raises:
+        ValueError: if it does not say.
+    """
+    context = getattr(getattr(model, "config", None), "context", None)
+    if not isinstance(context, int) or context < 1:
+        raise ValueError("evaluate: the model does not say how much it reads: model.config.context")
+    return context
+
+
+def _fits(model: Any, tokenizer: Tokenizer) -> None:
+    size = getattr(getattr(model, "config", None), "vocab_size", tokenizer.vocab_size)
+    if size < tokenizer.vocab_size:
+        raise ValueError(
+            f"evaluate: the tokenizer {tokenizer.name!r} has {tokenizer.vocab_size} tokens and the model "
+            f"{size}: they do not belong together"
+        )
+
+
+def _cropped(row: Row, most: int) -> Row:
+    left = max(0, len(row.tokens) - most)
+    return Row(row.tokens[left:], max(1, row.begin - left), max(1, row.region - left))
+
+
+def _scored(logits: Tensor, row: Row) -> Score:
+    """One sequence's score from its logits, of which the last predicts the last token."""
+    first, end = min(row.begin, row.region), len(row.tokens)
+    wanted = torch.tensor(row.tokens[first:], device=logits.device)
+    logs = torch.log_softmax(logits[first - 1 : end - 1].float(), dim=-1)
+    found = logs.gather(1, wanted[:, None])[:, 0].double()
+    if found.isnan().any():
+        raise ValueError("evaluate: the model's logits are not numbers")
+    best = logs.argmax(dim=-1) == wanted
+    region = row.region - first
+    return Score(
+        float(found[row.begin - first :].sum()), float(found[region:].mean()), bool(best[region:].all())
+    )
