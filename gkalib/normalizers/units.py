@@ -65,7 +65,9 @@ class Units(nn.Module):
         self.basis, self.base = basis, base
         shape, factory = (heads, outputs, inputs), {"device": device, "dtype": dtype}
         self.coefficients = nn.Parameter(torch.empty(*shape, basis.coefficients, **factory))
-        self.base_scale = nn.Parameter(torch.ones(shape, **factory)) if unit_scales else None
+        # Where b is zero they have no gradient, and processes that train together must know.
+        ones = torch.ones(shape, **factory)
+        self.base_scale = nn.Parameter(ones, requires_grad=base != "zero") if unit_scales else None
         self.basis_scale = nn.Parameter(torch.ones(shape, **factory)) if unit_scales else None
         with torch.no_grad():
             basis.start(self.coefficients)
