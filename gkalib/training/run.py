@@ -187,6 +187,7 @@ class VisionRun(Run):
         augment: what happens to training pictures.
         smoothing: the share of a label that is spread over all classes.
         eval_crop: the share of the resized picture that evaluation looks at.
+        eval_images: how many held-out pictures a measurement reads, evenly spaced; None is all.
         limit: the number of training pictures; None is all of them.
     """
 
@@ -194,6 +195,7 @@ class VisionRun(Run):
     augment: Augment = field(default_factory=Augment)
     smoothing: float = 0.0
     eval_crop: float = 1.0
+    eval_images: int | None = None
     limit: int | None = None
 
     def build(self) -> nn.Module:
