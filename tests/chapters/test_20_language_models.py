@@ -1,0 +1,250 @@
+"""The labeled equations of chapter 20 that no test of the library holds."""
+
+import collections
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from gkalib.datasets import state_of_the_union
+from gkalib.datasets.packing import pack
+from gkalib.datasets.tokenizers import train_bpe
+from gkalib.evaluation import bit_sums, bits_of
+from gkalib.models import PRESETS, GPTConfig, gpt
+from gkalib.training import recipe
+from gkalib.training.descent import descend
+from gkalib.training.held import Training
+from gkalib.training.optimizer import optimizers
+from gkalib.training.recipes.gka_nanochat import scaling_parameters
+from tests.tolerance import equal
+from tests.training.runs import text_run
+
+Words = dict[tuple[bytes, ...], int]
+
+
+def _joined(word: tuple[bytes, ...], pair: tuple[bytes, bytes]) -> tuple[bytes, ...]:
+    made: list[bytes] = []
+    for piece in word:
+        if made and (made[-1], piece) == pair:
+            made[-1] += piece
+        else:
+            made.append(piece)
+    return tuple(made)
+
+
+def _pairs(words: Words) -> collections.Counter:
+    """How often each pair of neighbors occurs within the words."""
+    found = collections.Counter()
+    for word, count in words.items():
+        for pair in itertools.pairwise(word):
+            found[pair] += count
+    return found
+
+
+def test_each_merge_joins_the_most_frequent_pair():
+    """A text of one word in each piece, so that pieces need no rule."""
+    text = " lower low lowest newer new newest wide widest" * 3
+    tokenizer = train_bpe([text], 265 + 12)
+    words: Words = dict(
+        collections.Counter(tuple(bytes([byte]) for byte in f" {one}".encode()) for one in text.split())
+    )
+    for number in range(12):
+        pairs = _pairs(words)
+        merged = tokenizer.decode([265 + number]).encode()
+        best = [pair for pair, count in pairs.items() if count == max(pairs.values())]
+        (pair,) = [pair for pair in best if b"".join(pair) == merged]
+        words = {_joined(word, pair): count for word, count in words.items()}
+    assert sum(len(word) * count for word, count in words.items()) == len(tokenizer.encode(text))
+
+
+class _Table(nn.Module):
+    """Any distribution of the next token given the last one."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(size, size))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.table[ids]
+
+
+def test_bits_per_byte_times_bytes_per_token_is_the_loss():
+    text = state_of_the_union()[:3000]
+    tokenizer = train_bpe([text], 400)
+    ids = torch.from_numpy(tokenizer.encode(text))[None]
+    found = bits_of(bit_sums(_Table(400), [(ids[:, :-1], ids[:, 1:])], tokenizer.byte_lengths()))
+    lengths = tokenizer.byte_lengths()[ids[0, 1:]]
+    assert found["loss"] == pytest.approx(math.log(2) * found["bpb"] * lengths.mean())
+
+
+def test_all_ways_to_cut_a_text_together_are_no_less_probable_than_one():
+    """Bits of the tokenizer's own cut are never below those of the text."""
+    pieces = [b"a", b"b", b"ab", b"ba", b"aba"]
+    start, step = torch.randn(5).softmax(0), torch.randn(5, 5).softmax(-1)
+    text, total, each = b"ababa", 0.0, []
+
+    def cut(place: int, last: int | None, probability: float) -> None:
+        nonlocal total
+        if place == len(text):
+            total += probability
+            each.append(probability)
+        for number, piece in enumerate(pieces):
+            if text.startswith(piece, place):
+                p = start[number] if last is None else step[last, number]
+                cut(place + len(piece), number, probability * p.item())
+
+    cut(0, None, 1.0)
+    assert len(each) > 5
+    assert -math.log2(total) < min(-math.log2(one) for one in each)
+
+
+def _gradient(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, parts: int) -> list[torch.Tensor]:
+    model.zero_grad()
+    targets = (labels != -1).sum()
+    for some, wanted in zip(inputs.chunk(parts), labels.chunk(parts), strict=True):
+        total = cross_entropy(model(some).flatten(0, 1), wanted.flatten(), ignore_index=-1, reduction="sum")
+        (total / targets).backward()
+    return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+
+def test_gradients_of_parts_add_up_to_that_of_the_step_whatever_is_padding():
+    model = text_run().build().double()
+    inputs = torch.randint(11, (4, 8))
+    labels = torch.randint(11, (4, 8))
+    labels[0, 2:] = labels[1, 5:] = -1
+    whole = _gradient(model, inputs, labels, 1)
+    for parts in (2, 4):
+        for found, expected in zip(_gradient(model, inputs, labels, parts), whole, strict=True):
+            equal(found, expected)
+
+
+@pytest.mark.parametrize("length", [0.5, 1.0, 40.0])
+def test_clipping_shortens_a_long_gradient_and_leaves_a_short_one(length):
+    run = text_run(clip=2.0)
+    model = run.build().double()
+    parameters = list(model.parameters())
+    drawn = [torch.randn_like(parameter) for parameter in parameters]
+    norm = torch.cat([one.flatten() for one in drawn]).norm()
+    for parameter, one in zip(parameters, drawn, strict=True):
+        parameter.grad = one * length / norm
+    found = descend(Training(run, model, optimizers(run, model)))
+    assert found.item() == pytest.approx(length)
+    for parameter, one in zip(parameters, drawn, strict=True):
+        torch.testing.assert_close(parameter.grad, one / norm * min(length, 2.0), rtol=1e-5, atol=0)
+
+
+def test_a_step_of_adamw_is_the_formula():
+    run = text_run(lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.3)
+    model = run.build().double()
+    (adamw,) = optimizers(run, model)
+    theta = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    first = {name: torch.zeros_like(value) for name, value in theta.items()}
+    second = {name: torch.zeros_like(value) for name, value in theta.items()}
+    for step in range(1, 4):
+        for name, parameter in model.named_parameters():
+            parameter.grad = g = torch.randn_like(parameter)
+            first[name] = 0.8 * first[name] + 0.2 * g
+            second[name] = 0.95 * second[name] + 0.05 * g**2
+            mean, square = first[name] / (1 - 0.8**step), second[name] / (1 - 0.95**step)
+            decay = 0.3 if parameter.ndim == 2 else 0.0
+            theta[name] = (1 - 0.01 * decay) * theta[name] - 0.01 * mean / (square.sqrt() + 1e-6)
+        adamw.step()
+        for name, parameter in model.named_parameters():
+            equal(parameter.detach(), theta[name])
+
+
+def test_decay_alone_pulls_by_a_product_over_the_steps():
+    run = text_run(lr=0.1, weight_decay=0.2)
+    weight = nn.Linear(3, 3).double()
+    (adamw,) = optimizers(run, weight)
+    before = weight.weight.detach().clone()
+    for _ in range(7):
+        weight.weight.grad = torch.zeros_like(weight.weight)
+        weight.bias.grad = torch.zeros_like(weight.bias)
+        adamw.step()
+    equal(weight.weight.detach(), before * (1 - 0.1 * 0.2) ** 7)
+
+
+def _newton_schulz(matrix: torch.Tensor) -> torch.Tensor:
+    x = matrix / matrix.norm()
+    for _ in range(5):
+        gram = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x
+
+
+def test_muon_applies_an_odd_polynomial_to_singular_values_and_keeps_their_vectors():
+    matrix = torch.randn(6, 9, dtype=torch.float64)
+    left, scales, right = torch.linalg.svd(matrix, full_matrices=False)
+    s = scales / scales.norm()
+    for _ in range(5):
+        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    expected = left * s @ right
+    torch.testing.assert_close(_newton_schulz(matrix), expected)
+    run = text_run(optimizer="muon", lr=1.0, weight_decay=0.0)
+    weight = nn.Linear(9, 6, bias=False)
+    made = nn.Module()
+    made.blocks = nn.ModuleList([weight])
+    (muon,) = optimizers(run, made)
+    muon.param_groups[0]["momentum"] = 0.0
+    before = weight.weight.detach().clone()
+    weight.weight.grad = matrix.float()
+    muon.step()
+    # PyTorch computes it in bfloat16.
+    torch.testing.assert_close((before - weight.weight.detach()).double(), expected, atol=0.05, rtol=0)
+
+
+def _sizes(depth: int) -> GPTConfig:
+    """nanochat's baseline at another depth."""
+    return replace(PRESETS["nanochat-d20"], depth=depth, dim=64 * depth, num_heads=depth // 2)
+
+
+def test_one_dial_gives_the_recipe_at_depth_20():
+    run = recipe("gka-nanochat-d20").run("baseline")
+    model, depth = run.model, 20
+    assert (model.dim, model.num_heads) == (64 * depth, depth // 2)
+    reference = _sizes(12)
+    share = scaling_parameters(model, projections=4) / scaling_parameters(reference, projections=4)
+    batch = 2 ** round(math.log2(2**19 * share**0.383))
+    assert run.batch * model.context == batch == 2**20
+    assert run.lr == pytest.approx(0.02 * math.sqrt(batch / 2**19))
+    assert run.rates["embedding."] * run.lr == pytest.approx(
+        0.3 * math.sqrt(batch / 2**19) * (model.dim / 768) ** -0.5
+    )
+    assert run.weight_decay == pytest.approx(0.2 * math.sqrt(batch / 2**19) / share)
+    assert run.steps == math.floor(10.5 * scaling_parameters(model, projections=4) / batch)
+
+
+def test_scaling_parameters_are_the_matrices_and_the_head():
+    sizes = _sizes(4)
+    with torch.device("meta"):
+        model = gpt(sizes)
+    counted = sum(
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if parameter.ndim == 2 and "values" not in name and "embedding" not in name
+    )
+    assert scaling_parameters(sizes, projections=4) == counted
+
+
+def test_best_fit_takes_the_longest_that_fits_and_else_cuts_the_shortest():
+    lengths = [7, 3, 5, 2, 9, 4, 4, 6, 1, 8]
+    documents = [np.full(length, number, dtype=np.int64) for number, length in enumerate(lengths)]
+    packed = pack(documents, 10, dtype=np.uint16)
+    left, rows, row = list(enumerate(lengths)), [], []
+    while left:
+        room = 10 - len(row)
+        fitting = [one for one in left if one[1] <= room]
+        chosen = max(fitting, key=lambda one: one[1]) if fitting else min(left, key=lambda one: one[1])
+        left.remove(chosen)
+        row += [chosen[0]] * min(chosen[1], room)
+        if len(row) == 10:
+            rows.append(row)
+            row = []
+    assert packed.rows.tolist() == rows
+    assert packed.tokens == sum(lengths) and packed.cropped == sum(lengths) - 10 * len(rows)
