@@ -21,7 +21,7 @@ def items(run: Run) -> int:
 
 
 def record_of(
-    run: Run, world: World, metrics: dict[str, float], *, rate: float, seconds: float
+    run: Run, world: World, metrics: dict[str, int | float], *, rate: float, seconds: float
 ) -> results.Record:
     """The record of a run.
 

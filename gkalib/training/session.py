@@ -191,7 +191,7 @@ class Session:
         """Keep a text that the model wrote after a step."""
         self._logged("sample", step + 1, text)
 
-    def record(self, metrics: dict[str, float], rate: float | None = None) -> results.Record:
+    def record(self, metrics: dict[str, int | float], rate: float | None = None) -> results.Record:
         """The run's record, which every process gets, kept in the store if the launch says so.
 
         Args:
