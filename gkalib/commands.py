@@ -1,6 +1,7 @@
 """What each command of ``python -m gkalib`` does, from its options to what it prints."""
 
 import argparse
+import os
 
 
 def data(options: argparse.Namespace) -> None:
@@ -160,11 +161,15 @@ def _recipe(options: argparse.Namespace, studies: list[str]) -> None:
             if options.plan:
                 print(plan(chosen, run))
             else:
-                training.train(run, launch_of(options))
+                record = training.train(run, launch_of(options))
+                if os.environ.get("RANK", "0") == "0":  # under torchrun every process is here
+                    found = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
+                    print(f"{chosen.name} {record.run}  {found}", flush=True)
 
 
 def evaluate(options: argparse.Namespace) -> None:
     """Measure a trained run on its held-out data, or score a model of text on benchmark tasks."""
+    from gkalib.evaluation import core
     from gkalib.training import trained
     from gkalib.training.distributed import start
 
@@ -182,7 +187,7 @@ def evaluate(options: argparse.Namespace) -> None:
             f"{one.name:<20} {one.items:>6} {one.shots:>5} {one.accuracy:>8.3f} {one.error:>7.3f} "
             f"{one.baseline:>6.3f} {one.centered:>8.3f}  {one.items / one.seconds:.1f}"
         )
-    mean = trained.core(found)
+    mean = core(found)
     print(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
     if options.keep:
         print(trained.keep(loaded, world, found, limit=options.limit).name)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from gkalib.training.recipe import Recipe, cost, launch_lines
-from gkalib.training.run import Launch, Run
+from gkalib.training.run import Launch, Run, VisionRun
 
 FIXED = ("recipe", "arm", "scale", "seed")
 
@@ -79,14 +79,14 @@ def launch_of(options: argparse.Namespace) -> Launch:
 
 def plan(recipe: Recipe, run: Run) -> str:
     """What a run is, what it will cost, and how to launch it, in lines."""
-    spent = cost(run)
+    spent, what = cost(run), "images" if isinstance(run, VisionRun) else "tokens"
     lines = [
         f"{recipe.name}: {recipe.summary}",
         f"paper        {recipe.paper}: {recipe.expects}",
         f"arms         {', '.join(recipe.arms)}",
         f"this run     {run.arm}, {run.scale}, seed {run.seed}, data {run.data}",
         f"parameters   {spent.count.parameters:,}, of attention {spent.count.attention_parameters:,}",
-        f"training     {run.steps:,} steps of {run.batch:,}, {spent.items:,} images or tokens in all",
-        f"operations   {spent.operations:.5g}, about {spent.hours:.2g} hours on one H100 (estimate)",
+        f"training     {run.steps:,} steps of {run.batch:,}, {spent.items:,} {what} in all",
+        f"operations   {spent.operations:.5g}: {spent.hours:.2g} h on one H100 at 30 % of its peak, an estimate",
     ]
     return "\n".join([*lines, *(f"{where:<11}  {line}" for where, line in launch_lines(run).items())])

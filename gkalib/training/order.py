@@ -71,7 +71,8 @@ class Order:
 
     def _rows(self, step: int, number: int, places: np.ndarray) -> np.ndarray:
         if self.kind == "random":
-            return np.random.default_rng([self.seed, 2, step, number]).integers(self.length, size=len(places))
+            drawn = np.random.default_rng([self.seed, 2, step]).integers(self.length, size=self.batch)
+            return drawn[number :: self.parts]
         if self.kind == "sequential":
             return places % self.length
         epochs, inside = np.divmod(places, self.length)

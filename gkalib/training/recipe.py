@@ -83,15 +83,25 @@ def cost(run: Run) -> Cost:
 
 
 def launch_lines(run: Run) -> dict[str, str]:
-    """The command of a run on one GPU, on eight, and on two machines of eight under SLURM."""
+    """The command of a run on one GPU, on eight, and on two machines of eight under SLURM.
+
+    Where the parts of a step cannot be shared evenly, the line makes them smaller.
+    """
     scale = {"full": "", "reduced": " --reduced", "smoke": " --smoke"}[run.scale]
-    call = f"-m gkalib train {run.recipe} --arm {run.arm}{scale}"
-    eight = "torchrun --standalone --nproc-per-node 8"
+    call = f"-m gkalib train {run.recipe} --arm {run.arm}{scale} --compile"
     two = "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint"
     node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
     return {
-        "one GPU": f"python {call} --compile",
-        "eight GPUs": f"{eight} {call} --compile",
+        "one GPU": f"python {call}",
+        "eight GPUs": f"torchrun --standalone --nproc-per-node 8 {call}{_parts_for(run, 8)}",
         "SLURM": "sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node 8 "
-        f"--wrap 'srun {two} {node} {call} --compile'",
+        f"--wrap 'srun {two} {node} {call}{_parts_for(run, 16)}'",
     }
+
+
+def _parts_for(run: Run, processes: int) -> str:
+    """The option with which so many processes can share a step: the largest parts that they can."""
+    if run.parts % processes == 0:
+        return ""
+    sizes = [size for size in range(1, run.device_batch + 1) if run.batch % (size * processes) == 0]
+    return f" --device-batch {sizes[-1]}" if sizes else f" --batch {processes * run.device_batch}"

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from gkalib import results
 from gkalib.datasets.tokenizers import Tokenizer, tokenizer_of
-from gkalib.evaluation import accuracy, bit_sums, bits_of
-from gkalib.evaluation.core import TaskResult, core
-from gkalib.evaluation.core import evaluate as answered
+from gkalib.evaluation import TaskResult, accuracy, bit_sums, bits_of, core, evaluate
 from gkalib.models import GPT
 from gkalib.training.checkpoint import Loaded, load
 from gkalib.training.distributed import World
@@ -59,7 +57,7 @@ def tasks(
         ValueError: if the run is not of text, or a task is unknown or its questions are not here.
     """
     model, tokenizer = _decoder(loaded, world)
-    return answered(model, tokenizer, names, limit=limit, shots=shots)
+    return evaluate(model, tokenizer, names, limit=limit, shots=shots)
 
 
 def keep(loaded: Loaded, world: World, found: Sequence[TaskResult], *, limit: int | None) -> Path:
