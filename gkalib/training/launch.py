@@ -87,6 +87,6 @@ def plan(recipe: Recipe, run: Run) -> str:
         f"this run     {run.arm}, {run.scale}, seed {run.seed}, data {run.data}",
         f"parameters   {spent.count.parameters:,}, of attention {spent.count.attention_parameters:,}",
         f"training     {run.steps:,} steps of {run.batch:,}, {spent.items:,} {what} in all",
-        f"operations   {spent.operations:.5g}: {spent.hours:.2g} h on one H100 at 30 % of its peak, an estimate",
+        f"operations   {spent.operations:.5g}, or {spent.hours:.2g} hours of one H100 at 30 % of its peak",
     ]
     return "\n".join([*lines, *(f"{where:<11}  {line}" for where, line in launch_lines(run).items())])
