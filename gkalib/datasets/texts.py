@@ -25,33 +25,43 @@ class Source(NamedTuple):
     cut: Callable[[str], list[str]]
 
 
-def split(
-    name: str, *, documents: bool, wrap: int | None = None, limit: int | None = None
-) -> tuple[list[str], list[str]]:
+class Parts(NamedTuple):
+    """A text in two parts, each of one piece or of its documents.
+
+    Args:
+        train, held_out: all but the last tenth, and the last tenth.
+        symbols: the characters of the whole text, however little of it is used.
+    """
+
+    train: list[str]
+    held_out: list[str]
+    symbols: set[str]
+
+
+def split(name: str, *, documents: bool, wrap: int | None = None, limit: int | None = None) -> Parts:
     """A text without its last tenth, and that tenth.
 
     Args:
-        name: of the text.
+        name: of the text, one of ``SOURCES``.
         documents: whether the parts are lists of documents; else each is one piece.
         wrap: the width at which lines are wrapped; None leaves them.
         limit: how many characters are used, from the beginning; None is all.
 
     Raises:
-        ValueError: if there is no such text, or it is not here, or too short to have two parts.
+        ValueError: if the text is not here, or too short to have two parts.
     """
-    source = SOURCES.get(name.replace("_", "-"))
-    if source is None:
-        raise ValueError(f"data: no text {name!r}. Known: {', '.join(SOURCES)}")
-    text = source.load()[:limit]
+    source = SOURCES[name]
+    text = source.load()
+    symbols, text = set(text) | ({"\n"} if wrap else set()), text[:limit]
     if not documents:
         text = wrapped(text, wrap)
         cut = len(text) * 9 // 10
-        return [text[:cut]], [text[cut:]]
+        return Parts([text[:cut]], [text[cut:]], symbols)
     pieces = [wrapped(piece, wrap) for piece in source.cut(text)]
     cut = len(pieces) * 9 // 10
     if not cut:
         raise ValueError(f"data: {len(text)} characters of {name!r} hold too few documents for two parts")
-    return pieces[:cut], pieces[cut:]
+    return Parts(pieces[:cut], pieces[cut:], symbols)
 
 
 def wrapped(text: str, width: int | None) -> str:

@@ -78,6 +78,11 @@ class Tokenizer(ABC):
         """The tokens of each text."""
         return [self.encode(text) for text in texts]
 
+    def begun(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The tokens of each text behind the token that begins a document, in the type they are stored in."""
+        first = [] if self.bos is None else [self.bos]
+        return [np.concatenate([first, ids]).astype(self.dtype) for ids in self.encode_all(texts)]
+
     @property
     def dtype(self) -> type[np.unsignedinteger[Any]]:
         """The smallest type that stores tokens and one more number, which is none."""
@@ -115,7 +120,9 @@ class Characters(Tokenizer):
         ids = np.minimum(np.searchsorted(self._points, points), self.vocab_size - 1)
         if (unknown := self._points[ids] != points).any():
             found = sorted({chr(point) for point in points[unknown]})
-            listed = " ".join(map(ascii, found[:10])) + (" ..." if len(found) > 10 else "")
+            listed = " ".join(map(ascii, found[:10])) + (
+                f" and {len(found) - 10} more" if len(found) > 10 else ""
+            )
             raise ValueError(
                 f"data: the text has {int(unknown.sum())} characters, {len(found)} different ones, that are "
                 f"none of the {self.vocab_size} known: {listed}. Replace or remove them, or take a tokenizer "

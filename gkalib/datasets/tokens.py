@@ -1,11 +1,10 @@
 """From the name of a text to rows of tokens: read, cut in two parts, numbered, laid out in rows."""
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from gkalib.datasets import texts
+from gkalib.datasets import prepared, texts
 from gkalib.datasets.packing import pack
 from gkalib.datasets.rows import IGNORED, Documents, Packed, Rows, Windows, cut_off
 from gkalib.datasets.tokenizers import Characters, Tokenizer, gpt2, train_bpe
@@ -41,7 +40,8 @@ def text_data(
 
     Args:
         data: ``dickens``, ``novels``, ``state-of-the-union``, ``tinystories`` or ``made-up``, the last tenth
-            of which is held out.
+            of which is held out; ``tinystories-full``, a thousandth of which is; ``fineweb-edu``, the last
+            file of which is.
         tokenizer: ``characters`` of the text, ``gpt2``, or ``bpe``, learned from the part to train on.
         vocab_size: V of the model, which has to be the tokenizer's.
         rows: ``windows``, ``documents`` or ``packed``.
@@ -55,44 +55,42 @@ def text_data(
         ValueError: if there is no such text or it is not here, or it has no such rows, or V is not the
             tokenizer's.
     """
+    name, width = data.replace("_", "-"), context - registers if rows == "documents" else context + 1
+    if name in prepared.LOADERS:
+        if wrap is not None or tokenizer == "characters":
+            raise ValueError(f"data: {name} is too large for characters or wrapped lines: take gpt2 or bpe")
+        made = prepared.learned(name, vocab_size, limit=limit) if tokenizer == "bpe" else gpt2()
+        made = _fitting(made, vocab_size)
+        return TextData(*prepared.rows_of(name, made, layout=rows, width=width, limit=limit), made)
+    if name not in texts.SOURCES:
+        known = ", ".join((*texts.SOURCES, *prepared.LOADERS))
+        raise ValueError(f"data: no text {data!r}. Known: {known}")
     # Stories stay apart where there is a token to part them; characters read the mark as it is spelled.
-    apart = rows != "windows" or (tokenizer != "characters" and data == "tinystories")
-    parts = texts.split(data, documents=apart, wrap=wrap, limit=limit)
-    made = _tokenizer(tokenizer, *parts, vocab_size=vocab_size)
-    width = context - registers if rows == "documents" else context + 1
+    apart = rows != "windows" or (tokenizer != "characters" and name == "tinystories")
+    train, held_out, symbols = texts.split(name, documents=apart, wrap=wrap, limit=limit)
+    if tokenizer == "characters":
+        # Those held out as well: which characters there are is nothing that a model could learn from.
+        made = Characters(symbols)
+    else:
+        made = train_bpe(train, vocab_size) if tokenizer == "bpe" else gpt2()
+    made = _fitting(made, vocab_size)
     if rows == "windows":
-        return TextData(
-            _windows(parts[0], made, context, 1), _windows(parts[1], made, context, context), made
-        )
+        return TextData(_windows(train, made, context, 1), _windows(held_out, made, context, context), made)
     layout = _documents if rows == "documents" else _packed
-    return TextData(layout(parts[0], made, width), layout(parts[1], made, width), made)
+    return TextData(layout(train, made, width), layout(held_out, made, width), made)
 
 
-def _tokenizer(kind: str, train: list[str], held_out: list[str], *, vocab_size: int) -> Tokenizer:
-    if kind == "bpe":
-        return train_bpe(train, vocab_size)
-    # Held-out characters are in the vocabulary: which there are is no secret that a model could learn from.
-    made = (
-        gpt2()
-        if kind == "gpt2"
-        else Characters(symbol for part in (train, held_out) for symbol in set("".join(part)))
-    )
-    if made.vocab_size != vocab_size:
+def _fitting(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:
+    if tokenizer.vocab_size != vocab_size:
         raise ValueError(
-            f"data: the tokenizer {made.name} has {made.vocab_size} tokens, but the model has a vocabulary "
-            f"of {vocab_size}: give --model.vocab_size {made.vocab_size}"
+            f"data: the tokenizer {tokenizer.name} has {tokenizer.vocab_size} tokens, but the model has a "
+            f"vocabulary of {vocab_size}: give --model.vocab_size {tokenizer.vocab_size}"
         )
-    return made
-
-
-def _begun(part: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
-    """The tokens of each document, behind the token that begins one, in their smallest type."""
-    begin = [] if tokenizer.bos is None else [tokenizer.bos]
-    return [np.concatenate([begin, ids]).astype(tokenizer.dtype) for ids in tokenizer.encode_all(part)]
+    return tokenizer
 
 
 def _windows(part: list[str], tokenizer: Tokenizer, context: int, stride: int) -> Rows:
-    return Windows(np.concatenate(_begun(part, tokenizer)), context, stride=stride)
+    return Windows(np.concatenate(tokenizer.begun(part)), context, stride=stride)
 
 
 def _documents(part: list[str], tokenizer: Tokenizer, width: int) -> Rows:
@@ -105,5 +103,5 @@ def _packed(part: list[str], tokenizer: Tokenizer, width: int) -> Rows:
         raise ValueError(
             "data: packed rows begin with a special token, which characters do not have: take bpe or gpt2"
         )
-    done = pack(_begun(part, tokenizer), width, dtype=tokenizer.dtype)
+    done = pack(tokenizer.begun(part), width, dtype=tokenizer.dtype)
     return Packed(done.rows, cropped=done.cropped / done.tokens)
