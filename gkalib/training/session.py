@@ -183,7 +183,7 @@ class Session:
         every = self.run.eval_every
         return bool(every) and (step + 1) % every == 0 and step + 1 < self.run.steps
 
-    def measured(self, step: int, **numbers: float) -> None:
+    def measured(self, step: int, **numbers: int | float) -> None:
         """Add what was measured after a step to the curve."""
         self._logged("row", step + 1, **numbers)
 

@@ -1,0 +1,67 @@
+"""Processes that train and are killed, and what is left of them."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from gkalib.training import LanguageRun, Launch
+from gkalib.training.checkpoint import newest
+from gkalib.training.curve import FILE, TIMINGS, read
+from tests.training import toy
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.training.toy"])  # imports once what each process needs
+
+
+def begin(
+    run: LanguageRun, folder: Path, *, event: toy.Event = toy.nothing, **launch: Any
+) -> ForkServerProcess:
+    """A process that trains; what it says goes to a file beside the folder."""
+    given = Launch(**{"out": folder, "device": "cpu", "log_every": 1} | launch)
+    process = CONTEXT.Process(target=toy.life, args=(run, given, spoken(folder), event))
+    process.start()
+    return process
+
+
+def live(
+    run: LanguageRun, folder: Path, *, event: toy.Event = toy.nothing, **launch: Any
+) -> tuple[int | None, str]:
+    """A whole life: its exit code and what it said last."""
+    process = begin(run, folder, event=event, **launch)
+    process.join(60)
+    lines = spoken(folder).read_text().strip().splitlines()
+    return process.exitcode, lines[-1] if lines else ""
+
+
+def spoken(folder: Path) -> Path:
+    """Where the processes of a folder leave what they say."""
+    return folder.with_suffix(".said")
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """The curve without the columns that two equal runs do not share."""
+    return [{key: one for key, one in row.items() if key not in TIMINGS} for row in read(folder / FILE)]
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """What the newest checkpoint says of itself, but for the time that it took."""
+    path = newest(folder)
+    assert path is not None
+    stored = json.loads((path / "state.json").read_text())
+    return {key: one for key, one in stored.items() if key not in ("seconds", "seal")}
+
+
+def kill(process: ForkServerProcess, folder: Path, *, after: int, seconds: float) -> None:
+    """Kill a process some time after its curve has so many rows more."""
+    assert process.pid is not None
+    begun = len(read(folder / FILE))
+    while process.is_alive() and len(read(folder / FILE)) < begun + after:
+        time.sleep(0.002)
+    time.sleep(seconds)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()

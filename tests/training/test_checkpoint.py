@@ -1,0 +1,298 @@
+"""Checkpoints that are damaged or foreign are refused with the reason, and nothing in them is ever run."""
+
+import hashlib
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from gkalib.models import ViTConfig
+from gkalib.training import Launch, checkpoint, sealed
+from gkalib.training.ema import average
+from gkalib.training.held import Training, unique
+from gkalib.training.optimizer import optimizers
+from tests.training import toy
+from tests.training.runs import picture_run
+
+MARK = "executed"
+
+
+class Bomb:
+    """What runs a program when it is unpickled: here one that leaves a file."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return Path.touch, (self.folder / MARK,)
+
+
+@pytest.fixture(autouse=True)
+def without_tensorboard(monkeypatch: pytest.MonkeyPatch):
+    """It takes seconds to import, and has tests of its own."""
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run stopped after step 4, with checkpoints of steps 3 and 4."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+        with pytest.raises(SystemExit):
+            toy.fit(toy.toy(), launch(folder, save_every=0.0), event=toy.At(3, "SIGTERM"))
+    return folder
+
+
+@pytest.fixture
+def folder(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def launch(folder: Path, **changes: Any) -> Launch:
+    """On the CPU, without a word."""
+    return Launch(**{"out": folder, "device": "cpu", "quiet": True} | changes)
+
+
+def reseal(path: Path, **changes: Any) -> None:
+    """Write ``state.json`` anew as if the files had always been as they are."""
+    stored = json.loads((path / sealed.STATE).read_text())
+    (path / sealed.STATE).unlink()
+    sealed.seal(path, {k: v for k, v in stored.items() if k not in ("format", "files", "seal")} | changes)
+    if "format" in changes:
+        stored = json.loads((path / sealed.STATE).read_text())
+        assert stored["format"] == changes["format"]
+
+
+def cut(path: Path) -> None:
+    """Lose the second half of a file."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path: Path, place: int) -> None:
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def reshape(path: Path) -> None:
+    """Let the head have another row, and everything say so."""
+    tensors = load_file(path / sealed.MODEL)
+    tensors["head.weight"] = torch.zeros(12, 16)
+    save_file(tensors, path / sealed.MODEL)
+    reseal(path)
+
+
+def resettle(path: Path, **changes: Any) -> None:
+    """Let it be of a run with other settings."""
+    reseal(path, settings=toy.toy(**changes).stored())
+
+
+def bomb(path: Path) -> None:
+    """A pickle in place of the weights."""
+    (path / sealed.MODEL).write_bytes(pickle.dumps(Bomb(path)))
+
+
+def bomb_of_torch(path: Path) -> None:
+    """What ``torch.save`` makes of it, resealed by who put it there."""
+    torch.save(Bomb(path), path / sealed.MODEL)
+    reseal(path)
+
+
+def scribble(path: Path) -> None:
+    """Something else in place of the weights, resealed."""
+    (path / sealed.MODEL).write_bytes(b"x" * 99)
+    reseal(path)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "truncated model": (
+        lambda path: cut(path / sealed.MODEL),
+        r"is damaged: model\.safetensors is cut short, [\d,]+ bytes of [\d,]+",
+    ),
+    "truncated optimizer": (
+        lambda path: cut(path / sealed.OPTIMIZER),
+        r"is damaged: optimizer\.safetensors is cut short, [\d,]+ bytes of [\d,]+",
+    ),
+    "flipped bit in the model": (
+        lambda path: flip(path / sealed.MODEL, -5),
+        r"is damaged: model\.safetensors has changed since it was written",
+    ),
+    "flipped bit in the state": (
+        lambda path: flip(path / sealed.STATE, (path / sealed.STATE).read_text().index('"seconds": ') + 13),
+        r"is damaged: state\.json has changed since it was written",
+    ),
+    "state that is no JSON": (lambda path: cut(path / sealed.STATE), r"is damaged: state\.json is not JSON"),
+    "missing file": (
+        lambda path: (path / sealed.AVERAGE).unlink(),
+        r"is damaged: average\.safetensors is missing",
+    ),
+    "missing state": (lambda path: (path / sealed.STATE).unlink(), r"has no state\.json"),
+    "wrong shapes": (
+        reshape,
+        r"does not fit the model: model\.safetensors has head\.weight of shape \[12, 16\], and the model "
+        r"\[11, 16\]",
+    ),
+    "other recipe": (
+        lambda path: resettle(path, recipe="gpa-dickens"),
+        r"is of another run: it belongs to recipe gpa-dickens, arm softmax, scale full, seed 0, and this run "
+        r"is recipe tiny, arm softmax, scale full, seed 0",
+    ),
+    "other settings": (
+        lambda path: resettle(path, lr=0.5, model=replace(toy.toy().model, depth=2)),
+        r"is of another run: lr was 0\.5 there and is 0\.01 here; model\.depth was 2 there and is 1 here",
+    ),
+    "other vocabulary": (
+        lambda path: resettle(path, model=replace(toy.toy().model, vocab_size=65)),
+        r"is of another run: its vocabulary has 65 entries, that of this run 11",
+    ),
+    "pickle": (
+        bomb,
+        r"is refused: model\.safetensors is a pickle, which may run any program when it is read",
+    ),
+    "pickle of torch.save": (bomb_of_torch, r"is refused: model\.safetensors is a pickle"),
+    "no tensors": (
+        scribble,
+        r"is damaged: model\.safetensors holds no tensors",
+    ),
+    "unknown format": (
+        lambda path: reseal(path, format=7),
+        r"has format 7, and this version of gkalib reads format 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_refused_and_the_one_before_offered(damage: str, folder: Path):
+    spoil, message = DAMAGES[damage]
+    path = folder / "step-00000004"
+    spoil(path)
+    offer = r"The one of step 3 is whole and fits: --from-step 3 goes on from there"
+    with pytest.raises(ValueError, match=rf"^train: checkpoint {path} {message}.*\. {offer}$"):
+        toy.fit(toy.toy(), launch(folder))
+    assert not list(folder.rglob(MARK))
+
+
+def test_what_is_offered_works(folder: Path, trained: Path, tmp_path: Path):
+    """Going on from the whole one before gives what would have come out; the damaged one is deleted."""
+    flip(folder / "step-00000004" / sealed.MODEL, -5)
+    with pytest.raises(SystemExit):
+        toy.fit(toy.toy(), launch(folder, from_step=3), event=toy.At(3, "SIGTERM"))
+    for name in (sealed.MODEL, sealed.AVERAGE, sealed.OPTIMIZER):
+        assert (folder / "step-00000004" / name).read_bytes() == (
+            trained / "step-00000004" / name
+        ).read_bytes()
+
+
+def test_none_is_whole(folder: Path):
+    for path in checkpoint.checkpoints(folder):
+        cut(path / sealed.MODEL)
+    with pytest.raises(ValueError, match=r"cut short.*No earlier one fits: .* --out, or .* --fresh$"):
+        toy.fit(toy.toy(), launch(folder))
+
+
+def test_the_pickle_is_a_live_one(tmp_path: Path):
+    """Read by ``pickle`` the same bytes do run: the test above can fail."""
+    pickle.loads(pickle.dumps(Bomb(tmp_path)))
+    assert (tmp_path / MARK).exists()
+
+
+def test_the_tokenizer_is_part_of_it(folder: Path):
+    path = folder / "step-00000004"
+    (path / sealed.TOKENIZER).write_text("{}")
+    reseal(path)
+    with pytest.raises(ValueError, match="was trained with another tokenizer of the same size"):
+        toy.fit(toy.toy(), launch(folder))
+
+
+def test_a_model_is_loaded_from_its_settings(folder: Path):
+    loaded = checkpoint.load(folder)
+    assert (loaded.step, loaded.run) == (4, toy.toy())
+    assert loaded.tokenizer_json is not None and "characters" in loaded.tokenizer_json
+    stored = load_file(folder / "step-00000004" / sealed.MODEL)
+    assert loaded.model.state_dict().keys() == stored.keys()
+    for name, tensor in loaded.model.state_dict().items():
+        assert torch.equal(tensor, stored[name])
+    averaged = checkpoint.load(folder, averaged=True).model
+    kept = load_file(folder / "step-00000004" / sealed.AVERAGE)
+    assert torch.equal(averaged.state_dict()["head.weight"], kept["module.head.weight"])
+    assert not torch.equal(averaged.state_dict()["head.weight"], stored["head.weight"])
+    assert checkpoint.load(folder, step=3).step == checkpoint.load(folder / "step-00000003").step == 3
+
+
+def test_what_cannot_be_loaded(folder: Path, tmp_path: Path):
+    with pytest.raises(ValueError, match=f"there is no checkpoint in {tmp_path}"):
+        checkpoint.load(tmp_path)
+    bomb(folder / "step-00000004")
+    with pytest.raises(ValueError, match=r"is a pickle"):
+        checkpoint.load(folder)
+    assert not list(folder.rglob(MARK))
+    training = Training(toy.toy(ema=None), toy.toy().build(), [])
+    path = checkpoint.save(tmp_path, training, step=1, seconds=0.0)
+    with pytest.raises(ValueError, match="keeps no moving average"):
+        checkpoint.load(path, averaged=True)
+
+
+def test_shared_modules_are_stored_once_and_stay_shared(tmp_path: Path):
+    """One operator of all blocks is one set of tensors in the file, and one module after loading."""
+    size = ViTConfig(image_size=8, patch_size=4, dim=16, depth=3, num_heads=2, num_classes=3)
+    run = picture_run(attention="karat", options={"mode": "universal", "rank": 3}, model=size, ema=0.5)
+    model = run.build()
+    made = optimizers(run, model)
+    training = Training(run, model, made, average(model, run.ema))
+    model(torch.randn(2, 3, 8, 8)).square().sum().backward()
+    made[0].step()
+    assert training.average is not None
+    training.average.update_parameters(model)
+    path = checkpoint.save(tmp_path, training, step=1, seconds=0.0)
+    named = model.state_dict(keep_vars=True)
+    stored = load_file(path / sealed.MODEL)
+    assert len(stored) == len({id(tensor) for tensor in named.values()}) < len(named)
+    loaded = checkpoint.load(tmp_path).model
+    again = loaded.state_dict(keep_vars=True)
+    for name, tensor in named.items():
+        assert torch.equal(again[name], tensor)
+    sharing = [[again[a] is again[b] for a in named] for b in named]
+    assert sharing == [[named[a] is named[b] for a in named] for b in named]
+
+    other = run.build()
+    fresh = Training(run, other, optimizers(run, other), average(other, run.ema))
+    assert checkpoint.restore(path, fresh) == (1, 0.0)
+    for one, two in zip(made[0].state.values(), fresh.optimizers[0].state.values(), strict=True):
+        assert one.keys() == two.keys()
+        assert all(torch.equal(one[key], two[key]) for key in one)
+    assert fresh.average is not None
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(unique(fresh.average).values(), unique(training.average).values(), strict=True)
+    )
+
+
+def test_nothing_is_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where every reader of pickles is broken, a run goes on from its checkpoint all the same."""
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise AssertionError("a pickle was read")
+
+    monkeypatch.setattr(torch, "load", broken)
+    for name in ("load", "loads", "Unpickler", "_Unpickler"):
+        monkeypatch.setattr(pickle, name, broken)
+    toy.fit(toy.toy(), launch(folder))
+    assert checkpoint.load(folder, averaged=True).step == 20
+
+
+def test_the_seal_is_the_hash_of_each_file(folder: Path):
+    path = folder / "step-00000004"
+    files = json.loads((path / sealed.STATE).read_text())["files"]
+    assert sorted(files) == sorted(file.name for file in path.iterdir() if file.name != sealed.STATE)
+    for name, written in files.items():
+        assert hashlib.sha256((path / name).read_bytes()).hexdigest() == written["sha256"]
