@@ -1,6 +1,7 @@
 """Loaders of the data that the book is computed on, each checked against its registered sha256."""
 
 from gkalib.datasets.benchmarks import benchmark
+from gkalib.datasets.cifar import cifar10, cifar100
 from gkalib.datasets.corpora import dickens, fineweb_edu, tinystories, tinystories_full
 from gkalib.datasets.encoder import Heads, Reading, trained_heads
 from gkalib.datasets.idx import fashion_mnist, mnist
@@ -24,6 +25,8 @@ __all__ = [
     "Tokenizer",
     "benchmark",
     "california_schools",
+    "cifar10",
+    "cifar100",
     "co2",
     "diabetes",
     "dickens",

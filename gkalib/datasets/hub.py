@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from gkalib.datasets.download import TIMEOUT
 from gkalib.datasets.fetch import default_cache, places, sha256_of
+from gkalib.datasets.progress import say
 
 SUMS = "SHA256SUMS"  # as `sha256sum` writes it, so that it also checks what was copied by hand
 
@@ -73,17 +75,20 @@ def download(hub: Hub) -> Path:
     wanted = list(hub.wanted) or [f"*{pattern}" for pattern in hub.files.values()]
     source = {"repo_id": hub.repo, "repo_type": "dataset", "revision": hub.revision}
     folder = default_cache() / hub.folder
+    say(f"fetching {hub.repo} from the hub ({hub.size})")
     try:
+        # asked first because it fails at once: what follows tries a silent hub again for half a minute
+        client.HfApi().repo_info(**source, timeout=TIMEOUT)
         tree = client.HfApi().list_repo_tree(**source, recursive=True)
         sums = {file.path: file.lfs.sha256 for file in tree if getattr(file, "lfs", None)}
         client.snapshot_download(**source, allow_patterns=wanted, local_dir=folder)
     except Exception as failure:  # its errors share no class: no network, no such set, no access, disk full
         reason = str(failure).strip().splitlines()[0] if str(failure).strip() else type(failure).__name__
         raise ValueError(f"datasets: the hub's {hub.repo} could not be fetched: {reason}") from failure
-    here = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    lines = [f"{sha256}  {path}\n" for path, sha256 in sorted(sums.items()) if path in here]
+    sums = {path: sha256 for path, sha256 in sorted(sums.items()) if (folder / path).is_file()}
+    _compare(folder, sums)
+    lines = [f"{sha256}  {path}\n" for path, sha256 in sums.items()]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
-    verify(hub)
     return folder
 
 
@@ -94,15 +99,19 @@ def verify(hub: Hub) -> int:
         ValueError: if one has another.
     """
     compared = 0
-    for sums in (place / hub.folder / SUMS for place in places()):
-        for line in sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else []:
-            expected, name = line.split(maxsplit=1)
-            path = sums.parent / name.lstrip("*")
-            if not path.is_file():
-                continue
-            if (found := sha256_of(path)) != expected:
-                raise ValueError(
-                    f"datasets: {path} has sha256 {found}, not {expected}: delete it, get it again"
-                )
-            compared += 1
+    for file in (place / hub.folder / SUMS for place in places()):
+        if file.is_file():
+            lines = [line.split(maxsplit=1) for line in file.read_text(encoding="utf-8").splitlines() if line]
+            sums = {path.lstrip("*"): sha256 for sha256, path in lines}
+            compared += _compare(file.parent, sums)
     return compared
+
+
+def _compare(folder: Path, sums: Mapping[str, str]) -> int:
+    here = {folder / path: sha256 for path, sha256 in sums.items() if (folder / path).is_file()}
+    for path, expected in here.items():
+        if (found := sha256_of(path)) != expected:
+            raise ValueError(
+                f"datasets: {path} has sha256 {found}, not {expected}: delete it and get it again"
+            )
+    return len(here)

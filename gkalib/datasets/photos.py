@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from gkalib.datasets.cifar import cifar10, cifar100
 from gkalib.datasets.idx import split
 from gkalib.datasets.image_set import Arrays, ImageData, Images, Picture, drawn, limited
 from gkalib.datasets.imagenet import folder
@@ -15,7 +16,8 @@ from gkalib.datasets.images import digits
 _MADE_UP = re.compile(r"made-up(?:-(\d+)x(\d+))?")
 # Names of the sets whose pictures are gray arrays.
 _IDX = {"mnist": "mnist", "fashion-mnist": "fashion_mnist"}
-NAMES = ("digits", *_IDX, "made-up")
+_LOADERS = {"cifar10": cifar10, "cifar100": cifar100}
+NAMES = (*_LOADERS, *_IDX, "digits", "made-up")
 
 
 def made_up(size: int = 32, classes: int = 10, *, train: int = 2048, held_out: int = 512) -> ImageData:
@@ -58,6 +60,8 @@ def _found(name: str) -> ImageData:
         return made_up(*(int(number) for number in made.groups() if number))
     if name == "digits":
         return _digits()
+    if name in _LOADERS:
+        return _LOADERS[name]()
     if name in _IDX:
         return split(_IDX[name])
     if Path(name).is_dir():

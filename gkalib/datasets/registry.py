@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gkalib.datasets.download import Url
 from gkalib.datasets.fetch import Archive, Folder, fetch, find, lacking, places, read
 from gkalib.datasets.hub import Hub, download, lacks, parts, verify
 
@@ -28,11 +29,13 @@ class Dataset:
         license: the terms of the data.
         sha256: of the decoded content, see :func:`digest`; empty where the hub states each file's.
         loader: reads, checks and returns it.
+        url: its public address, which is tried before the archive.
         archive: what has to be fetched first; None if a dependency carries the data.
         folder: the files that no package carries and that have to be put in place by hand.
         needs: those of them that the loader reads when it is called without arguments.
         fixture: the file in a checkout that holds the content, so that nothing has to be fetched there.
         hub: its files on the Hugging Face hub, which may as well lie in a folder here.
+        here: whether it is on this machine, where its loader reads more than these.
     """
 
     name: str
@@ -41,11 +44,18 @@ class Dataset:
     license: str
     sha256: str
     loader: Callable[[], Any]
+    url: Url | None = None
     archive: Archive | None = None
     folder: Folder | None = None
     needs: tuple[str, ...] = ()
     fixture: Path | None = None
     hub: Hub | None = None
+    here: Callable[[], bool] | None = None
+
+    @property
+    def sources(self) -> list[Url | Archive]:
+        """What can be fetched as one file, in the order in which it is tried."""
+        return [source for source in (self.url, self.archive) if source is not None]
 
 
 # Every data set by name, in the order of the modules that define the loaders.
@@ -131,19 +141,30 @@ def carrier(package: str, name: str) -> ModuleType:
 def path(name: str) -> Path:
     """The archive of a data set: in $GKALIB_DATA, else in the default cache, else fetched.
 
+    Where it has several sources, what is here comes before what would have to be fetched.
+
     Raises:
         ValueError: if it is in neither and cannot be fetched, or has another checksum.
     """
-    archive = known(name).archive
-    if archive is None:
+    sources, failures = known(name).sources, []
+    if not sources:
         raise ValueError(f"datasets: {name!r} has no archive, it comes from {known(name).source}")
     try:
-        return find(archive) or fetch(archive)
-    except (ValueError, OSError) as failure:
-        raise ValueError(
-            f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
-            f"({archive.file} was looked for in {' and '.join(map(str, places()))}; {failure})"
-        ) from failure
+        if here := next(filter(None, map(find, sources)), None):
+            return here
+    except (ValueError, OSError) as damaged:
+        failures.append(str(damaged))
+        sources = []
+    for source in sources:
+        try:
+            return fetch(source)
+        except (ValueError, OSError) as failure:
+            failures.append(str(failure))
+    files = " and ".join(source.file for source in known(name).sources)
+    raise ValueError(
+        f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
+        f"({files} was looked for in {' and '.join(map(str, places()))}; {'; '.join(failures)})"
+    )
 
 
 def text(name: str, file: str) -> str:
@@ -187,13 +208,15 @@ def ready(name: str) -> bool:
         ValueError: if there is no such data set, or its archive here has another checksum.
     """
     entry = known(name)
+    if entry.here is not None and entry.here():
+        return True
     if entry.hub is not None:
         return all(parts(entry.hub, part) for part in entry.hub.files)
     if entry.folder is not None:
         return not lacking(entry.folder, entry.needs)
-    if entry.archive is None or (entry.fixture is not None and entry.fixture.is_file()):
+    if not entry.sources or (entry.fixture is not None and entry.fixture.is_file()):
         return True
-    return find(entry.archive) is not None
+    return any(find(source) for source in entry.sources)
 
 
 def get(name: str) -> None:
@@ -229,7 +252,9 @@ def as_table() -> str:
         "|---|---|---|---|---|---|",
     ]
     for _, entry in sorted(DATASETS.items()):
-        fetched = f"{entry.archive.client}: `{entry.archive.package}`" if entry.archive else ""
+        tried = [entry.url.url] if entry.url else []
+        tried += [f"{entry.archive.client}: `{entry.archive.package}`"] if entry.archive else []
+        fetched = ", then ".join(tried)
         if entry.folder:
             fetched = f"by hand into `{entry.folder.name}/`: {entry.folder.source}"
         if entry.hub:
