@@ -76,8 +76,8 @@ def run(arm: str, *leave_out: str, long: int = 1) -> VisionRun:
                 "cifar10", 500, 6000, warmup=int(100 * warmup), dim=192, depth=12, dtype="bfloat16"
             ),
             "reduced-cpu": _smaller(
-                *("cifar10", 64, 400 * long),
-                **{"warmup": int(25 * warmup), "dim": 72, "depth": 4, "limit": 2000, "ema": 0.98},
+                *("cifar10", 32, 400 * long),
+                **{"warmup": int(25 * warmup), "dim": 72, "depth": 4, "limit": 1000, "ema": 0.98},
                 eval_every=400 if long > 1 else 0,
             ),
         },
