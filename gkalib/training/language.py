@@ -57,18 +57,16 @@ def train(run: LanguageRun, launch: Launch) -> results.Record:
             if session.due(step):
                 session.measured(step, **measure(session, model, data))
                 session.sample(step, sample(session, data.tokenizer))
+        measured = measure(session, model, data)
         if session.started < run.steps:
+            session.measured(run.steps - 1, **measured)
             session.sample(run.steps - 1, sample(session, data.tokenizer))
         loss, rate = course(session)
-        return session.record(
-            measure(session, model, data)
-            | {
-                "train_loss": loss,
-                "parameters": sum(parameter.numel() for parameter in session.model.parameters()),
-                "tokens": run.steps * run.batch * run.model.context,
-            },
-            rate=rate,
-        )
+        sizes = {
+            "parameters": sum(parameter.numel() for parameter in session.model.parameters()),
+            "tokens": run.steps * run.batch * run.model.context,
+        }
+        return session.record({**measured, "train_loss": loss, **sizes}, rate=rate)
 
 
 def data_of(run: LanguageRun, world: World) -> TextData:
