@@ -4,6 +4,7 @@ from gkalib.datasets.benchmarks import benchmark
 from gkalib.datasets.cifar import cifar10, cifar100
 from gkalib.datasets.corpora import dickens, fineweb_edu, tinystories, tinystories_full
 from gkalib.datasets.encoder import Heads, Reading, trained_heads
+from gkalib.datasets.folders import imagenet
 from gkalib.datasets.idx import fashion_mnist, mnist
 from gkalib.datasets.images import Labeled, digits, picture
 from gkalib.datasets.novels import novels
@@ -34,6 +35,7 @@ __all__ = [
     "fashion_mnist",
     "fineweb_edu",
     "gpt2",
+    "imagenet",
     "mcycle",
     "minilm",
     "mnist",

@@ -8,15 +8,15 @@ from typing import final
 import numpy as np
 
 from gkalib.datasets.cifar import cifar10, cifar100
+from gkalib.datasets.folders import folder, imagenet
 from gkalib.datasets.idx import split
 from gkalib.datasets.image_set import Arrays, ImageData, Images, Picture, drawn, limited
-from gkalib.datasets.imagenet import folder
 from gkalib.datasets.images import digits
 
 _MADE_UP = re.compile(r"made-up(?:-(\d+)x(\d+))?")
 # Names of the sets whose pictures are gray arrays.
 _IDX = {"mnist": "mnist", "fashion-mnist": "fashion_mnist"}
-_LOADERS = {"cifar10": cifar10, "cifar100": cifar100}
+_LOADERS = {"cifar10": cifar10, "cifar100": cifar100, "imagenet": imagenet}
 NAMES = (*_LOADERS, *_IDX, "digits", "made-up")
 
 
