@@ -50,23 +50,21 @@ def train(run: LanguageRun, launch: Launch) -> results.Record:
     data = data_of(run, start(launch.device))
     order = Order(len(data.train), run.batch, run.parts, run.seed, ORDERS[run.rows])
     with Session(run, launch, data.tokenizer) as session:
-        model = session.build()
+        model, found = session.build(), None
         for step in session.steps():
             session.begin(step)
             session.update(step, learn(session, model, data.train, order, step))
-            if session.due(step):
-                session.measured(step, **measure(session, model, data))
+            if session.due(step) or step + 1 == run.steps:
+                found = measure(session, model, data)
+                session.measured(step, **found)
                 session.sample(step, sample(session, data.tokenizer))
-        measured = measure(session, model, data)
-        if session.started < run.steps:
-            session.measured(run.steps - 1, **measured)
-            session.sample(run.steps - 1, sample(session, data.tokenizer))
+        found = found or measure(session, model, data)  # of a run that was finished before
         loss, rate = course(session)
         sizes = {
             "parameters": sum(parameter.numel() for parameter in session.model.parameters()),
             "tokens": run.steps * run.batch * run.model.context,
         }
-        return session.record({**measured, "train_loss": loss, **sizes}, rate=rate)
+        return session.record({**found, "train_loss": loss, **sizes}, rate=rate)
 
 
 def data_of(run: LanguageRun, world: World) -> TextData:
