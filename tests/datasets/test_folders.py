@@ -1,4 +1,4 @@
-"""ImageNet out of a folder and out of the files of the hub, both made up; lists of files hold or are renewed."""
+"""ImageNet out of a folder and out of the files of the hub, both made up; lists of files hold or are new."""
 
 import os
 
