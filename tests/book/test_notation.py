@@ -1,4 +1,4 @@
-"""The tables of the notation page: names that exist, marks that are still true, conversions that hold."""
+"""The tables of the notation page: names that exist, conversions that hold."""
 
 import ast
 import inspect
@@ -23,7 +23,6 @@ PAGE = (ROOT / "book" / "notation.md").read_text(encoding="utf-8")
 NAME = re.compile(
     r"(?P<path>[A-Za-z_][\w.]*)(\((?P<argument>\w*)\)(\.(?P<attribute>\w+)(\((?P<second>\w+)\))?)?)?"
 )
-MARK = re.compile(r"`([^`]+)` from chapter (\d+)")
 
 
 def tables(text: str, column: str) -> list[dict[str, str]]:
@@ -91,19 +90,12 @@ def resolves(name: str) -> bool:
 
 
 ROWS = tables(PAGE, "in code")
-MARKED = sorted({found for row in ROWS for found in MARK.findall(row["in code"])})
-PRESENT = sorted({name for row in ROWS for name in re.findall(r"`([^`]+)`", MARK.sub("", row["in code"]))})
+NAMES = sorted({name for row in ROWS for name in re.findall(r"`([^`]+)`", row["in code"])})
 
 
-@pytest.mark.parametrize("name", PRESENT)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_in_the_library(name):
     assert resolves(name)
-
-
-@pytest.mark.parametrize(("name", "chapter"), MARKED)
-def test_a_marked_name_has_not_arrived(name, chapter):
-    assert not resolves(name), f"{name} exists: take away the mark 'from chapter {chapter}'"
-    assert not list((ROOT / "chapters").glob(f"{int(chapter):02d}-*.ipynb")), f"chapter {chapter} is there"
 
 
 def test_every_row_names_code_and_every_paper_has_its_table():
