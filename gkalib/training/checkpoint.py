@@ -135,8 +135,9 @@ def restore(path: Path, training: Training) -> State:
     except ValueError as error:
         raise ValueError(f"{error}. {_otherwise(path, training)}") from None
     held = tensors_of(training)
-    for name in set(held) - {sealed.OPTIMIZER}:
-        fill(held[name], files[name])
+    for name, tensors in held.items():
+        if name != sealed.OPTIMIZER:
+            fill(tensors, files[name])
     fill_optimizers(training, files[sealed.OPTIMIZER], state["optimizers"])
     if training.scaler:
         training.scaler.load_state_dict(state["scaler"])
@@ -221,9 +222,9 @@ def _checked(path: Path, training: Training) -> tuple[dict[str, Any], dict[str, 
 
 def _mismatch(stored: Tensors, wanted: Tensors) -> str | None:
     """The first tensor that is not as it must be, in words."""
-    for name in wanted.keys() - stored.keys():
+    for name in sorted(wanted.keys() - stored.keys()):
         return f"lacks {name}"
-    for name in stored.keys() - wanted.keys():
+    for name in sorted(stored.keys() - wanted.keys()):
         return f"has {name}, which the model has not"
     for name, tensor in wanted.items():
         if stored[name].shape != tensor.shape:

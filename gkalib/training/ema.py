@@ -1,6 +1,9 @@
 """The moving average of a model's weights that is evaluated beside it."""
 
-from torch import nn
+from typing import Any, cast
+
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 
@@ -18,4 +21,14 @@ def average(model: nn.Module, decay: float | None) -> AveragedModel | None:
     """
     if decay is None:
         return None
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+    follow = get_ema_multi_avg_fn(decay)
+
+    def follow_here(averages: list[Tensor], weights: list[Tensor], updates: Tensor) -> None:
+        # Where weights are split over processes, each averages its own part; buffers are not split.
+        follow([_here(one) for one in averages], [_here(one) for one in weights], updates)
+
+    return AveragedModel(model, multi_avg_fn=cast(Any, follow_here), use_buffers=True)
+
+
+def _here(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -86,7 +86,8 @@ def _placed(stored: Tensor, like: Tensor) -> Tensor:
     """A stored tensor on the device of another, and split as that is."""
     stored = stored.to(like.device, copy=True)  # a copy: it was read from a mapped file
     if isinstance(like, DTensor):
-        return distribute_tensor(stored, like.device_mesh, like.placements)
+        # Every process has read all of it and keeps its part; nothing is sent.
+        return distribute_tensor(stored, like.device_mesh, like.placements, src_data_rank=None)
     return stored
 
 

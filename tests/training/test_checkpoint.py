@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gkalib.models import ViTConfig
-from gkalib.training import Launch, checkpoint, sealed
+from gkalib.training import Launch, Run, checkpoint, sealed
 from gkalib.training.ema import average
 from gkalib.training.held import Training, unique
 from gkalib.training.optimizer import optimizers
@@ -242,32 +242,48 @@ def test_what_cannot_be_loaded(folder: Path, tmp_path: Path):
         checkpoint.load(path, averaged=True)
 
 
-def test_shared_modules_are_stored_once_and_stay_shared(tmp_path: Path):
-    """One operator of all blocks is one set of tensors in the file, and one module after loading."""
+def tied() -> Run:
+    """A decoder whose head is its embedding."""
+    return toy.toy(model=replace(toy.toy().model, tied=True), ema=0.5)
+
+
+def universal() -> Run:
+    """A classifier whose blocks share one operator."""
     size = ViTConfig(image_size=8, patch_size=4, dim=16, depth=3, num_heads=2, num_classes=3)
-    run = picture_run(attention="karat", options={"mode": "universal", "rank": 3}, model=size, ema=0.5)
+    options = {"mode": "universal", "rank": 3}
+    return picture_run(attention="karat", options=options, model=size, ema=0.5)
+
+
+@pytest.mark.parametrize("make", [tied, universal])
+def test_what_is_shared_is_stored_once_and_stays_shared(make: Callable[[], Run], tmp_path: Path):
+    run = make()
     model = run.build()
     made = optimizers(run, model)
     training = Training(run, model, made, average(model, run.ema))
-    model(torch.randn(2, 3, 8, 8)).square().sum().backward()
+    given = torch.randint(11, (2, 8)) if make is tied else torch.randn(2, 3, 8, 8)
+    model(given).square().sum().backward()
     made[0].step()
     assert training.average is not None
     training.average.update_parameters(model)
     path = checkpoint.save(tmp_path, training, step=1, seconds=0.0)
     named = model.state_dict(keep_vars=True)
     stored = load_file(path / sealed.MODEL)
-    assert len(stored) == len({id(tensor) for tensor in named.values()}) < len(named)
+    assert len(stored) == len({tensor.data_ptr() for tensor in named.values()})
+    if make is tied:
+        assert len(stored) == len(named) - 1
     loaded = checkpoint.load(tmp_path).model
     again = loaded.state_dict(keep_vars=True)
     for name, tensor in named.items():
         assert torch.equal(again[name], tensor)
     sharing = [[again[a] is again[b] for a in named] for b in named]
     assert sharing == [[named[a] is named[b] for a in named] for b in named]
+    assert torch.equal(loaded.eval()(given), model.eval()(given))
 
     other = run.build()
     fresh = Training(run, other, optimizers(run, other), average(other, run.ema))
     assert checkpoint.restore(path, fresh) == (1, 0.0)
-    for one, two in zip(made[0].state.values(), fresh.optimizers[0].state.values(), strict=True):
+    for parameter, twin in zip(model.parameters(), other.parameters(), strict=True):
+        one, two = made[0].state[parameter], fresh.optimizers[0].state[twin]
         assert one.keys() == two.keys()
         assert all(torch.equal(one[key], two[key]) for key in one)
     assert fresh.average is not None

@@ -1,0 +1,190 @@
+"""Two real processes under torchrun compute what one does, and agree on everything else."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from gkalib.training import Launch, checkpoint, sealed
+from gkalib.training.curve import FILE, read
+from gkalib.training.distributed import World, start, wrap
+from tests.training import toy, workers
+
+ROOT = Path(__file__).parents[2]
+ALONE = World(0, 1, torch.device("cpu"))
+# Sums over processes run in another order, and the first steps of AdamW, which divide each gradient by its
+# own size, carry that into the weights. Measured: 7e-6 of the largest weight after six steps.
+ROUNDING = 5e-5
+
+
+@pytest.fixture(autouse=True)
+def without_tensorboard(monkeypatch: pytest.MonkeyPatch):
+    """It takes seconds to import, and has tests of its own."""
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+
+
+def launch(folder: Path, **changes: Any) -> Launch:
+    """On the CPU, without a word."""
+    return Launch(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes left."""
+    folder = tmp_path_factory.mktemp("two")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
+        patch.setitem(sys.modules, "torch.utils.tensorboard", None)
+        toy.fit(workers.small(), launch(folder / "halves"), event=toy.At(2, "SIGTERM"))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, "-m", "tests.training.workers", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (folder / "said").write_text(done.stderr)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> list[dict[str, Any]]:
+    """What each of them saw."""
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def agree(folder: Path, alone: Path) -> float:
+    """Curves and weights of two runs agree up to rounding; returns the largest difference."""
+    far = 0.0
+    for one, two in zip(read(folder / FILE), read(alone / FILE), strict=True):
+        assert one["step"] == two["step"]
+        for name in ("loss", "grad_norm"):
+            if two[name]:
+                far = max(far, abs(float(one[name]) - float(two[name])) / abs(float(two[name])))
+    paths = [checkpoint.newest(folder), checkpoint.newest(alone)]
+    for name in (sealed.MODEL, sealed.AVERAGE):
+        one, two = (load_file(path / name) for path in paths if path is not None)
+        assert one.keys() == two.keys()
+        for key in one:
+            far = max(far, float((one[key] - two[key]).abs().max() / two[key].abs().max().clamp(min=1.0)))
+    assert 0 < far < ROUNDING
+    return far
+
+
+@pytest.mark.slow
+def test_they_agree(found: list[dict[str, Any]]):
+    for rank, one in enumerate(found):
+        assert (one["rank"], one["size"], one["share"]) == (rank, 2, [rank, rank + 2])
+        assert one["total"] == [3.0, 20.0]
+        assert one["any"] == [True, False]
+        assert one["most"] == -4
+        assert one["refused"] == "train: a reason — with a dash"
+        assert one["did"] == (rank == 0)
+        assert one["uneven"] == (
+            "train: 2 processes cannot share the 3 parts of a step evenly (a step has batch / device_batch "
+            "parts). Launch 1 or 3 processes, or set --device-batch so that the parts are a multiple of 2"
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("ddp", {}),
+        ("accumulated", {"device_batch": 1}),
+        ("muon", {"optimizer": "muon"}),
+        ("fsdp", {}),
+        ("fsdp-accumulated", {"device_batch": 1}),
+        ("fsdp-tied", {"model": workers.TIED}),
+        ("fsdp-bfloat16", {"dtype": "bfloat16"}),
+    ],
+)
+def test_two_processes_are_one(
+    name: str, changes: dict, folder: Path, found: list[dict[str, Any]], tmp_path: Path
+):
+    assert [one[name] for one in found] == ["", ""]
+    run = workers.small(**changes)
+    toy.fit(run, launch(tmp_path))
+    print(f"{name}: {agree(folder / name, tmp_path):.1e}")
+
+
+@pytest.mark.slow
+def test_a_loss_scale_is_one_for_all(folder: Path, found: list[dict[str, Any]], tmp_path: Path):
+    assert [one["float16"] for one in found] == ["", ""]
+    run = workers.small(dtype="float16")
+    toy.fit(run, launch(tmp_path))
+    states = [sealed.state(path) for home in (folder / "float16", tmp_path) for path in home.glob("step-*")]
+    assert states[0]["scaler"] == states[1]["scaler"]
+    assert states[0]["scaler"] is not None
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_halves_is_whole(folder: Path, tmp_path: Path):
+    """One process goes on where two with split weights were stopped, and two where one was."""
+    (path,) = (folder / "stopped").glob("step-*")
+    assert path.name == "step-00000003"
+    assert (
+        f"saved to {folder}/stopped/step-00000003. The same command goes on from there"
+        in (folder / "said").read_text()
+    )
+    toy.fit(workers.small(), launch(tmp_path))
+    toy.fit(workers.small(), launch(folder / "stopped"))
+    agree(folder / "stopped", tmp_path)
+    agree(folder / "halves", tmp_path)
+
+
+@pytest.mark.slow
+def test_an_operator_of_all_blocks_is_split_once(found: list[dict[str, Any]]):
+    for one in found:
+        assert one["universal"] < 1e-4
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_in_one_stops_both(found: list[dict[str, Any]]):
+    for one in found:
+        assert "not a finite number at step 3; stopped after step 3" in one["nan"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fsdp-muon", "fsdp-float16"])
+def test_what_cannot_be_split(name: str, found: list[dict[str, Any]]):
+    for one in found:
+        assert one[name].startswith("train: --shard does not go with the Muon optimizer")
+
+
+def test_splitting_alone():
+    with pytest.raises(ValueError, match="--shard splits a model over processes; launch several"):
+        wrap(ALONE, toy.toy().build(), shard=True, compiled=False)
+
+
+def test_alone():
+    world = start("cpu")
+    assert world == ALONE
+    assert world.main
+    assert world.share(3) == range(3)
+    assert (world.total(torch.ones(2)).tolist(), world.any(True), world.most(7)) == ([1.0, 1.0], True, 7)
+    with pytest.raises(ValueError, match="must be cpu or cuda, not 'tpu'"):
+        start("tpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_no_gpu():
+    with pytest.raises(ValueError, match="no GPU can be reached from here; --device cpu"):
+        start("cuda")
+
+
+@pytest.mark.parametrize(
+    ("size", "parts", "fitting"), [(3, 4, "1, 2 or 4"), (8, 1, "1"), (4, 6, "1, 2, 3 or 6")]
+)
+def test_a_step_that_cannot_be_shared(size: int, parts: int, fitting: str):
+    message = f"{size} processes cannot share the {parts} parts of a step evenly .* Launch {fitting} process"
+    with pytest.raises(ValueError, match=message):
+        World(0, size, torch.device("cpu")).share(parts)

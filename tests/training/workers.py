@@ -1,0 +1,110 @@
+"""What processes under torchrun do together, for tests; each writes what it saw to a file of its own."""
+
+import json
+import sys
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from gkalib.models import ViTConfig
+from gkalib.training import LanguageRun, Launch
+from gkalib.training.distributed import World, start, wrap
+from tests.training import toy
+from tests.training.runs import picture_run
+
+TIED = replace(toy.toy().model, tied=True)
+
+
+def small(**changes: Any) -> LanguageRun:
+    """The toy with parts enough for two processes that accumulate."""
+    return toy.toy(**{"batch": 8, "steps": 6, "eval_every": 0} | changes)
+
+
+def talk(world: World) -> dict[str, Any]:
+    """How the processes agree."""
+
+    def refuse() -> None:
+        raise ValueError("train: a reason — with a dash")
+
+    found: dict[str, Any] = {"rank": world.rank, "size": world.size, "share": list(world.share(4))}
+    found["total"] = world.total(torch.tensor([1.0 + world.rank, 10.0])).tolist()
+    found["any"] = [world.any(world.rank == 1), world.any(False)]
+    found["most"] = world.most(-5 + world.rank)
+    world.wait()
+    try:
+        world.first(refuse)
+    except ValueError as error:
+        found["refused"] = str(error)
+    done: list[int] = []
+    world.first(lambda: done.append(1))
+    found["did"] = len(done)
+    try:
+        world.share(3)
+    except ValueError as error:
+        found["uneven"] = str(error)
+    return found
+
+
+def train(folder: Path, name: str, *, event: toy.Event = toy.nothing, **changes: Any) -> str:
+    """Train the toy; says why it could not."""
+    given = {key: changes.pop(key) for key in ("shard", "save_every") if key in changes}
+    launch = Launch(**{"out": folder / name, "device": "cpu", "log_every": 1, "quiet": True} | given)
+    try:
+        toy.fit(small(**changes), launch, event=event)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def universal(world: World) -> float:
+    """How far gradients of a split model are from a whole one's, where blocks share an operator."""
+    size = ViTConfig(image_size=8, patch_size=4, dim=16, depth=3, num_heads=2, num_classes=3)
+    run = picture_run(attention="karat", options={"mode": "universal", "rank": 3}, model=size)
+    torch.manual_seed(0)
+    whole, images = run.build(), torch.randn(2, 3, 8, 8)
+    halves = deepcopy(whole)
+    wrap(world, halves, shard=True, compiled=False)
+    for model in (whole, halves):
+        model(images).square().sum().backward()
+    far = [
+        (one.grad.full_tensor() - two.grad).abs().max() / two.grad.abs().max()
+        for one, two in zip(halves.parameters(), whole.parameters(), strict=True)
+        if two.grad is not None and two.grad.any() and isinstance(one.grad, DTensor)
+    ]
+    assert len(far) > 20
+    return float(max(far))
+
+
+def main() -> None:
+    """``workers.py FOLDER``."""
+    sys.modules["torch.utils.tensorboard"] = None  # pyright: ignore
+    torch.set_num_threads(1)
+    folder, world = Path(sys.argv[1]), start("cpu")
+    second = toy.At(2, "nan") if world.rank == 1 else toy.nothing
+    found = talk(world) | {
+        "ddp": train(folder, "ddp"),
+        "accumulated": train(folder, "accumulated", device_batch=1),
+        "muon": train(folder, "muon", optimizer="muon"),
+        "float16": train(folder, "float16", dtype="float16"),
+        "fsdp": train(folder, "fsdp", shard=True),
+        "fsdp-accumulated": train(folder, "fsdp-accumulated", shard=True, device_batch=1),
+        "fsdp-tied": train(folder, "fsdp-tied", shard=True, model=TIED),
+        "fsdp-bfloat16": train(folder, "fsdp-bfloat16", shard=True, dtype="bfloat16"),
+        "fsdp-muon": train(folder, "fsdp-muon", shard=True, optimizer="muon"),
+        "fsdp-float16": train(folder, "fsdp-float16", shard=True, dtype="float16"),
+        "nan": train(folder, "nan", event=second),
+        "halves": train(folder, "halves", shard=True),  # went on from a whole model's checkpoint
+        "universal": universal(world),
+    }
+    (folder / f"{world.rank}.json").write_text(json.dumps(found))
+    # The signal reaches one of them; both end with code 0, and so does torchrun.
+    train(folder, "stopped", shard=True, event=toy.At(2, "SIGTERM") if world.rank == 1 else toy.nothing)
+    raise AssertionError("went on after SIGTERM")
+
+
+if __name__ == "__main__":
+    main()
