@@ -47,6 +47,12 @@ def test_nothing_leaves_out_all_of_them():
     }
 
 
+@pytest.mark.parametrize("arm", PIECES)
+def test_a_piece_alone_is_all_that_the_arm_without_it_lacks(arm):
+    alone = _differs(arm.replace("no-", "only-"), "cpu")
+    assert alone.keys() == _differs("nothing", "cpu").keys() - PIECES[arm].keys()
+
+
 def test_long_runs_are_four_times_as_long_and_measured_on_the_way():
     short, long = _run("all", "cpu"), _run("all-long", "cpu")
     assert long.steps == 4 * short.steps and long.eval_every == short.steps

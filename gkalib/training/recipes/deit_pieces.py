@@ -1,4 +1,4 @@
-"""DeiT's training recipe taken apart: all of it, all but one piece, and none of it."""
+"""DeiT's training recipe taken apart: all of it, all but one piece, one piece alone, and none of it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -103,6 +103,10 @@ def _smaller(data: str, batch: int, steps: int, *, dim: int, depth: int, **chang
 ARMS: dict[str, Callable[[], VisionRun]] = {
     "all": partial(run, "all"),
     **{f"no-{piece}": partial(run, f"no-{piece}", piece) for piece in PIECES},
+    **{
+        f"only-{piece}": partial(run, f"only-{piece}", *(other for other in PIECES if other != piece))
+        for piece in PIECES
+    },
     "nothing": partial(run, "nothing", *PIECES),
     "all-long": partial(run, "all-long", long=4),
     "nothing-long": partial(run, "nothing-long", *PIECES, long=4),
@@ -112,7 +116,7 @@ RECIPES = [
     Recipe(
         name="deit-pieces",
         paper="touvron2021",
-        summary="DeiT-Ti with its training recipe, without each piece of it, and without all of them",
+        summary="DeiT-Ti with its training recipe, without each piece, with each alone, and with none",
         expects="top-1 on ImageNet 72.2 with all of it; for DeiT-Ti no arm without a piece is printed",
         arms=ARMS,
     )
