@@ -43,7 +43,7 @@ class Windows(Rows):
         ValueError: if the text is shorter than a window and its last label.
 
     References:
-        Chapter 21 trains on every offset of a novel.
+        Chapter 20 trains on every offset of a text.
     """
 
     def __init__(self, tokens: np.ndarray, context: int, *, stride: int = 1):
@@ -75,7 +75,7 @@ class Documents(Rows):
         chosen: the numbers of the documents that are rows; all where it is not given.
 
     References:
-        Chapter 21 trains on short stories.
+        Chapter 20 counts what is padded and cut away.
     """
 
     def __init__(self, *arrays: np.ndarray, pad: int = 0, chosen: np.ndarray | None = None):
@@ -104,7 +104,7 @@ class Packed(Rows):
         cropped: the share of all tokens that packing left out.
 
     References:
-        Chapter 22 trains on packed web pages.
+        Chapter 20 packs sentences.
     """
 
     def __init__(self, *arrays: np.ndarray, cropped: float = 0.0):
