@@ -48,7 +48,7 @@ def image_data(name: str, *, limit: int | None = None) -> ImageData:
             registered one; the message says what to do.
 
     References:
-        Chapter 20 trains on them.
+        Chapter 21 trains on them.
     """
     data = _found(name)
     return data._replace(train=limited(data.train, limit))
