@@ -3,6 +3,7 @@
 from gkalib.evaluation.bpb import bit_sums, bits_of, bits_per_byte
 from gkalib.evaluation.classification import accuracy, accuracy_of, accuracy_sums
 from gkalib.evaluation.items import Choice, Completion, Item, Row, Schema, rows
+from gkalib.evaluation.paired import Comparison, compare
 from gkalib.evaluation.scorer import (
     Answer,
     Core,
@@ -22,6 +23,7 @@ __all__ = [
     "TASKS",
     "Answer",
     "Choice",
+    "Comparison",
     "Completion",
     "Core",
     "Item",
@@ -38,6 +40,7 @@ __all__ = [
     "bits_of",
     "bits_per_byte",
     "centered",
+    "compare",
     "core",
     "evaluate",
     "result_of",
