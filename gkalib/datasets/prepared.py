@@ -38,7 +38,7 @@ def learned(name: str, vocab_size: int, *, limit: int | None = None) -> Tokenize
     Raises:
         ValueError: if the text is not here or too short for so many tokens.
     """
-    files, most = _parts(name)[0], min(limit or LEARNED, LEARNED)
+    files, most = parts(name)[0], min(limit or LEARNED, LEARNED)
     kept = default_cache() / "prepared" / f"{name}-bpe-{vocab_size}-{_key(most, *map(_identity, files))}"
     if not kept.is_dir():
         say(f"learning {vocab_size} byte pairs from {name}")
@@ -46,6 +46,25 @@ def learned(name: str, vocab_size: int, *, limit: int | None = None) -> Tokenize
         with _whole(kept) as partial:
             (partial / "tokenizer.json").write_text(made.to_json(), encoding="utf-8")
     return tokenizer_of((kept / "tokenizer.json").read_text(encoding="utf-8"))
+
+
+def parts(name: str, layout: str = "documents") -> tuple[list[Path], list[Path]]:
+    """The files to train on and those held out; stories are drawn from all files, not held out by file.
+
+    Raises:
+        ValueError: if the text is not here, or is not read in rows of that kind.
+    """
+    known = ("documents",) if name == "tinystories-full" else ("documents", "packed")
+    if layout not in known:
+        raise ValueError(f"data: {name} is read in rows of {' or '.join(known)}, not {layout}")
+    files = LOADERS[name]()
+    if name == "tinystories-full":
+        return files, []
+    if len(files) < 2:
+        raise ValueError(
+            f"data: {name} needs two files, since its last is held out; there is {files[0]} alone"
+        )
+    return files[:-1], files[-1:]
 
 
 def rows_of(
@@ -64,11 +83,8 @@ def rows_of(
     Raises:
         ValueError: if the text is not here, or cannot be laid out so, or the cache cannot be written.
     """
-    if layout not in ("documents", "packed") or (name == "tinystories-full" and layout == "packed"):
-        can = "documents" if name == "tinystories-full" else "documents or packed"
-        raise ValueError(f"data: {name} is read in rows of {can}, not {layout}")
     made = []
-    for files, most in zip(_parts(name), (limit, None if limit is None else limit // 10), strict=True):
+    for files, most in zip(parts(name, layout), (limit, None if limit is None else limit // 10), strict=True):
         made.append(_prepared(name, files, tokenizer, layout=layout, width=width, limit=most))
     pad = tokenizer.bos or 0
     (train, cut), (held_out, cut_too) = made
@@ -96,18 +112,6 @@ def texts(file: Path) -> Iterator[str]:
                 yield from some.column("text").to_pylist()
     except (library[0].ArrowException, KeyError) as failure:
         raise ValueError(f"data: {file} is no Parquet file with a column text: {failure}") from failure
-
-
-def _parts(name: str) -> tuple[list[Path], list[Path]]:
-    """The files to train on and those held out; stories are drawn from all files, not held out by file."""
-    files = LOADERS[name]()
-    if name == "tinystories-full":
-        return files, []
-    if len(files) < 2:
-        raise ValueError(
-            f"data: {name} needs two files, since its last is held out; there is {files[0]} alone"
-        )
-    return files[:-1], files[-1:]
 
 
 def _counted(most: int, files: list[Path]) -> Iterator[str]:

@@ -120,7 +120,7 @@ class Characters(Tokenizer):
         ids = np.minimum(np.searchsorted(self._points, points), self.vocab_size - 1)
         if (unknown := self._points[ids] != points).any():
             found = sorted({chr(point) for point in points[unknown]})
-            listed = " ".join(map(ascii, found[:10])) + (
+            listed = " ".join(map(repr, found[:10])) + (
                 f" and {len(found) - 10} more" if len(found) > 10 else ""
             )
             raise ValueError(

@@ -59,6 +59,7 @@ def text_data(
     if name in prepared.LOADERS:
         if wrap is not None or tokenizer == "characters":
             raise ValueError(f"data: {name} is too large for characters or wrapped lines: take gpt2 or bpe")
+        prepared.parts(name, rows)  # first of all: what is missing is said before anything is made
         made = prepared.learned(name, vocab_size, limit=limit) if tokenizer == "bpe" else gpt2()
         made = _fitting(made, vocab_size)
         return TextData(*prepared.rows_of(name, made, layout=rows, width=width, limit=limit), made)

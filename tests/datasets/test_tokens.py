@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gkalib import datasets
@@ -44,9 +44,10 @@ def by_hand(lengths, width, buffer):
     return rows
 
 
-packings = given(
-    lengths=st.lists(st.integers(1, 12), max_size=40), width=st.integers(2, 9), buffer=st.integers(1, 12)
-)
+def packings(test):
+    lengths = st.lists(st.integers(1, 12), max_size=40)
+    law = given(lengths=lengths, width=st.integers(2, 9), buffer=st.integers(1, 12))
+    return settings(deadline=None)(law(test))
 
 
 @packings
@@ -107,6 +108,7 @@ def test_windows_held_out_share_no_label_and_leave_few_out():
     assert labels == list(range(1, 21))
 
 
+@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), width=st.integers(2, 7))
 def test_documents_are_cut_off_and_padded_and_padding_has_no_label(lengths, width):
     given_documents = documents(lengths)
@@ -248,7 +250,7 @@ def test_a_missing_text_names_what_to_do(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))  # nothing fetches
     with pytest.raises(ValueError) as failure:
-        smoke(data=name)
+        smoke(data=name, rows="documents")
     message = str(failure.value)
     assert message.startswith(f"datasets: '{name.replace('-', '_')}' is not here")
     assert str(tmp_path) in message
