@@ -21,7 +21,8 @@ def data(options: argparse.Namespace) -> None:
                 print(f"{name}: not here, so not checked")
                 continue
             act(name)
-            print(f"{name}: as registered, sha256 {registry.known(name).sha256}")
+            checksum = registry.known(name).sha256
+            print(f"{name}: {f'as registered, sha256 {checksum}' if checksum else 'as the hub states it'}")
 
 
 def results(options: argparse.Namespace) -> None:
