@@ -48,7 +48,7 @@ class Comparison:
 
 def benchmarks() -> dict[str, Benchmark | Comparison]:
     """The benchmarks; each is imported when asked for, with what it needs."""
-    from gkalib.bench import decoding, fused, models, regression, smooth
+    from gkalib.bench import decoding, fused, loading, models, regression, smooth
 
     return {
         "smooth": smooth.BENCHMARK,
@@ -56,4 +56,5 @@ def benchmarks() -> dict[str, Benchmark | Comparison]:
         "decoding": decoding.BENCHMARK,
         **fused.BENCHMARKS,
         "models": models.BENCHMARK,
+        "loading": loading.BENCHMARK,
     }

@@ -18,7 +18,8 @@ from gkalib.bench.registry import Benchmark, Comparison, Row, benchmarks
 COLUMNS = ("arm", "n", "ms", "ms_q10", "ms_q90", "peak_mib")
 MEASURED = ("ms", "ms_q10", "ms_q90", "peak_mib", "process_mib")  # what a record keeps, with the ratios
 SHOWN = (
-    "arm", "pass", "batch", "ms", "ms_q10", "ms_q90", "tflops", "percent", "images_per_second", "peak_mib"
+    "arm", "pass", "batch", "ms", "ms_q10", "ms_q90", "tflops", "percent", "images_per_second", "peak_mib",
+    "items_per_second", "needed_per_second", "processes", "step_ms", "starves_ms",
 )  # fmt: skip
 
 
