@@ -52,11 +52,13 @@ def parts(hub: Hub, part: str) -> list[Path]:
 
 def lacks(hub: Hub) -> str:
     """What to do where the files are not here."""
-    patterns, terms = " and ".join(hub.files.values()), f", {hub.terms}" if hub.terms else ""
-    return (
-        f"{hub.size} of the hub's data set {hub.repo}{terms}; or put its files "
-        f"{patterns} into the folder {hub.folder} of {' or '.join(map(str, places()))}"
-    )
+    terms = f", {hub.terms}" if hub.terms else ""
+    return f"{hub.size} of the hub's data set {hub.repo}{terms}; or {_by_hand(hub)}"
+
+
+def _by_hand(hub: Hub) -> str:
+    patterns, where = " and ".join(hub.files.values()), " or ".join(map(str, places()))
+    return f"put its files {patterns} into the folder {hub.folder} of {where}"
 
 
 def download(hub: Hub) -> Path:
@@ -84,7 +86,10 @@ def download(hub: Hub) -> Path:
         client.snapshot_download(**source, allow_patterns=wanted, local_dir=folder)
     except Exception as failure:  # its errors share no class: no network, no such set, no access, disk full
         reason = str(failure).strip().splitlines()[0] if str(failure).strip() else type(failure).__name__
-        raise ValueError(f"datasets: the hub's {hub.repo} could not be fetched: {reason}") from failure
+        raise ValueError(
+            f"datasets: the hub's {hub.repo} could not be fetched: {reason}; if it cannot be reached "
+            f"from here, {_by_hand(hub)}"
+        ) from failure
     sums = {path: sha256 for path, sha256 in sorted(sums.items()) if (folder / path).is_file()}
     _compare(folder, sums)
     lines = [f"{sha256}  {path}\n" for path, sha256 in sums.items()]
