@@ -62,7 +62,7 @@ class TaskResult:
         items: how many questions there were.
         shots: how many examples preceded each.
         cropped: how many were too long for the model's context.
-        seconds: what it took.
+        seconds: what it took, once the questions were read from their set.
     """
 
     name: str
@@ -146,10 +146,11 @@ def evaluate(
         raise ValueError(f"evaluate: no task {min(unknown)!r}. Known: {', '.join(TASKS)}")
     results = []
     for name in names:
-        task, start = TASKS[name], time.perf_counter()
-        given = answers(model, tokenizer, task, limit=limit, shots=shots, tokens=tokens)
+        task = TASKS[name]
+        items, count = task.items(limit), task.shots if shots is None else shots
+        start = time.perf_counter()
+        given = _answers(model, tokenizer, task, items, shots=count, tokens=tokens)
         seconds = time.perf_counter() - start
-        count = task.shots if shots is None else shots
         results.append(result_of(task, given, shots=count, seconds=seconds))
     return results
 
@@ -164,13 +165,19 @@ def answers(
     tokens: int = 8192,
 ) -> list[Answer]:
     """What a model answers to each question of a task, in the task's order; arguments as for ``evaluate``."""
+    count = task.shots if shots is None else shots
+    return _answers(model, tokenizer, task, task.items(limit), shots=count, tokens=tokens)
+
+
+def _answers(
+    model: Model, tokenizer: Tokenizer, task: Task, items: list[Item], *, shots: int, tokens: int
+) -> list[Answer]:
     _fits(model, tokenizer)
-    items = task.items(limit)
-    count, longest, given = task.shots if shots is None else shots, context_of(model) + 1, []
+    longest, given = context_of(model) + 1, []
     for start in range(0, len(items), BLOCK):
         block = items[start : start + BLOCK]
         asked = [
-            rows(item, tokenizer, delimiter=task.delimiter, examples=drawn(items, index, count))
+            rows(item, tokenizer, delimiter=task.delimiter, examples=drawn(items, index, shots))
             for index, item in enumerate(block, start)
         ]
         scores = iter(score(model, [row for options in asked for row in options], tokens=tokens))
