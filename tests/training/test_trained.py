@@ -1,0 +1,89 @@
+"""A trained run answers: its held-out part again, tasks, text; and what it cannot do it refuses in words."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gkalib import results
+from gkalib.__main__ import main
+from gkalib.evaluation import Schema
+from gkalib.evaluation.tasks import Task
+from gkalib.training import Launch, recipe, train
+
+QUESTIONS = [Schema(("The cat", "The dog"), "is here", 0), Schema(("One", "Two"), "more day", 1)]
+
+
+def smoke(name: str, folder: Path, **changes) -> results.Record:
+    run = replace(recipe(name).run().smoke(), steps=3, warmup=1, eval_every=0, **changes)
+    return train(run, Launch(out=folder, device="cpu", quiet=True))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """A decoder of characters after three steps, its folder and its record."""
+    folder = tmp_path_factory.mktemp("text")
+    return folder, smoke("gpa-dickens", folder, eval_rows=None)
+
+
+def test_what_training_measured_is_measured_again(text, capsys):
+    folder, record = text
+    assert main(["evaluate", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "gpa-dickens, rope, smoke, step 3"
+    found = dict(line.split() for line in lines[1:])
+    assert float(found["loss"]) == pytest.approx(record.metrics["val_loss"], abs=1e-4)
+    assert float(found["bpb"]) == pytest.approx(record.metrics["bits_per_byte"], abs=1e-4)
+
+
+def test_a_classifier_is_measured_again(tmp_path, capsys):
+    record = smoke("gka-imagenet-tiny", tmp_path)
+    for words, prefix in (([], ""), (["--average"], "ema_")):
+        assert main(["evaluate", str(tmp_path), "--device", "cpu", *words]) == 0
+        found = dict(line.split() for line in capsys.readouterr().out.splitlines()[1:])
+        assert float(found["top1"]) == pytest.approx(record.metrics[f"{prefix}top1"], abs=1e-4)
+    assert main(["generate", str(tmp_path)]) == 2
+    assert "gka-imagenet-tiny is no model of text" in capsys.readouterr().err
+
+
+def test_it_writes_the_same_text_from_the_same_seed(text, capsys):
+    words = ["generate", str(text[0]), "--prompt", "The ", "--count", "12", "--device", "cpu"]
+    written = []
+    for seed in ("1", "1", "2"):
+        assert main([*words, "--seed", seed]) == 0
+        written.append(capsys.readouterr().out)
+    assert written[0] == written[1] != written[2]
+    assert written[0].startswith("The ") and len(written[0]) == 4 + 12 + 1
+
+
+def test_tasks_are_scored_and_kept(text, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    monkeypatch.setattr(Task, "items", lambda task, limit=None: QUESTIONS[:limit])
+    assert main(["evaluate", str(text[0]), "--tasks", "winograd", "--keep"]) == 0
+    printed = capsys.readouterr().out
+    assert "winograd" in printed and "mean of centered accuracies over 1 tasks" in printed
+    (record,) = results.load("core", root=tmp_path)
+    assert record.arm == "gpa-dickens-rope" and record.metrics["winograd_items"] == 2
+    assert record.metrics["core"] == record.metrics["winograd_centered"]
+    assert record.recipe["run"]["data"] == "state-of-the-union" and record.recipe["step"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["generate", "--prompt", "★"], "none of the 75 known"),
+        (["generate"], "needs a prompt of at least one character"),
+        (["generate", "--prompt", "a" * 40], "the prompt has 40 tokens, and the model reads 32"),
+        (["evaluate", "--tasks", "chess"], "no task 'chess'"),
+        (["evaluate", "--step", "2"], "has no checkpoint of step 2"),
+        (["evaluate", "--average"], "keeps no moving average"),
+    ],
+)
+def test_refusals(text, words, message, capsys):
+    assert main([words[0], str(text[0]), *words[1:]]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there(tmp_path, capsys):
+    assert main(["evaluate", str(tmp_path / "nothing")]) == 2
+    assert "runs/RECIPE/ARM-SCALE-sSEED" in capsys.readouterr().err
