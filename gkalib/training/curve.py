@@ -61,7 +61,7 @@ class Curve:
             list(rows[0]) if rows else ["step"],
         )
 
-    def row(self, step: int, numbers: Mapping[str, float]) -> None:
+    def row(self, step: int, numbers: Mapping[str, int | float]) -> None:
         """Add a row; it may have other columns than those before, where its own are then empty."""
         values = {"step": step, **numbers}
         new = [name for name in values if name not in self._columns]

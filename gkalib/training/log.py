@@ -44,7 +44,7 @@ class Log:
             if not launch.quiet:
                 self._show(start)
 
-    def row(self, step: int, **numbers: float) -> None:
+    def row(self, step: int, **numbers: int | float) -> None:
         """Add numbers to the curve; a row may have other columns than those before."""
         if not self.main:
             return
@@ -80,7 +80,9 @@ class Log:
     def say(self, text: str) -> None:
         """A line on the terminal, whatever else is shown."""
         if self.main:
-            (self._bar.console if self._bar is not None else _console()).print(text, highlight=False)
+            (self._bar.console if self._bar is not None else _console()).print(
+                text, highlight=False, markup=False
+            )
 
     def sync(self) -> None:
         """Wait until the curve is on the disk."""

@@ -97,9 +97,9 @@ def nats(logits: Float[Tensor, "b c"], targets: Float[Tensor, "b c"]) -> Float[T
     return -(targets * logits.float().log_softmax(-1)).sum()
 
 
-def measure(session: Session, held: DataLoader) -> dict[str, float]:
+def measure(session: Session, held: DataLoader) -> dict[str, int | float]:
     """Accuracy and loss on held-out pictures, over all processes, of the model and of its average."""
-    found = {}
+    found: dict[str, int | float] = {}
     for name, model in {"": session.model, "ema_": session.average}.items():
         if model is not None:
             with session.precision():
@@ -109,7 +109,7 @@ def measure(session: Session, held: DataLoader) -> dict[str, float]:
     return found
 
 
-def summary(session: Session) -> tuple[dict[str, float], float]:
+def summary(session: Session) -> tuple[dict[str, int | float], float]:
     """What a record has beside measurements, and images per second; the curve is the main process's."""
     run, late, speed = session.run, 0.0, 0.0
     if session.world.main:

@@ -1,0 +1,187 @@
+"""The loop of images: what it measures, that it learns, and that only settings decide what comes out."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from gkalib.datasets.photos import image_data
+from gkalib.evaluation import accuracy
+from gkalib.models import ViTConfig
+from gkalib.training import Augment, Launch, VisionRun, curve, train
+from gkalib.training.checkpoint import load
+from gkalib.training.distributed import start
+from gkalib.training.pictures import held_out
+from gkalib.training.session import Session
+from gkalib.training.vision import nats
+from tests.training.runs import picture_run
+from tests.training.two_viewers import runs, train_all
+
+AUGMENT = Augment(
+    crop=(0.3, 1.0), flip=0.5, policy="rand-m9-mstd0.5-inc1", erase=0.25, mixup=0.8, cutmix=1.0, repeats=3
+)
+MEASURED = {"top1", "top5", "val_loss", "ema_top1", "ema_top5", "ema_val_loss"}
+
+
+@pytest.fixture(autouse=True)
+def _no_board(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+
+
+def small(**changes) -> VisionRun:
+    """Made-up pictures of 16 × 16 pixels and four classes; an epoch is five steps."""
+    settings = {
+        "data": "made-up-16x4",
+        "limit": 40,
+        "batch": 8,
+        "device_batch": 4,
+        "steps": 9,
+        "warmup": 2,
+        "clip": 1.0,
+        "ema": 0.8,
+        "smoothing": 0.1,
+        "eval_images": 50,
+        "augment": AUGMENT,
+        "model": ViTConfig(
+            image_size=16, patch_size=4, dim=16, depth=2, num_heads=2, num_classes=4, drop_path=0.2
+        ),
+    }
+    return picture_run(**settings | changes)
+
+
+def launch(folder: Path, **changes) -> Launch:
+    return Launch(**{"out": folder, "device": "cpu", "quiet": True, "log_every": 1} | changes)
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    rows = curve.read(folder / curve.FILE)
+    return [{k: v for k, v in row.items() if k not in curve.TIMINGS} for row in rows]
+
+
+def weights_of(folder: Path, run: VisionRun) -> list[bytes]:
+    last = folder / f"step-{run.steps:08d}"
+    return [(last / f"{name}.safetensors").read_bytes() for name in ("model", "average", "optimizer")]
+
+
+def test_nats_are_the_cross_entropy_of_soft_targets():
+    logits, targets = torch.randn(5, 3), torch.rand(5, 3).softmax(-1)
+    torch.testing.assert_close(nats(logits, targets), cross_entropy(logits, targets, reduction="sum"))
+    assert nats(logits.bfloat16(), targets).dtype == torch.float32
+
+
+def test_it_learns(tmp_path):
+    model = ViTConfig(image_size=16, patch_size=4, dim=32, depth=2, num_heads=2, num_classes=2)
+    longer = {"data": "made-up-16x2", "limit": None, "batch": 16, "device_batch": 8, "steps": 80, "lr": 3e-3}
+    run = small(model=model, **longer, augment=Augment(flip=0.5), smoothing=0.0, eval_images=200)
+    metrics = train(run, launch(tmp_path, log_every=10)).metrics
+    assert metrics["top1"] > 0.8 and metrics["ema_top1"] > 0.8
+    assert metrics["val_loss"] < 0.5 and metrics["train_loss"] < 0.5
+
+
+def test_the_record_says_what_was_measured(tmp_path):
+    run = small(eval_every=4)
+    record = train(run, launch(tmp_path))
+    assert record.metrics.keys() == MEASURED | {"train_loss", "parameters", "images", "images_per_second"}
+    assert record.metrics["images"] == 9 * 8 and record.metrics["top5"] == 1.0
+    assert record.metrics["parameters"] == sum(p.numel() for p in run.build().parameters())
+    assert record.recipe["data"] == "made-up-16x4"
+    rows = rows_of(tmp_path)
+    assert [row["step"] for row in rows if row["top1"]] == ["4", "8", "9"]
+    losses = [float(row["loss"]) for row in rows if row["loss"]]
+    assert len(losses) == 9 and record.metrics["train_loss"] == pytest.approx(losses[-1])
+
+
+def test_both_models_of_a_checkpoint_are_those_that_were_measured(tmp_path):
+    run = small()
+    metrics = train(run, launch(tmp_path)).metrics
+    held = held_out(run, image_data(run.data).held_out, start("cpu"))
+    for prefix, averaged in {"": False, "ema_": True}.items():
+        found = accuracy(load(tmp_path, averaged=averaged).model, held)
+        assert found["loss"] == pytest.approx(metrics[f"{prefix}val_loss"], rel=1e-12)
+        assert found["top1"] == metrics[f"{prefix}top1"]
+    assert metrics["val_loss"] != metrics["ema_val_loss"]
+
+
+def test_without_an_average_only_the_model_is_measured(tmp_path):
+    metrics = train(small(ema=None, steps=2), launch(tmp_path)).metrics
+    assert not any(name.startswith("ema_") for name in metrics)
+
+
+def test_the_first_loss_is_that_of_guessing_over_the_whole_batch(tmp_path):
+    train(small(steps=1, smoothing=0.0, augment=Augment()), launch(tmp_path))
+    assert float(rows_of(tmp_path)[0]["loss"]) == pytest.approx(torch.tensor(4.0).log().item(), abs=0.1)
+
+
+def test_workers_change_no_bit(tmp_path):
+    run = small(steps=4)
+    train(run, launch(tmp_path / "none"))
+    train(run, launch(tmp_path / "two", workers=2))
+    assert weights_of(tmp_path / "none", run) == weights_of(tmp_path / "two", run)
+
+
+@pytest.mark.parametrize("broken", [1, 7])
+def test_going_on_is_not_having_stopped_to_the_bit(tmp_path, monkeypatch, broken):
+    run = small(eval_every=3)
+    train(run, launch(tmp_path / "whole"))
+    update = Session.update
+
+    def interrupted(self, step, loss):
+        if step == broken:
+            raise KeyboardInterrupt
+        update(self, step, loss)
+
+    monkeypatch.setattr(Session, "update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, launch(tmp_path / "broken", save_every=0.0))
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    seen = []
+    monkeypatch.setattr(
+        Session, "update", lambda self, step, loss: (seen.append(step), update(self, step, loss))
+    )
+    train(run, launch(tmp_path / "broken"))
+    assert seen == list(range(broken, run.steps))
+    assert weights_of(tmp_path / "whole", run) == weights_of(tmp_path / "broken", run)
+    assert rows_of(tmp_path / "whole") == rows_of(tmp_path / "broken")
+
+
+def test_products_in_bfloat16(tmp_path):
+    whole = train(small(steps=3), launch(tmp_path / "whole")).metrics["train_loss"]
+    half = train(small(steps=3, dtype="bfloat16"), launch(tmp_path / "half")).metrics["train_loss"]
+    assert half == pytest.approx(whole, abs=0.02) and half != whole
+
+
+@pytest.mark.slow  # two processes import torch side by side
+def test_two_processes_have_the_losses_of_one(tmp_path):
+    train_all(tmp_path / "one")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    program = ["-m", "tests.training.two_viewers", str(tmp_path / "two")]
+    done = subprocess.run(
+        [*command, *program], env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    for name in runs():
+        one, two = rows_of(tmp_path / "one" / name), rows_of(tmp_path / "two" / name)
+        assert len(one) == len(two) == 8 and one[0].keys() == two[0].keys()
+        for ours, theirs in zip(one, two, strict=True):
+            for column, value in ours.items():
+                assert bool(value) == bool(theirs[column])
+                if value:
+                    # Sums over processes are added in another order.
+                    assert float(theirs[column]) == pytest.approx(float(value), rel=2e-5), (name, column)
+
+
+def test_errors(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"^train: made-up-16x4 has 4 classes and the model 7 \(model.num_classes\)"
+    ):
+        train(small(model=replace(small().model, num_classes=7)), launch(tmp_path))
+    with pytest.raises(ValueError, match=r"^train: mixup and cutmix mix .* must be even, not 1"):
+        train(small(device_batch=1), launch(tmp_path))
+    with pytest.raises(ValueError, match=r"^data: no images named 'cifar11'"):
+        train(small(data="cifar11"), launch(tmp_path))
