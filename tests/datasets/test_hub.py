@@ -74,7 +74,7 @@ def test_a_fetch_that_broke_off_has_no_files_until_it_is_taken_up_again(cache, m
     serve(monkeypatch, breaks=ConnectionError("the line is dead\nmore"))
     with pytest.raises(
         ValueError,
-        match=r"^datasets: the hub's somebody/something could not be fetched: the line is dead; if it cannot be reached",
+        match=r"^datasets: the hub.s somebody/something could not be fetched: the line is dead; if it cannot",
     ):
         download(SET)
     assert (cache / "data" / "train-0.parquet").is_file()
