@@ -50,7 +50,7 @@ serve: ## serve the built pages at http://localhost:8000 (PORT=)
 test: export OMP_NUM_THREADS ?= 1
 test: $(FULL)/.ready ## everything CI checks: style, types, floors, spelling, stamps, pages, chapters, tests
 	@$(MAKE) --no-print-directory lint types pairs book
-	@$(FULL)/bin/python -m gkalib data get minilm
+	@$(FULL)/bin/python -m gkalib data get minilm gpt2
 	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist worksteal
 
 aot: $(FULL)/.ready ## compile every fused program for an H100 and compare with the baseline (UPDATE=1 records it, ONLY="CASE ...")
