@@ -105,8 +105,7 @@ def here(name: str) -> bool:
     """Whether one of the sources is on this machine."""
     layout = LAYOUTS[name]
     held = [(place / f"{name}.npy").is_file() or (place / layout.folder).is_dir() for place in places()]
-    sources = [source for source in (known(name).url, known(name).archive) if source is not None]
-    return any(held) or any(find(source) for source in sources) or bool(parts(layout.hub, "train"))
+    return any(held) or any(map(find, known(name).sources)) or bool(parts(layout.hub, "train"))
 
 
 def records(name: str) -> np.ndarray:
@@ -168,6 +167,8 @@ def _decoded(name: str) -> np.ndarray:
     try:
         archive = path(name)
     except ValueError as failure:
+        if any((place / source.file).is_file() for place in places() for source in known(name).sources):
+            raise  # it is damaged: no other source is asked until it is gone
         try:
             download(layout.hub)
         except ValueError as second:

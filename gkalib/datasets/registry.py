@@ -163,7 +163,7 @@ def path(name: str) -> Path:
     files = " and ".join(source.file for source in known(name).sources)
     raise ValueError(
         f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
-        f"({files} was looked for in {' and '.join(map(str, places()))}; {'; '.join(failures)})"
+        f"(looked for {files} in {' and '.join(map(str, places()))}; {'; '.join(failures)})"
     )
 
 
@@ -227,7 +227,10 @@ def get(name: str) -> None:
     """
     entry = known(name)
     if entry.hub is not None and not ready(name):
-        download(entry.hub)
+        try:
+            download(entry.hub)
+        except ValueError as failure:
+            raise ValueError(f"{failure}\n({lacks(entry.hub)})") from failure
     entry.loader()
 
 

@@ -182,6 +182,15 @@ def test_a_hub_of_other_pictures_is_refused(place, small):
         cifar.records(name)
 
 
+def test_a_damaged_archive_is_refused_before_another_source_is_asked(place, monkeypatch):
+    archive = place / DATASETS["cifar10"].archive.file
+    archive.write_bytes(b"half of it")
+    monkeypatch.setattr(cifar, "download", lambda hub: pytest.fail("the hub was asked"))
+    for act in (registry.check, image_data):
+        with pytest.raises(ValueError, match=rf"not \w{{64}}: delete {archive} and get it again"):
+            act("cifar10")
+
+
 def test_where_no_source_has_it_every_one_is_named(place):
     with pytest.raises(ValueError) as failure:
         image_data("cifar100")
@@ -192,7 +201,7 @@ def test_where_no_source_has_it_every_one_is_named(place):
     assert message.endswith(
         f"Hub is out of reach; or put the folder cifar-100-binary of its authors into {place})"
     )
-    assert "cifar-100-binary.tar.gz was looked for in" in message and "Url is out of reach" in message
+    assert "looked for cifar-100-binary.tar.gz in" in message and "Url is out of reach" in message
     with pytest.raises(ValueError, match="Url is out of reach; Archive is out of reach"):
         image_data("cifar10")
 
