@@ -109,7 +109,7 @@ class Block(nn.Module):
         if self.values is None or self.gate is None:
             return None
         gate = 2 * torch.sigmoid(self.gate(tokens[..., :GATED])).mT[..., None]
-        values = split(self.values(ids), gate.shape[1])
+        values = split(self.values(ids), gate.shape[1]).to(gate.dtype)  # autocast leaves tables as they are
         return gate * nn.functional.pad(values, (0, 0, tokens.shape[1] - ids.shape[1], 0))
 
 

@@ -110,6 +110,18 @@ def test_value_embeddings_stand_in_every_second_layer_and_open_halfway():
     equal(bias, block.values(x).unflatten(-1, (4, 8)).transpose(1, 2))
 
 
+@pytest.mark.parametrize("preset", ["gpa-dickens", "rbf-tiny", "nanochat-d20"])
+def test_half_precision_products_give_nearly_the_same(preset):
+    """As in training: weights in float32, products in bfloat16, with and without a cache."""
+    model = gpt(preset, vocab_size=11, context=14, dim=64, depth=2, num_heads=2, init="torch").eval()
+    x = ids()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        half, caches = model(x), model.cache(2)
+        decoded = torch.cat([model(part, caches) for part in x.split([5, 1, 8], dim=1)], dim=1)
+    assert (half.float() - model(x)).abs().max() < 0.05
+    assert (decoded - half).abs().max() < 0.05
+
+
 def test_nanochat_starts_as_its_own_tokens():
     model = gpt("nanochat-d20", vocab_size=64, context=16, dim=64, depth=2, num_heads=2)
     x = torch.randint(64, (1, 16))
