@@ -227,10 +227,7 @@ def get(name: str) -> None:
     """
     entry = known(name)
     if entry.hub is not None and not ready(name):
-        try:
-            download(entry.hub)
-        except ValueError as failure:
-            raise ValueError(f"{failure}\n({lacks(entry.hub)})") from failure
+        download(entry.hub)
     entry.loader()
 
 
