@@ -80,6 +80,7 @@ def smoke(heads: int) -> dict[str, Any]:
         "ema": 0.5,
         "dtype": "float32",
         "eval_every": 0,
+        "eval_images": 128,
         "model": {"image_size": 32, "patch_size": 4, "dim": 8 * heads, "depth": 2, "num_classes": 10},
     }
 

@@ -1,0 +1,210 @@
+"""The recipes of images: the papers' parameters and settings, every arm at every scale."""
+
+import sys
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from gkalib.models import ViTConfig
+from gkalib.models.vit import SIZES
+from gkalib.training import Launch, VisionRun, recipe, train
+from gkalib.training.schedule import learning_rate
+
+GKA = [f"gka-imagenet-{size}" for size in SIZES]
+KARAT = ["karat-cifar10", "karat-cifar100", "karat-imagenet"]
+# The recipes of KArAt differ in the data and the head, which is tested apart.
+ARMS = [(name, arm) for name in (*GKA, "karat-cifar10") for arm in recipe(name).arms]
+
+
+def run_of(name: str, arm: str) -> VisionRun:
+    run = recipe(name).run(arm)
+    assert isinstance(run, VisionRun)
+    return run
+
+
+def parameters(run: VisionRun) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in run.build().parameters())
+
+
+def shallow(run: VisionRun) -> VisionRun:
+    """The same with two blocks, which are built sooner."""
+    return replace(run, model=replace(run.model, depth=2))
+
+
+@cache
+def of_softmax(size: str) -> int:
+    """The parameters of two blocks, ten classes."""
+    return parameters(shallow(run_of("karat-cifar10", f"{size}-softmax")))
+
+
+@pytest.mark.parametrize(
+    "size, arm, expected",
+    [
+        ("tiny", "deit", 5_717_416),
+        ("small", "deit", 22_050_664),
+        ("base", "deit", 86_567_656),
+        ("tiny", "gka", 4_383_436),
+        ("small", "gka", 16_728_496),
+        ("base", "gka", 65_306_488),
+        ("tiny", "vlt", 5_275_048),
+    ],
+)
+def test_gka_has_the_papers_parameters(size, arm, expected):
+    assert parameters(run_of(f"gka-imagenet-{size}", arm)) == expected
+
+
+@pytest.mark.parametrize(
+    "name, arm, expected",
+    [
+        ("karat-cifar10", "tiny-softmax", 5_526_346),
+        ("karat-cifar10", "tiny-g3b", 6_292_282),
+        ("karat-cifar10", "tiny-g3u", 5_590_174),
+        ("karat-cifar10", "base-softmax", 85_806_346),
+        ("karat-cifar10", "base-g1b", 87_508_426),
+        ("karat-cifar10", "base-g1u", 85_948_186),
+        ("karat-cifar10", "small-softmax", 21_669_514),
+        # The paper's table has Small with the head of ImageNet.
+        ("karat-imagenet", "small-softmax", 22_050_664),
+        ("karat-imagenet", "small-g3b", 23_582_536),
+        ("karat-imagenet", "small-g3u", 22_178_320),
+        ("karat-cifar100", "tiny-softmax", 5_526_346 + 90 * 193),
+    ],
+)
+def test_karat_has_the_papers_parameters(name, arm, expected):
+    assert parameters(run_of(name, arm)) == expected
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_operators_have_as_many_parameters_as_the_fitted_rule(size):
+    # (2 G + 3) r N a head, in each block, here two, or once for all.
+    heads = SIZES[size].num_heads
+    for grid in (1, 5, 11):
+        for letter, blocks in {"b": 2, "u": 1}.items():
+            added = parameters(shallow(run_of("karat-cifar10", f"{size}-g{grid}{letter}"))) - of_softmax(size)
+            assert added == (2 * grid + 3) * 12 * 197 * heads * blocks
+
+
+def test_karat_has_the_papers_arms():
+    arms = list(recipe("karat-imagenet").arms)
+    assert arms == list(recipe("karat-cifar10").arms) == list(recipe("karat-cifar100").arms)
+    assert {f"tiny-g{g}{m}" for g in (1, 3, 5, 7, 9, 11) for m in "bu"} <= set(arms)
+    assert {f"small-g{g}{m}" for g in (1, 3, 5, 11) for m in "bu"} <= set(arms) and "small-g7b" not in arms
+    assert {
+        f"{size}-{basis}" for size in ("tiny", "base") for basis in ("rational", "mexican-hat", "shannon")
+    } <= set(arms)
+    assert {"tiny-hybrid", "base-hybrid", "tiny-g3u-simplex", "base-g5u-r24", "tiny-g1u-gelu"} <= set(arms)
+
+
+@pytest.mark.parametrize("size", ["tiny", "base"])
+@pytest.mark.parametrize("arm", ["hybrid", "mexican-hat", "g3u-simplex"])
+def test_what_an_arm_does_is_in_its_layers(size, arm):
+    run = run_of("karat-cifar10", f"{size}-{arm}").smoke()
+    layers = [block.attn for block in run.build().blocks]
+    normalizer = layers[0].normalizer()
+    if arm == "hybrid":
+        assert layers[0].operator.num_heads == {"tiny": 1, "base": 6}[size]
+    elif arm == "mexican-hat":
+        assert normalizer.first.basis.name == "mexican_hat"
+    else:
+        assert all(layer.normalizer() is normalizer for layer in layers)
+        assert normalizer.projection == "after"
+
+
+@pytest.mark.parametrize("name, arm", ARMS)
+def test_every_arm_builds(name, arm):
+    run = shallow(run_of(name, arm))
+    if name == "karat-cifar10":
+        size, operator = arm.split("-", 1)
+        assert (parameters(run) > of_softmax(size)) == (operator != "softmax")
+    else:
+        ours = {one: parameters(shallow(run_of(name, one))) for one in ("deit", "vlt", "gka")}
+        assert ours["gka"] < ours["vlt"] < ours["deit"] and parameters(run) == ours[arm]
+
+
+def test_the_data_sets_differ_in_what_they_must():
+    for arm in recipe("karat-cifar10").arms:
+        ours = run_of("karat-cifar10", arm)
+        for data, classes in {"cifar100": 100, "imagenet": 1000}.items():
+            run = run_of(f"karat-{data}", arm)
+            assert replace(run.model, num_classes=10) == ours.model and run.model.num_classes == classes
+            assert (run.data, run.attention, run.options) == (data, ours.attention, ours.options)
+            assert run.augment == ours.augment
+
+
+@pytest.mark.parametrize(
+    "name, arm, data",
+    [
+        ("gka-imagenet-tiny", "gka", "cifar10"),
+        ("gka-imagenet-base", "vlt", "cifar10"),
+        ("karat-cifar10", "tiny-g3b", "cifar10"),
+        ("karat-cifar100", "base-g3u-r24", "cifar100"),
+        ("karat-imagenet", "small-g1b", "cifar10"),
+    ],
+)
+def test_smaller_runs(name, arm, data):
+    run = run_of(name, arm)
+    smoke, card, core = run.smoke(), run.reduced(), run.reduced("cpu")
+    assert [one.scale for one in (smoke, card, core)] == ["smoke", "reduced", "reduced"]
+    assert smoke.data == "made-up" and card.data == core.data == data
+    assert (smoke.attention, smoke.options) == (core.attention, core.options) == (run.attention, run.options)
+    classes = 100 if data == "cifar100" else 10
+    assert card.model == replace(run.model, image_size=32, patch_size=4, num_classes=classes)
+    assert card.augment == smoke.augment == run.augment
+    assert core.augment.mixup == core.augment.cutmix == core.smoothing == 0
+    assert parameters(smoke) < 500_000 and 750_000 < parameters(core) < 1_600_000
+    assert all(one.parts % 2 == 0 for one in (smoke, card, core))
+
+
+def test_gka_has_the_papers_settings():
+    run = run_of("gka-imagenet-tiny", "gka")
+    assert (run.steps, run.batch, run.parts) == (214_481, 1792, 7)
+    assert run.steps / 300 == pytest.approx(715, abs=0.1)
+    assert run.lr == pytest.approx(1.75e-3) and run.final_lr == 1e-6
+    assert (run.weight_decay, run.clip, run.ema, run.betas) == (0.05, 1.0, 0.99996, (0.9, 0.999))
+    assert run.dtype == "bfloat16" and run.smoothing == 0.1
+    augment = run.augment
+    assert (augment.mixup, augment.cutmix, augment.erase, augment.repeats) == (0.8, 1.0, 0.25, 3)
+    assert augment.crop == (0.08, 1.0) and augment.policy == "rand-m9-mstd0.5-inc1"
+    assert [run_of(name, "gka").model.drop_path for name in GKA] == [0.1, 0.1, 0.2]
+    epoch = 1_281_167 / 1792
+    assert run.warmup == int(5 * epoch)
+    assert learning_rate(run, 0) == 1e-6
+    assert learning_rate(run, run.warmup) == run.lr
+    assert learning_rate(run, run.steps) == pytest.approx(1e-6)
+    assert learning_rate(run, (run.steps + run.warmup) // 2) == pytest.approx(run.lr / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "name, batch, lr, epoch",
+    [("karat-cifar10", 32, 3.125e-5, 1562.5), ("karat-imagenet", 128, 1.25e-4, 10009.1)],
+)
+def test_karat_has_the_papers_settings(name, batch, lr, epoch):
+    run = run_of(name, "tiny-g3b")
+    assert (run.batch, run.lr, run.warmup_lr, run.final_lr) == (batch, lr, 1e-6, 1e-5)
+    assert run.steps == pytest.approx(100 * epoch, abs=1) and run.warmup == pytest.approx(5 * epoch, abs=1)
+    assert (run.weight_decay, run.clip, run.ema, run.eps) == (0.05, 1.0, 0.99992, 1e-6)
+    augment = run.augment
+    assert augment.crop == (0.08, 1.0) and augment.ratio == (0.67, 1.5) and augment.flip == 0.5
+    assert augment.policy == "rand-m15-n2-mstd1.0-inc1" and augment.jitter == 0.4
+    assert run.smoothing == 0.1 and run.eval_crop == 0.9
+    assert run.model == ViTConfig(dim=192, num_heads=3, num_classes=run.model.num_classes)
+    assert learning_rate(run, run.warmup // 2) == pytest.approx((1e-6 + lr) / 2, rel=1e-3)
+    assert learning_rate(run, run.steps) == pytest.approx(1e-5)
+
+
+@pytest.mark.parametrize(
+    "name, arm",
+    [
+        *zip(GKA, ["gka", "vlt", "deit"], strict=True),
+        *zip(KARAT, ["tiny-hybrid", "small-g3u", "base-g3b-simplex"], strict=True),
+    ],
+)
+def test_smoke(name, arm, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    run = run_of(name, arm).smoke()
+    record = train(run, Launch(out=tmp_path, device="cpu", quiet=True))
+    assert record.scale == "smoke" and record.recipe["data"] == "made-up"
+    assert 2.0 < record.metrics["val_loss"] < 2.6 and 2.0 < record.metrics["train_loss"] < 2.6
