@@ -198,7 +198,9 @@ def test_what_cannot_be_asked_for():
 
 
 def test_a_job_fits_a_command_of_ten_minutes():
-    compared = [one for one in benchmarks().values() if isinstance(one, Comparison)]
+    compared = [
+        one for one in benchmarks().values() if isinstance(one, Comparison) and one.shapes("full", "cuda")
+    ]
     assert len(compared) == 6
     for one in compared:
         for case in one.shapes("full", "cuda"):
