@@ -62,9 +62,10 @@ def save(folder: Path, training: Training, *, step: int, seconds: float) -> Path
     Raises:
         ValueError: if the disk is full or cannot be written to; nothing of the attempt is left.
     """
-    whole = {name: gathered(tensors) for name, tensors in tensors_of(training).items()}
+    main = not dist.is_initialized() or dist.get_rank() == 0
+    whole = {name: gathered(tensors, main=main) for name, tensors in tensors_of(training).items()}
     target = folder / f"step-{step:08d}"
-    if dist.is_initialized() and dist.get_rank():
+    if not main:
         return target
     state = {
         "step": step,
@@ -164,7 +165,11 @@ def load(folder: Path, *, step: int | None = None, averaged: bool = False) -> Lo
         raise ValueError(f"train: {path} keeps no moving average; the run has no ema")
     model = run.build()
     average = averaged_model(model, run.ema) if averaged else None
-    state, files = _checked(path, Training(run, model, [], average))
+    try:
+        state, files = _checked(path, Training(run, model, [], average))
+    except ValueError as error:
+        others = [str(step_of(one)) for one in checkpoints(path.parent) if one != path]
+        raise ValueError(f"{error}. Others of this run: --step {' or '.join(others) or 'none'}") from None
     if average is not None:
         fill(unique(average), files[sealed.AVERAGE])
         model = average.module
@@ -249,11 +254,11 @@ def _otherwise(path: Path, training: Training) -> str:
 
 def _unwritten(folder: Path, step: int, gathered: Mapping[str, Tensors], error: Exception) -> str:
     needed = sum(one.nbytes for tensors in gathered.values() for one in tensors.values())
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error).split("I/O error: ")[-1]
     last = newest(folder)
     kept = f"That of step {step_of(last)} is whole" if last else "There is none yet"
     return (
         f"train: the checkpoint of step {step} could not be written to {folder}: {reason} (it needs "
-        f"{needed / 2**20:.1f} MiB, and {shutil.disk_usage(folder).free / 2**20:.1f} MiB are free). "
-        f"{kept}; make room, and the same command goes on from there"
+        f"{needed / 2**20:.2f} MiB, and {shutil.disk_usage(folder).free / 2**20:.2f} MiB are free). "
+        f"{kept}; make room, and give the same command again"
     )

@@ -166,22 +166,30 @@ class World:
         Raises:
             ValueError: in every process, if it raises one in the main process.
         """
-        problem: bytes = b""
+        problem = ""
         if self.main:
             try:
                 action()
             except ValueError as error:
-                problem = str(error).encode()
+                problem = str(error)
+        self.refuse(problem)
+
+    def refuse(self, problem: str) -> None:
+        """Go on if the main process has no problem.
+
+        Raises:
+            ValueError: in every process, with the main process's problem.
+        """
         if self.size > 1:
-            length = torch.tensor(len(problem))
+            said = problem.encode() if self.main else b""
+            length = torch.tensor(len(said))
             dist.broadcast(length, 0)
-            text = torch.tensor(list(problem), dtype=torch.uint8)
-            text = text if self.main else torch.empty(int(length), dtype=torch.uint8)
+            text = torch.tensor(list(said) or [0] * int(length), dtype=torch.uint8)
             if int(length):
                 dist.broadcast(text, 0)
-            problem = bytes(text.tolist())
+            problem = bytes(text.tolist()).decode()
         if problem:
-            raise ValueError(problem.decode())
+            raise ValueError(problem)
 
 
 def _either(words: list[str]) -> str:

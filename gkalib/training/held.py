@@ -66,12 +66,13 @@ def numbers(training: "Training") -> dict[str, Any]:
     }
 
 
-def gathered(tensors: Tensors) -> Tensors:
-    """Whole tensors on the CPU, in one piece each."""
+def gathered(tensors: Tensors, *, main: bool) -> Tensors:
+    """Whole tensors on the CPU of the main process, in one piece each; every process calls it."""
     made = {}
     for name, tensor in tensors.items():
         whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        made[name] = whole.detach().cpu().contiguous()
+        if main:
+            made[name] = whole.detach().cpu().contiguous()
     return made
 
 

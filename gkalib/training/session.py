@@ -225,9 +225,7 @@ class Session:
         path = checkpoint.newest(self.folder, launch.from_step)
         found = checkpoint.step_of(path) if path else 0
         if self.world.any(found != self.world.most(found)):
-            raise ValueError(
-                f"train: {self.folder} is not the same for every process; it must be a shared one"
-            )
+            raise ValueError(f"train: {self.folder} is not the same folder for every process")
         if path is None:
             return
         state = checkpoint.restore(path, self._training)
@@ -269,26 +267,20 @@ class Session:
             )
 
     def _last(self) -> str:
-        step = self._saved_step
-        return (
-            "There is no checkpoint yet" if step is None else f"The last checkpoint, of step {step}, is whole"
-        )
+        if self._saved_step is None:
+            return "There is no checkpoint yet"
+        return f"The last checkpoint, of step {self._saved_step}, is whole"
 
     def _save(self, step: int) -> None:
         self._refuse_nan(step)
         self._logged("sync")
         # Every process takes part where parameters are split; only the main one can fail.
-        problem: list[ValueError] = []
+        problem = ""
         try:
             checkpoint.save(self.folder, self._training, step=step, seconds=self._seconds())
         except ValueError as error:
-            problem.append(error)
-
-        def tell() -> None:
-            if problem:
-                raise problem[0]
-
-        self.world.first(tell)
+            problem = str(error)
+        self.world.refuse(problem)
         self._saved_step, self._saved_at = step, time.monotonic()
 
     def _asked(self) -> int:

@@ -33,7 +33,7 @@ def live(
 ) -> tuple[int | None, str]:
     """A whole life: its exit code and what it said last."""
     process = begin(run, folder, event=event, **launch)
-    process.join(60)
+    process.join(300)
     lines = spoken(folder).read_text().strip().splitlines()
     return process.exitcode, lines[-1] if lines else ""
 
@@ -56,11 +56,10 @@ def state(folder: Path) -> dict[str, Any]:
     return {key: one for key, one in stored.items() if key not in ("seconds", "seal")}
 
 
-def kill(process: ForkServerProcess, folder: Path, *, after: int, seconds: float) -> None:
-    """Kill a process some time after its curve has so many rows more."""
+def kill(process: ForkServerProcess, folder: Path, *, step: int, seconds: float) -> None:
+    """Kill a process some time after its curve has a row of a step."""
     assert process.pid is not None
-    begun = len(read(folder / FILE))
-    while process.is_alive() and len(read(folder / FILE)) < begun + after:
+    while process.is_alive() and not any(row["step"] == str(step) for row in read(folder / FILE)):
         time.sleep(0.002)
     time.sleep(seconds)
     os.kill(process.pid, signal.SIGKILL)

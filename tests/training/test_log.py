@@ -1,0 +1,170 @@
+"""The curve, the samples and what a terminal shows are those of a run that was never interrupted."""
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from gkalib.training import Launch, log
+from gkalib.training.curve import FILE, Curve, read, thinned
+from gkalib.training.distributed import World
+from gkalib.training.log import BOARD, SAMPLES, Log
+from tests.training.runs import text_run
+
+ALONE = World(0, 1, torch.device("cpu"))
+
+
+def opened(folder: Path, start: int = 0, *, world: World = ALONE, **launch: Any) -> Log:
+    """The log of a run of forty steps."""
+    return Log(folder, text_run(steps=40), world, Launch(**{"quiet": True} | launch), start)
+
+
+@pytest.fixture
+def without_tensorboard(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+
+
+def test_a_column_may_come_later(tmp_path: Path):
+    curve = Curve(tmp_path / FILE, 0)
+    curve.row(1, {"loss": 2.5})
+    curve.row(2, {"loss": 0.1 + 0.2})
+    curve.row(2, {"val_loss": 3})
+    curve.row(3, {"loss": 1.5})
+    curve.close()
+    text = "step,loss,val_loss\n1,2.5,\n2,0.30000000000000004,\n2,,3\n3,1.5,\n"
+    assert (tmp_path / FILE).read_text() == text
+
+
+def test_what_came_after_the_checkpoint_is_taken_out(tmp_path: Path):
+    """Also a row that was being written when the process was killed."""
+    (tmp_path / FILE).write_text("step,loss,val_loss\n1,2.5,\n2,2.25,\n2,,3\n3,1.5,\n4,1.")
+    curve = Curve(tmp_path / FILE, 2)
+    curve.row(3, {"loss": 1.25})
+    curve.close()
+    assert (tmp_path / FILE).read_text() == "step,loss,val_loss\n1,2.5,\n2,2.25,\n2,,3\n3,1.25,\n"
+    assert list(tmp_path.iterdir()) == [tmp_path / FILE]
+
+
+@pytest.mark.parametrize("torn", ["4", "4,", "4,1.5", "4,1.5,\x00"])
+def test_a_torn_row_is_none(torn: str, tmp_path: Path):
+    (tmp_path / FILE).write_text("step,loss,val_loss\n3,1.5,\n" + torn)
+    assert read(tmp_path / FILE) == [{"step": "3", "loss": "1.5", "val_loss": ""}]
+    assert read(tmp_path / "none.csv") == []
+
+
+def test_a_record_keeps_every_measurement(tmp_path: Path):
+    curve = Curve(tmp_path / FILE, 0)
+    for step in range(1, 1001):
+        curve.row(step, {"loss": 1 / step})
+        if step % 333 == 0:
+            curve.row(step, {"val_loss": step})
+    curve.close()
+    rows = thinned(tmp_path / FILE)
+    assert len(rows) == 200 + 2 + 1  # step 666 is one of the 200 anyway
+    assert [row["val_loss"] for row in rows if row["val_loss"]] == ["333", "666", "999"]
+    assert [row["loss"] for row in rows if row["step"] == "666"] == [str(1 / 666)]
+    assert (rows[0]["step"], rows[-1]["step"]) == ("1", "1000")
+
+
+@pytest.mark.usefixtures("without_tensorboard")
+def test_samples_after_the_checkpoint_are_taken_out(tmp_path: Path):
+    one = opened(tmp_path)
+    texts = {10: "a first\n\nsample === step by step", 20: "a second", 30: "a third"}
+    for step, text in texts.items():
+        one.sample(step, text)
+    one.close()
+    whole = (tmp_path / SAMPLES).read_text()
+    assert whole.startswith("=== step 10\na first\n\nsample === step by step\n\n=== step 20\na second\n\n")
+    two = opened(tmp_path, 20)
+    assert (tmp_path / SAMPLES).read_text() == whole[: whole.index("=== step 30")]
+    two.sample(30, texts[30])
+    two.sample(30, "again")  # of a finished run that was taken up again
+    two.close()
+    assert (tmp_path / SAMPLES).read_text() == whole
+
+
+def test_tensorboard_shows_each_step_once(tmp_path: Path):
+    """Events after the checkpoint are purged where a run goes on."""
+    pytest.importorskip("tensorboard", reason="tensorboard is an extra")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    one = opened(tmp_path)
+    for step in (1, 2, 3, 4):
+        one.row(step, loss=float(step))
+    one.sample(2, "two")
+    one.close()
+    two = opened(tmp_path, 2)
+    for step in (3, 4):
+        two.row(step, loss=float(10 * step))
+    two.close()
+    events = EventAccumulator(str(tmp_path / BOARD)).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [
+        (1, 1),
+        (2, 2),
+        (3, 30),
+        (4, 40),
+    ]
+    assert [event.step for event in events.Tensors("sample/text_summary")] == [2]
+
+
+@pytest.mark.usefixtures("without_tensorboard")
+def test_without_tensorboard(tmp_path: Path):
+    one = opened(tmp_path)
+    one.row(1, loss=1.0)
+    one.sample(1, "text")
+    one.close()
+    assert not (tmp_path / BOARD).exists()
+    assert read(tmp_path / FILE) == [{"step": "1", "loss": "1.0"}]
+
+
+def test_only_the_main_process_writes(tmp_path: Path, capsys: pytest.CaptureFixture):
+    one = opened(tmp_path, world=World(1, 2, torch.device("cpu")), quiet=False)
+    one.row(1, loss=1.0)
+    one.sample(1, "text")
+    one.advance(40, loss="1")
+    one.say("words")
+    one.sync()
+    one.close()
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("without_tensorboard")
+def test_a_terminal_has_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    monkeypatch.setattr(log, "_console", lambda: console)
+    one = opened(tmp_path, 10, quiet=False)
+    one.advance(20, loss="2.31")
+    one.advance(21)
+    one.say("a line")
+    one.close()
+    shown = screen.getvalue()
+    for words in ("tiny softmax", "21/40", "loss 2.31", "a line"):
+        assert words in shown
+
+
+@pytest.mark.usefixtures("without_tensorboard")
+def test_a_file_has_a_line_now_and_then(tmp_path: Path, capsys: pytest.CaptureFixture):
+    one = opened(tmp_path, 10, quiet=False)
+    for step in range(11, 41):
+        one.advance(step, loss="2.31")
+    one.close()
+    said = capsys.readouterr()
+    lines = said.err.splitlines()
+    assert said.out == ""
+    assert len(lines) == 8  # of the ten of a whole run
+    assert lines[0].startswith("step 12 of 40  loss 2.31  ")
+    assert lines[-1] == "step 40 of 40  loss 2.31  0 s left"
+
+
+@pytest.mark.usefixtures("without_tensorboard")
+def test_quiet(tmp_path: Path, capsys: pytest.CaptureFixture):
+    one = opened(tmp_path)
+    one.advance(40, loss="2.31")
+    one.close()
+    assert capsys.readouterr() == ("", "")
