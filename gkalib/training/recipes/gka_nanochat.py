@@ -18,6 +18,10 @@ of other scalars one step would double a bandwidth. What PyTorch's Muon does oth
 its five Newton-Schulz steps, no second moment per row, decay whether or not update and weight agree in sign;
 and the scales of the first layer have β₁ 0.8, nanochat's 0.96. Weights are float32 where nanochat keeps
 embeddings in bfloat16.
+
+The first step is no step of descent for the scales of the first layer, in nanochat as here: while the blocks
+add nothing, the last norm makes the loss blind to them, so that their gradient is rounding alone, and AdamW
+with so small an ε moves them by up to the whole rate in the direction that it happens to have.
 """
 
 import math
