@@ -159,7 +159,7 @@ def _run(arm: str) -> LanguageRun:
         dtype="bfloat16",
         prompt="The capital of France is",
         eval_every=250,
-        eval_rows=20 * 2**19 // BASELINE.context,
+        eval_rows=40 * 2**19 // BASELINE.context,
         smaller=smaller,
         **_optimization(config, projections, BATCH * BASELINE.context),
     )
