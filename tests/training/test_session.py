@@ -47,6 +47,7 @@ def steps(folder: Path) -> list[int]:
     return [step_of(path) for path in checkpoints(folder)]
 
 
+@pytest.mark.slow
 def test_ten_kills_leave_no_trace(unbroken: Path, tmp_path: Path):
     """Killed at ten random moments, a run ends as if it had not been."""
     folder, chance = tmp_path / "run", random.Random(0)
