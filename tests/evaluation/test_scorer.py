@@ -145,6 +145,9 @@ def test_centering():
     assert centered(1.0, 0.62) == 1
     assert centered(0.5, 0.25) == pytest.approx(1 / 3)
     assert centered(0.0, 0.5) == -1
+    result = TaskResult("a", 0.5, 0.03, 0.25, 100, 0, 0, 1.0)
+    assert result.centered == pytest.approx(1 / 3)
+    assert result.centered_error == pytest.approx(0.03 / 0.75)
 
 
 def test_core_is_the_mean_of_centered_accuracies_with_its_error():
