@@ -96,6 +96,7 @@ $(UV):
 	@.cache/lock/bin/pip install -qq uv
 
 # Environments are made under a lock, since clones that share one may ask at once, and marked ready at the end.
+# A lock names everything that is needed, and pip does not take a pin of `a` for one of `a[extra]`: hence --no-deps.
 define make_environment
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; name one with PYTHON=")'
 	@mkdir -p $(dir $(1))
@@ -103,7 +104,7 @@ define make_environment
 	if [ ! -f $(1)/.ready ]; then \
 	  echo "Making the environment $(1)"; \
 	  $(PYTHON) -m venv --clear $(1); \
-	  $(1)/bin/pip install -qq --require-hashes --requirement $(2); \
+	  $(1)/bin/pip install -qq --no-deps --require-hashes --requirement $(2); \
 	  touch $(1)/.ready; \
 	fi
 endef
