@@ -238,6 +238,7 @@ def test_a_finished_run_says_the_same_again(tmp_path):
     assert first.metrics | changing == again.metrics | changing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, arm",
     [
