@@ -90,8 +90,10 @@ def test_operators_have_as_many_parameters_as_the_fitted_rule(size):
 def test_karat_has_the_papers_arms():
     arms = list(recipe("karat-imagenet").arms)
     assert arms == list(recipe("karat-cifar10").arms) == list(recipe("karat-cifar100").arms)
-    assert {f"tiny-g{g}{m}" for g in (1, 3, 5, 7, 9, 11) for m in "bu"} <= set(arms)
-    assert {f"small-g{g}{m}" for g in (1, 3, 5, 11) for m in "bu"} <= set(arms) and "small-g7b" not in arms
+    assert {f"tiny-g{g}{m}" for g in (1, 3, 5, 7, 9, 11) for m in ("b", "u")} <= set(arms)
+    assert {f"small-g{g}{m}" for g in (1, 3, 5, 11) for m in ("b", "u")} <= set(
+        arms
+    ) and "small-g7b" not in arms
     assert {
         f"{size}-{basis}" for size in ("tiny", "base") for basis in ("rational", "mexican-hat", "shannon")
     } <= set(arms)
