@@ -81,7 +81,10 @@ class Resolve(ast.NodeTransformer):
             return ast.Name(public_names(self.root)[full])
         alias = definition(self.root, full) if full else None
         if isinstance(alias, ast.Assign) and full:
-            return Resolve(self.root, full.rpartition(".")[0]).visit(copy.deepcopy(alias.value))
+            value = alias.value
+            if isinstance(value, ast.Call):  # a type variable, shown as what bounds it
+                value = next((one.value for one in value.keywords if one.arg == "bound"), ast.Name("Any"))
+            return Resolve(self.root, full.rpartition(".")[0]).visit(copy.deepcopy(value))
         if full:
             return ast.Name(f"{INTERNAL}.{written}")
         target = imported(self.root, self.module, first)

@@ -119,6 +119,11 @@ def test_alternative_text_must_describe(alt, reason):
     assert fault(alt) == reason
 
 
+def test_a_type_variable_is_shown_as_what_bounds_it():
+    lines = reference(ROOT, "gkalib.training")
+    assert any(line.endswith("{py:method} smoke() -> gkalib.training.Run") for line in lines)
+
+
 def test_a_docstring_becomes_markdown():
     docstring = """The sum, as in :func:`add`.
 
