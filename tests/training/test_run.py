@@ -111,7 +111,7 @@ def test_a_run_survives_json(run):
     [
         {"kind": "audio"},
         {"kind": None},
-        {"colour": 1},
+        {"shade": 1},
         {"model": {"width": 3}},
         {"model": 7},
         {"steps": "ten"},
