@@ -86,9 +86,7 @@ class Run(ABC):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"train: {name} must be zero or more, not {getattr(self, name)}")
         if self.batch % self.device_batch:
-            raise ValueError(
-                f"train: batch {self.batch} is not a multiple of device_batch {self.device_batch}"
-            )
+            raise ValueError(f"train: batch {self.batch} is no multiple of device_batch {self.device_batch}")
         for name, known in (
             ("optimizer", ("adamw", "muon")),
             ("schedule", ("cosine", "trapezoid")),
@@ -238,7 +236,7 @@ class Launch:
     """Where and how a run is computed: nothing here changes its result but for rounding.
 
     Args:
-        out: its folder, for checkpoints, curves and samples; one below ``folder()`` where not given.
+        out: its folder, for checkpoints, curves and samples; one below $GKALIB_RUNS or ./runs if not given.
         device: ``cpu`` or ``cuda``; None takes the GPU where there is one.
         workers: processes that load data beside each training process.
         compile: whether the model goes through ``torch.compile``.

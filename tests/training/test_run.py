@@ -43,7 +43,7 @@ def test_a_scale_that_no_one_described_is_refused():
 
 
 def test_a_scale_must_itself_be_a_run():
-    with pytest.raises(ValueError, match=r"^train: batch 3 is not a multiple of device_batch 2"):
+    with pytest.raises(ValueError, match=r"^train: batch 3 is no multiple of device_batch 2"):
         text_run(smaller={"smoke": {"batch": 3}}).smoke()
 
 
@@ -53,8 +53,8 @@ def test_a_scale_must_itself_be_a_run():
         ({"steps": 0}, "steps must be at least 1, not 0"),
         ({"batch": 0}, "batch must be at least 1, not 0"),
         ({"device_batch": -1}, "device_batch must be at least 1, not -1"),
-        ({"device_batch": 3}, "batch 4 is not a multiple of device_batch 3"),
-        ({"device_batch": 8}, "batch 4 is not a multiple of device_batch 8"),
+        ({"device_batch": 3}, "batch 4 is no multiple of device_batch 3"),
+        ({"device_batch": 8}, "batch 4 is no multiple of device_batch 8"),
         ({"lr": -1.0}, "lr must be zero or more, not -1.0"),
         ({"lr": float("nan")}, "lr must be zero or more, not nan"),
         ({"seed": -1}, "seed must be zero or more, not -1"),
@@ -164,7 +164,7 @@ def test_they_set_what_happens_to_pictures_and_switch_things_off():
         (["--lr", "fast"], "train: Error parsing --lr: could not convert string to float: 'fast'"),
         (["--model.depth", "2.5"], "train: Error parsing --model.depth: invalid literal for int"),
         (["--schedule", "linear"], "train: invalid choice 'linear' for argument '--schedule'"),
-        (["--device-batch", "3"], "train: batch 4 is not a multiple of device_batch 3"),
+        (["--device-batch", "3"], "train: batch 4 is no multiple of device_batch 3"),
         (["--model.positions", "far"], "positions must be one of rope, susie, learned, none, not 'far'"),
         (["--seed", "3"], "train: seed is chosen by --arm, --smoke, --reduced and --seed, not set"),
         (["--smaller", "x"], "train: Unrecognized options: --smaller, x"),
