@@ -85,7 +85,7 @@ def _fitting(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:
     if tokenizer.vocab_size != vocab_size:
         raise ValueError(
             f"data: the tokenizer {tokenizer.name} has {tokenizer.vocab_size} tokens, but the model has a "
-            f"vocabulary of {vocab_size}: give --model.vocab_size {tokenizer.vocab_size}"
+            f"vocabulary of {vocab_size}: give --model.vocab-size {tokenizer.vocab_size}"
         )
     return tokenizer
 

@@ -44,7 +44,8 @@ def overridden(run: Run, given: Sequence[str], *, show: bool = False) -> Run:
     except SystemExit:
         if show:
             raise
-        raise ValueError(f"train: {_plain(said.getvalue())}") from None
+        reason = _plain(said.getvalue()).replace("Unrecognized options:", f"{run.recipe} has no setting")
+        raise ValueError(f"train: {reason.rstrip('.')}. --settings lists what can be set") from None
     for name in FIXED:
         if getattr(made, name) != getattr(run, name):
             raise ValueError(f"train: {name} is chosen by --arm, --smoke, --reduced and --seed, not set")

@@ -224,7 +224,7 @@ def test_all_lines_of_novels_are_read():
         ),
         (
             {"tokenizer": "characters", "rows": "windows"},
-            r"characters has 75 tokens, but the model has a vocabulary of 300: give --model.vocab_size 75$",
+            r"characters has 75 tokens, but the model has a vocabulary of 300: give --model.vocab-size 75$",
         ),
         (
             {"tokenizer": "characters", "vocab_size": 75},

@@ -160,14 +160,14 @@ def test_they_set_what_happens_to_pictures_and_switch_things_off():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--lrr", "1"], "train: Unrecognized options: --lrr, 1; Perhaps you meant: --lr FLOAT"),
+        (["--lrr", "1"], "has no setting --lrr, 1; Perhaps you meant: --lr FLOAT"),
         (["--lr", "fast"], "train: Error parsing --lr: could not convert string to float: 'fast'"),
         (["--model.depth", "2.5"], "train: Error parsing --model.depth: invalid literal for int"),
         (["--schedule", "linear"], "train: invalid choice 'linear' for argument '--schedule'"),
         (["--device-batch", "3"], "train: batch 4 is no multiple of device_batch 3"),
         (["--model.positions", "far"], "positions must be one of rope, susie, learned, none, not 'far'"),
         (["--seed", "3"], "train: seed is chosen by --arm, --smoke, --reduced and --seed, not set"),
-        (["--smaller", "x"], "train: Unrecognized options: --smaller, x"),
+        (["--smaller", "x"], "has no setting --smaller, x. --settings lists"),
     ],
     ids=lambda given: given[0] if isinstance(given, list) else "",
 )
