@@ -4,15 +4,15 @@ import pytest
 
 from gkalib import results
 from gkalib.bench.jobs import jobs
-from gkalib.bench.training import WANTED, trained
+from gkalib.bench.training import WANTED, trained, wanted
 from gkalib.training import recipe
 
 
 @pytest.mark.parametrize(("name", "arm"), [(name, arm) for name, arm, _ in WANTED])
 def test_a_wanted_run_can_be_made(name, arm):
-    run = recipe(name).run(arm).reduced("cuda")
+    run = wanted(name, arm, "cuda")
     assert (run.recipe, run.arm, run.scale) == (name, arm, "reduced")
-    assert run.steps < recipe(name).run(arm).steps
+    assert run.steps < recipe(name).run(arm).steps and run.data in ("dickens", "cifar10", "tinystories")
 
 
 def test_training_comes_after_the_benchmarks_of_fused_operations():
