@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from gkalib.datasets import state_of_the_union
 from gkalib.datasets.packing import pack
 from gkalib.datasets.tokenizers import train_bpe
-from gkalib.evaluation import bit_sums, bits_of
+from gkalib.evaluation import bit_sums, bits_of, bits_per_byte
 from gkalib.models import PRESETS, GPTConfig, gpt
 from gkalib.training import recipe
 from gkalib.training.descent import descend
@@ -83,44 +82,29 @@ def test_bits_per_byte_times_bytes_per_token_is_the_loss():
 
 
 def test_all_ways_to_cut_a_text_together_are_no_less_probable_than_one():
-    """Bits of the tokenizer's own cut are never below those of the text."""
+    """Bits per byte of no cut are below those of the text."""
     pieces = [b"a", b"b", b"ab", b"ba", b"aba"]
-    start, step = torch.randn(5).softmax(0), torch.randn(5, 5).softmax(-1)
-    text, total, each = b"ababa", 0.0, []
+    begin, lengths, text = 5, np.array([*map(len, pieces), 0]), b"ababa"
+    model = _Table(6)
+    model.table.data[:, begin] = -math.inf  # nothing but the text is ever spelled
+    chances = model.table.detach().double().softmax(-1)
+    total, each = 0.0, []
 
-    def cut(place: int, last: int | None, probability: float) -> None:
+    def cut(place: int, before: list[int], probability: float) -> None:
         nonlocal total
         if place == len(text):
             total += probability
-            each.append(probability)
+            ids = torch.tensor([before])
+            each.append(bits_per_byte(model, [(ids[:, :-1], ids[:, 1:])], lengths))
         for number, piece in enumerate(pieces):
             if text.startswith(piece, place):
-                p = start[number] if last is None else step[last, number]
-                cut(place + len(piece), number, probability * p.item())
+                chance = chances[before[-1], number].item()
+                cut(place + len(piece), [*before, number], probability * chance)
 
-    cut(0, None, 1.0)
+    cut(0, [begin], 1.0)
     assert len(each) > 5
-    assert -math.log2(total) < min(-math.log2(one) for one in each)
-
-
-def _gradient(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, parts: int) -> list[torch.Tensor]:
-    model.zero_grad()
-    targets = (labels != -1).sum()
-    for some, wanted in zip(inputs.chunk(parts), labels.chunk(parts), strict=True):
-        total = cross_entropy(model(some).flatten(0, 1), wanted.flatten(), ignore_index=-1, reduction="sum")
-        (total / targets).backward()
-    return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
-
-
-def test_gradients_of_parts_add_up_to_that_of_the_step_whatever_is_padding():
-    model = text_run().build().double()
-    inputs = torch.randint(11, (4, 8))
-    labels = torch.randint(11, (4, 8))
-    labels[0, 2:] = labels[1, 5:] = -1
-    whole = _gradient(model, inputs, labels, 1)
-    for parts in (2, 4):
-        for found, expected in zip(_gradient(model, inputs, labels, parts), whole, strict=True):
-            equal(found, expected)
+    assert -math.log2(total) / len(text) < min(each)
+    assert sum(2 ** (-len(text) * one) for one in each) == pytest.approx(total, rel=1e-5)
 
 
 @pytest.mark.parametrize("length", [0.5, 1.0, 40.0])
