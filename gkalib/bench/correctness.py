@@ -145,7 +145,7 @@ def _values(
     leaves = {name: one.detach().requires_grad_() for name, one in given.items()}
     query = leaves["query"]
     out = module(query, leaves.get("key", query), leaves.get("value", query), mask, method)
-    leaves |= dict(module.named_parameters())
+    leaves |= {name: one for name, one in module.named_parameters() if one.requires_grad}
     found = torch.autograd.grad(out, list(leaves.values()), grad, allow_unused=True)
     named = zip(leaves, found, strict=True)
     return {"out": out.detach(), **{name: one for name, one in named if one is not None}}

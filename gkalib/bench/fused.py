@@ -116,7 +116,7 @@ def _leaves(given: Tensors, arm: Arm) -> dict[str, Tensor]:
     for name in arm.leaves:
         one = given[name]
         if isinstance(one, nn.Module):
-            found |= {f"{name}.{path}": parameter for path, parameter in one.named_parameters()}
+            found |= {f"{name}.{path}": leaf for path, leaf in one.named_parameters() if leaf.requires_grad}
         else:
             found[name] = one.requires_grad_()
     return found

@@ -126,8 +126,7 @@ def digits() -> Labeled:
     References:
         Alpaydin and Kaynak, Optical recognition of handwritten digits, 1998. Chapters 7 and 9 train on it.
     """
-    # Imported here: training on a GPU machine reads other data and needs no scikit-learn.
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # training elsewhere needs no scikit-learn
 
     pixels, labels = map(np.asarray, load_digits(return_X_y=True))
     return verified("digits", Labeled(pixels.reshape(-1, 8, 8) / 16, labels.astype(np.int64)))

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
-from sklearn.datasets import load_diabetes
 
 from gkalib.datasets.registry import carrier, dataset, verified
 
@@ -113,6 +112,8 @@ def diabetes() -> Table:
     References:
         Efron et al., Least angle regression, 2004. Chapter 2 shows the curse of dimension on it.
     """
+    from sklearn.datasets import load_diabetes  # training elsewhere needs no scikit-learn
+
     x, y = map(np.asarray, load_diabetes(return_X_y=True, scaled=False))
     features = (
         "age (years)",

@@ -54,7 +54,7 @@ def compare(name: str) -> None:
     def results(call: nn.Module, owner: Smoother, x: Tensor, method: str) -> list[Tensor]:
         x = x.requires_grad_()
         out = call(x, method)
-        wanted = (x, *owner.parameters())
+        wanted = (x, *(one for one in owner.parameters() if one.requires_grad))
         grads = torch.autograd.grad(out.square().sum(), wanted, allow_unused=True, materialize_grads=True)
         return [out, *grads]
 
