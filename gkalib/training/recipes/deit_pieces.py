@@ -7,21 +7,12 @@ from typing import Any
 
 from gkalib.models.vit import SIZES
 from gkalib.training.recipe import Recipe
-from gkalib.training.run import Augment, VisionRun
+from gkalib.training.recipes.gka_imagenet import DEIT
+from gkalib.training.run import VisionRun
 
 EPOCHS, WARMUP = 300, 5
 EPOCH = 1_281_167 // 1024  # steps
 
-FULL = Augment(
-    crop=(0.08, 1.0),
-    flip=0.5,
-    jitter=0.3,
-    policy="rand-m9-mstd0.5-inc1",
-    erase=0.25,
-    mixup=0.8,
-    cutmix=1.0,
-    repeats=3,
-)
 # What leaving out a piece changes. The average is no piece: every run is measured with and without it.
 PIECES: dict[str, dict[str, Any]] = {
     "crop-flip": {"augment": {"crop": None, "flip": 0.0}},
@@ -67,7 +58,7 @@ def run(arm: str, *leave_out: str, long: int = 1) -> VisionRun:
         dtype="bfloat16",
         eval_every=10 * EPOCH,
         model=replace(SIZES["tiny"], drop_path=drop_path),
-        augment=replace(FULL, **changes.get("augment", {})),
+        augment=replace(DEIT, **changes.get("augment", {})),
         smoothing=changes.get("smoothing", 0.1),
         eval_crop=0.875,
         smaller={

@@ -11,6 +11,18 @@ from gkalib.training.run import Augment, VisionRun
 ATTENTION = {"deit": "softmax", "vlt": "vlt", "gka": "gka"}
 IMAGES, EPOCHS, BATCH, WARMUP = 1_281_167, 300, 1792, 5
 
+# DeiT's augmentation, which GKA's paper keeps.
+DEIT = Augment(
+    crop=(0.08, 1.0),
+    flip=0.5,
+    jitter=0.3,
+    policy="rand-m9-mstd0.5-inc1",
+    erase=0.25,
+    mixup=0.8,
+    cutmix=1.0,
+    repeats=3,
+)
+
 # What a run with few pictures has time for: mirror images and mild crops, and no mixing.
 MILD: dict[str, Any] = {
     "crop": (0.6, 1.0),
@@ -47,16 +59,7 @@ def run(size: str, arm: str) -> VisionRun:
         dtype="bfloat16",
         eval_every=10 * IMAGES // BATCH,
         model=replace(SIZES[size], drop_path=0.2 if size == "base" else 0.1),
-        augment=Augment(
-            crop=(0.08, 1.0),
-            flip=0.5,
-            jitter=0.3,
-            policy="rand-m9-mstd0.5-inc1",
-            erase=0.25,
-            mixup=0.8,
-            cutmix=1.0,
-            repeats=3,
-        ),
+        augment=DEIT,
         smoothing=0.1,
         eval_crop=0.875,
         smaller={
