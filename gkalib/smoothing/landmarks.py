@@ -31,14 +31,20 @@ def refuses_pairs(problem: Problem, *, why: str) -> str | None:
     return None
 
 
-def refuses_few(problem: Problem, rank: int) -> str | None:
-    """Why there cannot be so many landmarks of queries and of keys."""
+def refuses_few(problem: Problem, rank: int, *, halves: int = 1) -> str | None:
+    """Why there cannot be so many landmarks, of queries and of keys each, or half of them where halved.
+
+    Args:
+        rank: as the caller gave it.
+        halves: 2 if half the landmarks are queries and half are keys.
+    """
     _, _, queries, keys = problem.sizes
-    if rank > min(queries, keys):
-        return f"{rank} landmarks are more than the {min(queries, keys)} tokens"
+    each = f"{rank} landmarks" if halves == 1 else f"half of the {rank} landmarks"
+    if rank > halves * min(queries, keys):
+        return f"{each} are more than the {min(queries, keys)} tokens"
     lengths = lengths_of(problem)
-    if lengths is not None and not torch.compiler.is_compiling() and int(lengths.min()) < rank:
-        return f"{rank} landmarks are more than the {int(lengths.min())} tokens of the shortest sequence"
+    if lengths is not None and not torch.compiler.is_compiling() and halves * int(lengths.min()) < rank:
+        return f"{each} are more than the {int(lengths.min())} tokens of the shortest sequence"
     return None
 
 
@@ -170,7 +176,7 @@ class Skyformer(Method):
         if not isinstance(problem.normalizer, Unnormalized):
             return f"the sums of an approximated row may be zero or negative, so no {problem.normalizer!r}"
         return refuses_pairs(problem, why="a landmark stands for many tokens") or refuses_few(
-            problem, self.rank // 2
+            problem, self.rank, halves=2
         )
 
     def __call__(self, problem: Problem) -> Tensor:

@@ -84,5 +84,5 @@ def test_what_it_cannot_do_it_says():
         module(x, is_causal=True)
     with pytest.raises(ValueError, match="skyformer: cannot decode token by token"):
         module.cache(2, 12)
-    with pytest.raises(ValueError, match="4 landmarks are more than the 3 tokens"):
+    with pytest.raises(ValueError, match="half of the 8 landmarks are more than the 3 tokens"):
         module(x[:, :3])

@@ -270,12 +270,12 @@ LENGTHS = masks.KeyPadding(torch.tensor([12, 3]))
         (
             Skyformer(26),
             {"kernel": GAUSSIAN, "normalizer": PLAIN},
-            "13 landmarks are more than the 12 tokens",
+            "half of the 26 landmarks are more than the 12 tokens",
         ),
         (
             Skyformer(8),
             {"kernel": GAUSSIAN, "normalizer": PLAIN, "mask": LENGTHS},
-            "more than the 3 tokens of the shortest",
+            "half of the 8 landmarks are more than the 3 tokens of the shortest",
         ),
     ],
 )
