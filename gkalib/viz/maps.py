@@ -1,10 +1,17 @@
-"""Weight matrices as pictures."""
+"""Weight matrices as pictures, and weights on patches as maps over the picture that they come from."""
 
+import math
+
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
 
 from gkalib.viz import style
 from gkalib.viz.digest import array
+
+HEAT = "inferno"
+MOST = 50  # tokens of a matrix that can be told apart in a figure
 
 
 def weights(
@@ -42,3 +49,130 @@ def weights(
         )
     axes.set(title=title, xlabel="key", ylabel="query")
     return image
+
+
+def overlay(
+    axes: Axes,
+    picture,
+    map,
+    *,
+    alpha: float | int = 0.6,
+    largest: float | int | None = None,
+    query: tuple[int, int] | None = None,
+    title: str = "",
+) -> AxesImage:
+    """Lay a map of patches over its picture: bilinear in between, inferno, partly transparent.
+
+    Args:
+        axes: where to draw.
+        picture: `[height, width]` gray or `[height, width, 3]`, from 0 to 1 or whole numbers up to 255.
+        map: `[rows, columns]` weights of the patches, tensor or array.
+        alpha: how opaque the map is.
+        largest: the weight at the bright end, the largest in the map unless given.
+        query: (row, column) of a patch to frame.
+        title: what the map is.
+
+    Raises:
+        ValueError: when the picture or the map has other axes.
+
+    References:
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.4. Taught in: chapter 23.
+    """
+    picture, map = _picture(picture), array(map)
+    if map.ndim != 2:
+        raise ValueError(f"maps.overlay: a map has two axes, this one has shape {map.shape}")
+    height, width = picture.shape[:2]
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+    axes.imshow(picture, cmap="gray" if picture.ndim == 2 else None, extent=extent)
+    image = axes.imshow(
+        map, cmap=HEAT, alpha=alpha, vmin=0.0, vmax=largest, interpolation="bilinear", extent=extent
+    )
+    if query is not None:
+        down, across = height / map.shape[0], width / map.shape[1]
+        corner = query[1] * across - 0.5, query[0] * down - 0.5
+        axes.add_patch(Rectangle(corner, across, down, fill=False, color=style.PALETTE["sky"], linewidth=1.5))
+    axes.set(title=title, xticks=[], yticks=[])
+    return image
+
+
+def grid(map):
+    """Weights on P² patches, `[…, P²]`, as the square that the patches make, `[…, P, P]`.
+
+    Args:
+        map: tensor or array, the class token and registers left out.
+
+    Raises:
+        ValueError: when their number is no square.
+
+    Taught in: chapter 23.
+    """
+    count = map.shape[-1]
+    side = math.isqrt(count)
+    if side * side != count:
+        raise ValueError(f"maps.grid: {count} weights make no square; leave class token and registers out")
+    return map.reshape(*map.shape[:-1], side, side)
+
+
+def queries(side: int) -> dict[str, tuple[int, int]]:
+    """The four patches whose maps the GKA paper shows, as (row, column) of a grid of `side` by `side`.
+
+    Args:
+        side: P.
+
+    References:
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.5. Taught in: chapter 23.
+    """
+    quarter, half, last = side // 4, side // 2, 3 * side // 4
+    return {
+        "upper left": (quarter, quarter),
+        "center": (half, half),
+        "lower right": (last, last),
+        "upper right": (quarter, last),
+    }
+
+
+def off_diagonal(matrix) -> np.ndarray:
+    """A weight matrix whose diagonal is zero, so that colors tell the other weights apart.
+
+    Args:
+        matrix: `[…, n, n]`, tensor or array.
+
+    Raises:
+        ValueError: when it is not square.
+
+    References:
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 23.
+    """
+    matrix = array(matrix)
+    if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:
+        raise ValueError(f"maps.off_diagonal: needs as many keys as queries, not shape {matrix.shape}")
+    return np.where(np.eye(matrix.shape[-1], dtype=bool), 0.0, matrix)
+
+
+def subsample(matrix, *, most: int = MOST) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix of at most so many tokens, evenly spaced and the first and last among them, and which.
+
+    Args:
+        matrix: `[…, n, n]`, tensor or array.
+        most: how many tokens are kept where there are more.
+
+    Returns:
+        `[…, k, k]` and the k tokens' numbers.
+
+    References:
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 23.
+    """
+    matrix = array(matrix)
+    count = matrix.shape[-1]
+    kept = np.arange(count) if count <= most else np.linspace(0, count - 1, most).round().astype(int)
+    return matrix[..., kept[:, None], kept], kept
+
+
+def _picture(picture) -> np.ndarray:
+    """A picture with values from 0 to 1."""
+    values = np.asarray(picture)
+    if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] != 3):
+        raise ValueError(
+            f"maps.overlay: a picture is [height, width] or [height, width, 3], not {values.shape}"
+        )
+    return values / 255 if values.dtype == np.uint8 else values

@@ -1,0 +1,115 @@
+"""Rollout: the product by hand, its laws, and what a discard does to rows."""
+
+import pytest
+import torch
+
+from gkalib.viz import discarded, magnitudes, rollout
+
+ONE = torch.tensor([[0.8, 0.2, 0.0], [0.3, 0.3, 0.4], [0.1, 0.6, 0.3]])
+TWO = torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.2, 0.2, 0.6]])
+
+
+def drawn(layers: int = 4, heads: int = 3, tokens: int = 7) -> list[torch.Tensor]:
+    return [torch.randn(2, heads, tokens, tokens).mul(2).softmax(-1) for _ in range(layers)]
+
+
+def test_two_layers_by_hand():
+    first, second = (0.5 * (one + torch.eye(3)) for one in (ONE, TWO))
+    torch.testing.assert_close(rollout([ONE[None, None], TWO[None, None]])[0], second @ first)
+    assert not torch.allclose(second @ first, first @ second, atol=0.01)
+
+
+def test_the_mean_over_heads_is_what_is_multiplied():
+    both = torch.stack([ONE, TWO])[None]
+    torch.testing.assert_close(rollout([both], residual=0.0)[0], (ONE + TWO) / 2)
+
+
+@pytest.mark.parametrize("per", ["matrix", "row"])
+@pytest.mark.parametrize("discard", [0.0, 0.5, 0.9])
+def test_rows_sum_to_one(discard: float, per: str):
+    flow = rollout(drawn(), discard=discard, per=per)
+    assert flow.shape == (2, 7, 7) and (flow >= 0).all()
+    torch.testing.assert_close(flow.sum(-1), torch.ones(2, 7))
+
+
+@pytest.mark.parametrize("discard", [0.0, 0.5])
+def test_identity_weights_give_the_identity(discard: float):
+    each = torch.eye(5).expand(1, 2, 5, 5)
+    torch.testing.assert_close(rollout([each] * 6, discard=discard)[0], torch.eye(5))
+
+
+def test_uniform_weights_lose_nothing_and_approach_the_uniform():
+    uniform = torch.full((1, 1, 4, 4), 0.25)
+    flow = rollout([uniform] * 3, discard=0.9)[0]
+    torch.testing.assert_close(flow, torch.full((4, 4), 0.25) + 0.5**3 * (torch.eye(4) - 0.25))
+
+
+def test_without_residual_and_discard_it_is_the_product():
+    layers = drawn(layers=3, heads=1)
+    product = layers[2] @ layers[1] @ layers[0]
+    torch.testing.assert_close(rollout(layers, residual=0.0), product[:, 0])
+
+
+def test_a_residual_for_each_layer():
+    layers = drawn(layers=2)
+    last = rollout(layers, residual=[1.0, 0.25])
+    torch.testing.assert_close(last, rollout(layers[1:], residual=0.25))
+
+
+def test_permuted_tokens_permute_the_flow():
+    layers, order = drawn(), torch.randperm(7)
+    permuted = [layer[:, :, order][..., order] for layer in layers]
+    for discard, per in ((0.0, "matrix"), (0.5, "matrix"), (0.5, "row")):
+        expected = rollout(layers, discard=discard, per=per)[:, order][..., order]
+        torch.testing.assert_close(rollout(permuted, discard=discard, per=per), expected)
+
+
+def test_a_discard_is_of_each_matrix_or_of_each_row():
+    matrix = torch.tensor([[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]] * 2])
+    kept = torch.tensor([[0.0, 0.0, 0.0, 0.0], [5.0, 6.0, 7.0, 8.0]])
+    torch.testing.assert_close(discarded(matrix, 0.5)[0, :2], kept)
+    torch.testing.assert_close(discarded(matrix, 0.5, per="row")[0, 0], torch.tensor([0.0, 0.0, 3.0, 4.0]))
+    batch = torch.cat([matrix, 10 * matrix])
+    torch.testing.assert_close(discarded(batch, 0.5)[1], 10 * discarded(matrix, 0.5)[0])
+
+
+def test_half_of_a_causal_matrix_is_discarded_already():
+    causal = drawn(tokens=8)[0].mean(1).tril()
+    torch.testing.assert_close(discarded(causal, 0.4), causal)  # 28 of 64 entries are zero
+
+
+def test_registers_take_part():
+    # The patches see each other through the register alone: without it in the product they would not.
+    weights = torch.eye(4)[None, None].clone()
+    weights[0, 0, 1:, 1:] = 0.0
+    weights[0, 0, :, 0] = 1.0
+    collect = torch.full((1, 1, 4, 4), 0.0)
+    collect[0, 0, 0, 1:] = 1 / 3
+    collect[0, 0, 1:, 1:] = torch.eye(3)
+    flow = rollout([collect, weights])[0]
+    assert (flow[1:, 1:] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("weights", "given", "message"),
+    [
+        ([], {}, "no layers"),
+        ([torch.ones(1, 1, 2, 3)], {}, "as many keys as queries"),
+        ([torch.eye(2)[None, None], torch.eye(3)[None, None]], {}, r"layer 1 has weights \[1, 1, 3, 3\]"),
+        ([-torch.eye(2)[None, None]], {}, r"magnitudes\(weights\)"),
+        ([torch.eye(2)[None, None]], {"discard": 1.0}, "below 1, not 1.0"),
+        ([torch.eye(2)[None, None]], {"residual": 1.5}, "from 0 to 1"),
+        ([torch.eye(2)[None, None]], {"residual": [0.5, 0.5]}, "2 numbers in residual for 1 layers"),
+        ([torch.eye(2)[None, None]], {"per": "head"}, "'matrix' or 'row', not 'head'"),
+        ([torch.zeros(1, 1, 2, 2)], {"residual": 0.0}, "a row of layer 0 has nothing left"),
+    ],
+)
+def test_what_is_refused(weights: list, given: dict, message: str, as_a_user):
+    with pytest.raises(ValueError, match=f"rollout: .*{message}"):
+        rollout(weights, **given)
+
+
+def test_signed_rows_flow_by_their_size():
+    signed = torch.randn(1, 2, 4, 4)
+    flow = rollout([magnitudes(signed)])
+    torch.testing.assert_close(flow[0], 0.5 * magnitudes(signed)[0].mean(0) + 0.5 * torch.eye(4))
