@@ -1,6 +1,6 @@
 """What trained models do, in numbers and figures; the book's figures: their style, digests and controls."""
 
-from gkalib.viz import maps, style
+from gkalib.viz import landscape, maps, portrait, sharpness, spectrum, style, walks
 from gkalib.viz.bandwidths import bandwidths, heat, lines
 from gkalib.viz.bank import bank
 from gkalib.viz.explore import Explore, explore
@@ -16,17 +16,20 @@ from gkalib.viz.layers import (
     own,
     received,
 )
+from gkalib.viz.occlusion import agreement, occlusion, residual_share, saliency
 from gkalib.viz.rollout import discarded, rollout
 
 __all__ = [
     "Explore",
     "Layer",
+    "agreement",
     "bandwidths",
     "bank",
     "discarded",
     "entropy",
     "explore",
     "heat",
+    "landscape",
     "layers",
     "lines",
     "magnitudes",
@@ -35,8 +38,15 @@ __all__ = [
     "measures",
     "negative",
     "neighbors",
+    "occlusion",
     "own",
+    "portrait",
     "received",
+    "residual_share",
     "rollout",
+    "saliency",
+    "sharpness",
+    "spectrum",
     "style",
+    "walks",
 ]
