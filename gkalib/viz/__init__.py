@@ -3,6 +3,7 @@
 from gkalib.viz import landscape, maps, portrait, sharpness, spectrum, style, walks
 from gkalib.viz.bandwidths import bandwidths, heat, lines
 from gkalib.viz.bank import bank
+from gkalib.viz.census import agreements, census, class_row, residuals
 from gkalib.viz.explore import Explore, explore
 from gkalib.viz.layers import (
     Layer,
@@ -23,8 +24,11 @@ __all__ = [
     "Explore",
     "Layer",
     "agreement",
+    "agreements",
     "bandwidths",
     "bank",
+    "census",
+    "class_row",
     "discarded",
     "entropy",
     "explore",
@@ -43,6 +47,7 @@ __all__ = [
     "portrait",
     "received",
     "residual_share",
+    "residuals",
     "rollout",
     "saliency",
     "sharpness",
