@@ -60,8 +60,11 @@ def agreements(
     Returns:
         The mean rank correlation with the size of ``occlusion``, and beside it ``…_error``, of the class
         token's row of rollout, by discard (``rollout_occlusion_50``), of its row in the last layer
-        (``last_occlusion``) and of the size of ``saliency`` (``saliency_occlusion``). Nothing where a token
-        cannot be taken out: where the attention is made for a number of tokens, or counts them.
+        (``last_occlusion``) and of the size of ``saliency`` (``saliency_occlusion``). Of rollout with the
+        layers in the other order (``reversed_occlusion``) and with ``residual_share`` for the residual
+        (``measured_occlusion``). And of two maps that do not look at the picture: another picture's rollout
+        (``other_occlusion``) and the mean occlusion of all (``mean_occlusion``). Nothing where a token cannot
+        be taken out: where the attention is made for a number of tokens, or counts them.
 
     Raises:
         ValueError: if the model has no class token.
@@ -78,10 +81,18 @@ def agreements(
         return {}
     shares = [magnitudes(layer.weights) for layer in found]
     rows = {
-        f"rollout_occlusion_{100 * q:02.0f}": class_row(model, rollout(shares, discard=q)) for q in DISCARDS
+        f"rollout_occlusion_{100 * discard:02.0f}": class_row(model, rollout(shares, discard=discard))
+        for discard in DISCARDS
     }
-    rows["last_occlusion"] = class_row(model, shares[-1].mean(1))
-    rows["saliency_occlusion"] = saliency(model, images, labels).abs()
+    measured = residual_share(model, images).tolist()
+    rows |= {
+        "last_occlusion": class_row(model, shares[-1].mean(1)),
+        "saliency_occlusion": saliency(model, images, labels).abs(),
+        "reversed_occlusion": class_row(model, rollout(shares[::-1])),
+        "measured_occlusion": class_row(model, rollout(shares, residual=measured)),
+        "other_occlusion": rows["rollout_occlusion_00"].roll(1, 0),
+        "mean_occlusion": truth.mean(0).expand_as(truth),
+    }
     numbers = {}
     for name, maps in rows.items():
         numbers[name], numbers[f"{name}_error"] = agreement(maps, truth)

@@ -18,7 +18,8 @@ def test_every_variant_is_looked_at_before_and_after():
     names = {name.replace("_", "-") for name in variants()}
     assert names | {f"{name}-untrained" for name in names} < arms
     assert arms - names - {f"{name}-untrained" for name in names} == {
-        f"{name}-registers{count}" for name in ("softmax", "gka") for count in (1, 4)
+        "gka-wide",
+        *(f"{name}-registers{count}" for name in ("softmax", "gka") for count in (1, 4)),
     }
 
 
@@ -27,7 +28,7 @@ def test_an_untrained_arm_is_the_model_as_it_starts():
     record = train(study, measure=measure)
     start = 8**0.25  # heads of 8 channels
     sigmas = [value for name, value in record.metrics.items() if name.startswith("sigma")]
-    assert sigmas == pytest.approx([start] * 12)
+    assert sigmas == pytest.approx([start] * 16)
 
 
 @pytest.mark.parametrize("arm", ["softmax-registers4", "karat", "nystrom"])
@@ -36,9 +37,9 @@ def test_a_look_is_in_the_record(arm: str):
     metrics = train(study.smoke(), measure=measure).metrics
     tokens = 21 if "registers" in arm else 17
     for name in ("neighbors", "entropy", "own", "largest", "token", "patch", "mass", "negative"):
-        assert f"{name}_2_3" in metrics
-    assert 1 <= metrics["neighbors_2_3"] <= tokens
+        assert f"{name}_3_3" in metrics
+    assert 1 <= metrics["neighbors_3_3"] <= tokens
     assert 0 <= metrics["entropy_0_0"] <= math.log(tokens) + 1e-5
     assert ("register3_0_0" in metrics) == ("registers4" in arm)
     assert ("rollout_occlusion_00" in metrics) == ("registers4" in arm)
-    assert "residual_2" in metrics
+    assert "residual_3" in metrics

@@ -45,7 +45,15 @@ def test_agreements_are_of_the_class_tokens_rows():
     assert numbers["rollout_occlusion_50_error"] == pytest.approx(error, abs=1e-6)
     last = agreement(found[1].weights.mean(1)[:, 2, 3:], truth)[0]
     assert numbers["last_occlusion"] == pytest.approx(last, abs=1e-6)
-    assert len(numbers) == 10
+    whole = rollout([layer.weights for layer in found])[:, 2, 3:]
+    assert numbers["other_occlusion"] == pytest.approx(agreement(whole.roll(1, 0), truth)[0], abs=1e-6)
+    assert numbers["mean_occlusion"] == pytest.approx(agreement(truth.mean(0).expand(4, -1), truth)[0])
+    backwards = rollout([layer.weights for layer in found[::-1]])[:, 2, 3:]
+    assert numbers["reversed_occlusion"] == pytest.approx(agreement(backwards, truth)[0], abs=1e-6)
+    shares = residual_share(model, IMAGES).tolist()
+    measured = rollout([layer.weights for layer in found], residual=shares)[:, 2, 3:]
+    assert numbers["measured_occlusion"] == pytest.approx(agreement(measured, truth)[0], abs=1e-6)
+    assert len(numbers) == 18
 
 
 @pytest.mark.parametrize("name", ["karat", "gpa"])

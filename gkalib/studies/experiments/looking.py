@@ -15,7 +15,7 @@ REGISTERS = {"softmax": (1, 4), "gka": (1, 4)}
 
 
 def studies() -> list[Study]:
-    """One arm a variant, the same before training, and two variants with registers."""
+    """One arm a variant, the same before training; two with registers; and GKA from a wider start."""
     trained = [
         Study(
             experiment="looking",
@@ -23,7 +23,7 @@ def studies() -> list[Study]:
             task="digits",
             attention=name,
             options=SMALL.get(name, {}),
-            model={"depth": 3},
+            model={"depth": 4},
             steps=600,
             batch=32,
             lr=4e-3,
@@ -37,7 +37,8 @@ def studies() -> list[Study]:
         for one in trained
         for count in REGISTERS.get(one.arm, ())
     ]
-    return [*trained, *untrained, *with_registers]
+    wide = [replace(one, arm="gka-wide", options={"sigma": 3.0}) for one in trained if one.arm == "gka"]
+    return [*trained, *untrained, *with_registers, *wide]
 
 
 def measure(model: Any, learned: Task) -> dict[str, float]:
