@@ -227,8 +227,9 @@ class Mixture(_Pair):
     """
 
     def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
-        first, second = self.first.log(query, key, lag), self.second.log(query, key, lag)
-        # Where both are zero logaddexp has no gradient: give it a finite argument and put the zero back.
-        nothing = first.isneginf() & second.isneginf()
-        total = torch.logaddexp(first.masked_fill(nothing, 0.0), second.masked_fill(nothing, 0.0))
-        return total.masked_fill(nothing, -torch.inf)
+        logs = torch.broadcast_tensors(self.first.log(query, key, lag), self.second.log(query, key, lag))
+        # In one tensor: Inductor stops with an error where it joins the gradients of two masked distances.
+        both = torch.stack(logs)
+        # Where all are zero logsumexp has no gradient: give it finite arguments and put the zero back.
+        nothing = both.isneginf().all(0)
+        return both.masked_fill(nothing, 0.0).logsumexp(0).masked_fill(nothing, -torch.inf)

@@ -18,5 +18,4 @@ def outcomes() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_one_graph_gives_the_same(case, outcomes):
-    line = next(line for line in outcomes if line.startswith(" ".join(map(str, case)) + " "))
-    assert line == " ".join(map(str, case)) + " ok"
+    assert " ".join(map(str, case)) + " ok" in outcomes

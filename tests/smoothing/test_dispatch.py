@@ -64,6 +64,16 @@ def test_explain_has_a_line_for_every_method():
     assert lines[3].startswith("linear") and "no:" in lines[3]
 
 
+def test_inside_a_graph_float64_is_not_left_to_a_gradient_that_the_cpu_has_not(monkeypatch):
+    inputs = [x.requires_grad_() for x in _qkv(17, torch.float64)]
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    explanation = gkalib.explain(*inputs, kernels.ExpDot())
+    assert explanation.choice == "dense"
+    assert explanation.refusals["padded"].startswith("inside torch.compile PyTorch has no gradient of it")
+    with torch.no_grad():
+        assert gkalib.explain(*inputs, kernels.ExpDot()).choice == "padded"
+
+
 def test_blocks_hold_to_the_memory_stated():
     problem = dispatch.pose(
         *_qkv(100), kernels.Gaussian(1.0), mask=None, normalizer=None, positions=None, name="smooth"
