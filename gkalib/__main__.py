@@ -110,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
         "--save-every", type=float, default=600.0, metavar="S", help="seconds to a checkpoint (%(default)s)"
     )
     option("--log-every", type=_positive, default=10, metavar="N", help="steps to a row (%(default)s)")
+    option("--snapshots", type=_positive, default=0, metavar="N", help="steps to a copy of weights (none)")
     option("--fresh", action="store_true", help="begin anew, and delete what is in its folder")
     option("--from-step", type=int, metavar="STEP", help="go on from this checkpoint (the newest)")
     option("--keep", action="store_true", help="keep the record in data/results")

@@ -30,7 +30,7 @@ results list:
 results table: experiment metric* --scale=None
 train: name --arm=[] --smoke=False --reduced=False --seed=0 --seeds=1 --plan=False --settings=False \
 --out=None --device=None --workers=0 --compile=False --shard=False --save-every=600.0 --log-every=10 \
---fresh=False --from-step=None --keep=False --quiet=False
+--snapshots=0 --fresh=False --from-step=None --keep=False --quiet=False
 tune: program* --recorded=False"""
 
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
-from gkalib.training import sealed
+from gkalib.training import sealed, trajectory
 from gkalib.training.ema import average as averaged_model
 from gkalib.training.held import (
     Tensors,
@@ -187,13 +187,15 @@ def clear(folder: Path) -> None:
     for pattern in (".step-*.saving", ".step-*.deleting"):
         for path in folder.glob(pattern):
             shutil.rmtree(path)
+    trajectory.clear(folder)
 
 
 def forget(folder: Path, *, after: int = -1) -> None:
-    """Delete the checkpoints after a step, all where none is given, the newest first."""
+    """Delete the checkpoints and snapshots after a step, all where none is given, the newest first."""
     for path in reversed(checkpoints(folder)):
         if step_of(path) > after:
             _delete(path)
+    trajectory.forget(folder, after=after)
 
 
 def _delete(path: Path) -> None:

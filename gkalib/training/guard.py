@@ -22,6 +22,17 @@ def folder_of(run: Run, launch: Launch) -> Path:
     return home / run.recipe / f"{run.arm}-{run.scale}-s{run.seed}"
 
 
+def farewell(run: Run, launch: Launch, *, step: int, number: int) -> str:
+    """What a run says that a signal stopped after a step; 0 for one that came to another process."""
+    name = signal.Signals(number).name if number else "a signal"
+    once = {"--fresh": launch.fresh, "--from-step": launch.from_step is not None}
+    without = "".join(f" without {option}" for option, given in once.items() if given)
+    return (
+        f"train: stopped by {name} after step {step} of {run.steps}; saved to "
+        f"{folder_of(run, launch)}/step-{step:08d}. The same command{without} goes on from there"
+    )
+
+
 def _let_go() -> None:
     """A child, such as one that loads data, must not keep the folder when this process is gone."""
     for handle in _held:

@@ -73,7 +73,7 @@ def launch_of(options: argparse.Namespace) -> Launch:
     """Where and how, from the options of the command line."""
     names = (
         *("out", "device", "workers", "compile", "shard", "save_every", "log_every"),
-        *("fresh", "from_step", "keep", "quiet"),
+        *("snapshots", "fresh", "from_step", "keep", "quiet"),
     )
     return Launch(**{name: getattr(options, name) for name in names})
 

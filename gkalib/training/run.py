@@ -243,10 +243,10 @@ class Launch:
         shard: whether parameters, gradients and optimizer states are split over the processes (FSDP2).
         save_every: seconds between checkpoints; there is one at the end in any case.
         log_every: steps between rows of the curve.
-        fresh: whether to begin anew where there are checkpoints; they are then deleted.
+        snapshots: steps between copies of the weights alone, all of which are kept; 0 is none.
+        fresh: whether to delete the checkpoints and snapshots that are there and begin anew.
         from_step: the checkpoint to go on from; None is the newest.
-        keep: whether the record goes to ``data/results``.
-        quiet: whether to leave out the progress bar.
+        keep, quiet: whether the record goes to ``data/results``; whether to leave out the progress bar.
     """
 
     out: Path | None = None
@@ -256,6 +256,7 @@ class Launch:
     shard: bool = False
     save_every: float = 600.0
     log_every: int = 10
+    snapshots: int = 0
     fresh: bool = False
     from_step: int | None = None
     keep: bool = False

@@ -1,9 +1,9 @@
 """What both training loops stand on: from settings to a model that trains, and nothing lost on the way."""
 
 import contextlib
-import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -12,12 +12,12 @@ from torch.amp.grad_scaler import GradScaler
 
 from gkalib import results
 from gkalib.datasets.tokenizers import Tokenizer
-from gkalib.training import checkpoint, curve
+from gkalib.training import checkpoint, curve, trajectory
 from gkalib.training.checkpoint import Training
 from gkalib.training.descent import Watch, descend
 from gkalib.training.distributed import exchange, split, start, wrap
 from gkalib.training.ema import average
-from gkalib.training.guard import Guard, folder_of
+from gkalib.training.guard import Guard, farewell, folder_of
 from gkalib.training.log import Log
 from gkalib.training.optimizer import optimizers, set_rates
 from gkalib.training.order import key
@@ -127,6 +127,7 @@ class Session:
         self._mark = time.monotonic(), self.started
         for step in range(self.started, self.run.steps):
             yield step
+            self._snapshot(step + 1)
             due = time.monotonic() - self._saved_at >= self.launch.save_every and self.world.main
             agreed = self.world.most(STOP if self._asked() else SAVE if due else 0)
             if agreed:
@@ -219,14 +220,13 @@ class Session:
         launch = self.launch
         if launch.fresh and launch.from_step is not None:
             raise ValueError("train: --fresh deletes the checkpoints that --from-step would go on from")
-        if launch.fresh:
-            self.world.first(lambda: checkpoint.forget(self.folder))
-            return
-        path = checkpoint.newest(self.folder, launch.from_step)
+        path = None if launch.fresh else checkpoint.newest(self.folder, launch.from_step)
         found = checkpoint.step_of(path) if path else 0
         if self.world.any(found != self.world.most(found)):
             raise ValueError(f"train: {self.folder} is not the same folder for every process")
         if path is None:
+            self.world.first(lambda: checkpoint.forget(self.folder))  # there may be snapshots
+            self._snapshot(0)
             return
         state = checkpoint.restore(path, self._training)
         self.started, self._before, self._saved_step = state.step, state.seconds, state.step
@@ -272,29 +272,29 @@ class Session:
         return f"The last checkpoint, of step {self._saved_step}, is whole"
 
     def _save(self, step: int) -> None:
-        self._refuse_nan(step)
         self._logged("sync")
+        self._write(partial(checkpoint.save, seconds=self._seconds()), step)
+        self._saved_step, self._saved_at = step, time.monotonic()
+
+    def _snapshot(self, step: int) -> None:
+        if trajectory.due(step, every=self.launch.snapshots, last=self.run.steps):
+            self._write(trajectory.keep, step)
+
+    def _write(self, what: Callable[..., object], step: int) -> None:
+        self._refuse_nan(step)
         # Every process takes part where parameters are split; only the main one can fail.
         problem = ""
         try:
-            checkpoint.save(self.folder, self._training, step=step, seconds=self._seconds())
+            what(self.folder, self._training, step=step)
         except ValueError as error:
             problem = str(error)
         self.world.refuse(problem)
-        self._saved_step, self._saved_at = step, time.monotonic()
 
     def _asked(self) -> int:
         """The signal that this process was sent, 0 for none."""
         return self._guard.signal if self._guard else 0
 
     def _stop(self, step: int) -> None:
-        # The signal may have come to another process.
-        name = signal.Signals(self._asked()).name if self._asked() else "a signal"
-        once = {"--fresh": self.launch.fresh, "--from-step": self.launch.from_step is not None}
-        without = "".join(f" without {option}" for option, given in once.items() if given)
         if self._log:
-            self._log.say(
-                f"train: stopped by {name} after step {step} of {self.run.steps}; saved to "
-                f"{self.folder}/step-{step:08d}. The same command{without} goes on from there"
-            )
+            self._log.say(farewell(self.run, self.launch, step=step, number=self._asked()))
         raise SystemExit(0)
