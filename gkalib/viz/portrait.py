@@ -29,7 +29,7 @@ def metrics(model: nn.Module, attention: Attention, snapshots: Sequence[Weights]
 
     ``attention_rank_L`` is the mean effective rank of layer L's weights, over pictures and heads,
     ``KIND_rank`` that of the matrices of one kind, ``explained_K`` the share of the trajectory's K-th
-    component. Layers and components count from 1.
+    component. Layers count from 0, components from 1.
 
     Args:
         model: the trained model.
@@ -40,7 +40,7 @@ def metrics(model: nn.Module, attention: Attention, snapshots: Sequence[Weights]
     """
     found = {
         f"attention_rank_{number}": effective_rank(singular_values(one)).mean().item()
-        for number, one in enumerate(attention, start=1)
+        for number, one in enumerate(attention)
     }
     ranks: dict[str, list[float]] = {}
     for name, matrix in matrices(dict(model.named_parameters())).items():
@@ -115,7 +115,7 @@ def shares(axes: Axes, plane: Plane, *, count: int = 8) -> None:
 def _spectra(model: nn.Module, attention: Attention) -> Figure:
     figure = Figure(figsize=(style.COLUMN, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for number, one in enumerate(attention, start=1):
+    for number, one in enumerate(attention):
         values = spectrum(one)
         # What rounding leaves of a matrix of low rank would stretch the axis over twenty decades.
         shown = values >= values[0] - math.log(1e8)

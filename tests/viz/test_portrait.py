@@ -40,12 +40,12 @@ def test_figures_and_metrics(attention: list[torch.Tensor]):
     assert set(made) == {"spectra", "histograms", "landscape"} and len(asked) == 25
     assert all(torch.equal(snapshots[-1][name], one) for name, one in model.named_parameters())
     texts = {name: str(digest(figure)) for name, figure in made.items()}
-    assert "layer 2" in texts["spectra"] and "attention query (144)" in texts["histograms"]
+    assert "layer 1" in texts["spectra"] and "attention query (144)" in texts["histograms"]
     assert "random walk" in texts["landscape"] and "contour" in texts["landscape"]
     found = portrait.metrics(model, attention, snapshots)
     ranks = effective_rank(singular_values(attention[0]))
-    assert found["attention_rank_1"] == pytest.approx(ranks.mean().item())
-    assert 1 < found["attention_rank_2"] < 2 < found["attention_rank_1"] < 5
+    assert found["attention_rank_0"] == pytest.approx(ranks.mean().item())
+    assert 1 < found["attention_rank_1"] < 2 < found["attention_rank_0"] < 5
     assert 1 < found["attention_query_rank"] < 8 and 0.25 < found["explained_1"] < 1
 
 
