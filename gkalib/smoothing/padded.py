@@ -17,9 +17,10 @@ class Padded(Method):
 
     The query's bias cancels in the row sum. In half precision the last column is split into a high part and
     the remainder, in two columns: one rounded column would put its rounding error into the score. A scale
-    that is one number is PyTorch's to apply, in float32; one that differs by head is multiplied into the
-    query and rounded with it. Vectors are padded to a multiple of 8, values to the same width, so memory is
-    linear in the number of keys.
+    that is one number is PyTorch's to apply, in float32. So is, in half precision on a CPU, each of several:
+    one call for each head. Elsewhere a scale that differs by head is multiplied into the query and rounded
+    with it. Vectors are padded to a multiple of 8, values to the same width, so memory is linear in the
+    number of keys.
 
     Chapter 14 teaches it.
     """
@@ -45,13 +46,18 @@ class Padded(Method):
         form = problem.form()
         assert form is not None  # else it refuses
         dtype, width = problem.query.dtype, value.shape[-1]
-        if isinstance(form.scale, float) and form.scale > 0:
-            query, scale = problem.query, form.scale
+        scales, divisor = _applied(problem, form.scale), 1.0
+        if scales is None:
+            query, scales = (form.scale * query).to(dtype), [1.0]
+        elif isinstance(form.scale, Tensor):
+            divisor = form.scale.detach()
+            # Times one, which is exact, so that the scale gets its gradient.
+            query = (form.scale / divisor * query).to(dtype)
         else:
-            query, scale = (form.scale * query).to(dtype), 1.0
+            query, divisor = problem.query, form.scale
         columns = [problem.key]
         if form.key_bias is not None:
-            bias = form.key_bias(key)[..., None] / scale
+            bias = form.key_bias(key)[..., None] / divisor
             columns += [bias.to(dtype)] if dtype == bias.dtype else _two_columns(bias, dtype)
         ones = len(columns) - 1
         size = -(-max(query.shape[-1] + ones, width) // 8) * 8
@@ -66,12 +72,46 @@ class Padded(Method):
         )
         allowed = None if causal else problem.allowed()
         if allowed is None:
-            return scaled_dot_product_attention(query, key, value, scale=scale, is_causal=causal)[..., :width]
+            return _by_head(scales, query, key, value, None, causal)[..., :width]
         # A row without a key would be 0/0: let it see everything, then put zeros in its place.
         empty = ~allowed.any(-1, keepdim=True)
         allowed = (allowed | empty).expand(*allowed.shape[:-2], query.shape[2], key.shape[2])
-        out = scaled_dot_product_attention(query, key, value, attn_mask=allowed, scale=scale)
-        return out[..., :width].masked_fill(empty, 0.0)
+        allowed = allowed[(None,) * (4 - allowed.ndim)]
+        return _by_head(scales, query, key, value, allowed, causal)[..., :width].masked_fill(empty, 0.0)
+
+
+def _applied(problem: Problem, scale: float | Tensor) -> list[float] | None:
+    """The scale that PyTorch is to apply, for all heads or one for each; None if the query must hold it."""
+    if not isinstance(scale, Tensor):
+        return [scale] if scale > 0 else None
+    query = problem.query
+    # To read them from a GPU is to wait for it; in higher precision the query's rounding does not matter.
+    if query.device.type != "cpu" or query.dtype.itemsize > 2 or torch.compiler.is_compiling():
+        return None
+    found = scale.detach().reshape(-1).tolist()
+    if min(found) <= 0:
+        return None
+    return found if len(set(found)) > 1 else found[:1]
+
+
+def _by_head(
+    scales: list[float], query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, causal: bool
+) -> Tensor:
+    """Scaled dot-product attention, called once, or once for each head where the scales differ."""
+    if len(scales) == 1:
+        return scaled_dot_product_attention(
+            query, key, value, attn_mask=allowed, is_causal=causal, scale=scales[0]
+        )
+    outs = []
+    for head, scale in enumerate(scales):
+        one = slice(head, head + 1)
+        seen = allowed[:, one] if allowed is not None and allowed.shape[1] > 1 else allowed
+        outs.append(
+            scaled_dot_product_attention(
+                query[:, one], key[:, one], value[:, one], attn_mask=seen, is_causal=causal, scale=scale
+            )
+        )
+    return torch.cat(outs, dim=1)
 
 
 def _two_columns(bias: Tensor, dtype: torch.dtype) -> list[Tensor]:
