@@ -25,7 +25,7 @@ INPUTS = {
     "book": (".md", ".bib", ".py", ".css", ".js", ".svg", ".png", ".json"),
     "chapters": (".ipynb",),
     "gkalib": (".py",),
-    "data/results": (".json",),
+    "data/results": (".json", ".csv"),
     "tests": (".py",),
 }
 NPM_SECONDS = 120  # one package of 6 MB; without a network npm would try for minutes

@@ -1,0 +1,154 @@
+"""The numbers that stand behind a printed cell: what an arm's newest runs measured, or what makes it run."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import final
+
+from gkalib.results import SCALES, Record, load
+from gkalib.results.record import RUN
+
+from .claims import read
+
+SIZES = tuple(reversed(SCALES[1:]))  # a smoke run is no measurement
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A number of the newest runs of an arm at its largest scale, by seed.
+
+    Args:
+        status: "full" if the runs are those that the paper describes, else "reduced".
+        values: of each seed.
+        record: one of the runs.
+    """
+
+    status: str
+    values: dict[int, float]
+    record: Record
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return sum(self.values.values()) / len(self.values)
+
+    @property
+    def said(self) -> str:
+        """Which runs they are."""
+        seeds = "one seed" if len(self.values) == 1 else f"{len(self.values)} seeds"
+        return f"{self.record.experiment}/{self.record.arm}, {self.record.device}, {seeds}"
+
+
+@final
+@dataclass
+class Runs:
+    """The runs in a store, and what could run.
+
+    Args:
+        store: the folder ``data/results``.
+    """
+
+    store: Path
+
+    @cached_property
+    def steps(self) -> dict[tuple[str, str, str], str]:
+        """By kind, name and arm: the steps of a recipe's arm, and nothing for studies and benchmarks."""
+        rows = read(self.store / "papers" / "arms.csv")
+        return {(row["kind"], row["name"], row["arm"]): row["steps"] for row in rows}
+
+    @cached_property
+    def stored(self) -> set[tuple[str, str, str]]:
+        """Experiment, arm and scale of every run in the store."""
+        folders = (path.parent for path in self.store.glob("[!.]*/[!.]*/run.json"))
+        named = ((folder.parent.name, RUN.fullmatch(folder.name)) for folder in folders)
+        return {(experiment, name["arm"], name["scale"]) for experiment, name in named if name}
+
+    def scale(self, experiment: str, arm: str) -> str | None:
+        """The largest scale at which an arm has run, smoke left out."""
+        return next((scale for scale in SIZES if (experiment, arm, scale) in self.stored), None)
+
+    def known(self, kind: str, name: str, arm: str) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            ValueError: if it is not in ``arms.csv``.
+        """
+        if (kind, name, arm) not in self.steps:
+            raise ValueError(f"{kind} {name} {arm} is not in arms.csv: no such thing can be run")
+
+    def series(self, kind: str, key: str) -> Series | None:
+        """What a key names, or None where it has not run.
+
+        Args:
+            kind: ``train`` for recipes, ``core`` for their scores on tasks, ``study`` or ``bench``.
+            key: experiment, arm and metric, or for a benchmark its shape and the metric.
+
+        Raises:
+            ValueError: if the key names nothing that has run or can be run.
+        """
+        parts = key.split("/", 2) if kind != "bench" else ["bench", *key.split("/", 1)]
+        if len(parts) != 3:
+            raise ValueError(f"{kind} {key} is no key")
+        experiment, arm, metric = parts
+        place = ("core", f"{experiment}-{arm}") if kind == "core" else (experiment, arm)
+        scale = self.scale(*place)
+        if kind != "study" or scale is None:
+            self.known("train" if kind == "core" else kind, experiment, arm)
+        records = self._newest(*place, scale, card=kind == "bench") if scale else []
+        if not records:
+            return None
+        recipe = records[0].recipe
+        as_printed = {
+            "train": str(recipe.get("steps")) == self.steps.get(("train", experiment, arm)),
+            "core": not recipe.get("limit"),
+        }
+        return Series(
+            status="full" if scale == "full" and as_printed.get(kind) else "reduced",
+            values={record.seed: measured(record, metric) for record in records},
+            record=records[0],
+        )
+
+    def _newest(self, experiment: str, arm: str, scale: str, *, card: bool) -> list[Record]:
+        """The newest run of each seed that was measured from a clean tree, all on one device.
+
+        Args:
+            experiment, arm, scale: of which runs.
+            card: whether it has to be a GPU.
+        """
+        runs = load(experiment, scale=scale, arm=arm, root=self.store)
+        runs = [run for run in runs if run.clean and run.source == "measured"]
+        runs = [run for run in runs if not card or run.recipe.get("device") == "cuda"]
+        seeds: dict[int, Record] = {}
+        for run in runs:
+            if run.device == runs[0].device:
+                seeds.setdefault(run.seed, run)
+        return [seeds[seed] for seed in sorted(seeds)]
+
+
+def measured(record: Record, metric: str) -> float:
+    """A metric of a record, or the difference or the ratio of two.
+
+    Raises:
+        ValueError: if the record does not have it.
+    """
+    names = re.split(r"[-/]", metric)
+    missing = [name for name in names if name not in record.metrics]
+    if missing:
+        raise ValueError(f"{record.experiment}/{record.run} has no metric {missing[0]!r}")
+    first, *rest = (float(record.metrics[name]) for name in names)
+    if not rest:
+        return first
+    return first - rest[0] if "-" in metric else first / rest[0]
+
+
+def command(kind: str, key: str) -> str:
+    """What to type for a number that is not there yet."""
+    name, arm = key.split("/")[:2]
+    return {
+        "train": f"python -m gkalib train {name} --arm {arm} --keep",
+        "study": f"python -m gkalib train {name} --arm {arm}",
+        "core": f"python -m gkalib evaluate RUN --keep --tasks TASK, for a run of {name} --arm {arm}",
+        "bench": f"python -m gkalib reproduce bench-{name}",
+    }[kind]

@@ -1,0 +1,55 @@
+"""Writes ``data/results/papers/arms.csv``: what the papers' cells name and can be run, for light builds."""
+
+import csv
+import io
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "data" / "results" / "papers" / "arms.csv"
+
+
+def named() -> set[tuple[str, str, str]]:
+    """Kind, name and arm of all recipes, studies and benchmarks that stand behind a cell."""
+    from _ext.claims import Papers
+
+    found = set()
+    for cells in Papers(ROOT / "data" / "results").cells.values():
+        for text in (text for cell in cells.values() for text in cell.evidence):
+            kind, _, rest = text.partition(" ")
+            for key in rest.split(" < ") if kind in ("train", "core", "look", "study", "bench") else []:
+                kind = {"core": "train", "look": "train"}.get(kind, kind)
+                parts = ["bench", *key.split("/")] if kind == "bench" else key.split(" ")[0].split("/")
+                found.add((kind, parts[0], parts[1]))
+    return found
+
+
+def listing() -> str:
+    """The text of the file; the steps are those of a run at full size. What cannot be run is left out."""
+    from gkalib import studies
+    from gkalib.bench.jobs import jobs
+    from gkalib.training import recipes
+
+    steps = {
+        ("train", recipe.name, arm): recipe.run(arm).steps
+        for recipe in recipes().values()
+        for arm in recipe.arms
+    }
+    steps |= {
+        ("study", name, study.arm): ""
+        for name in studies.experiments()
+        for study in studies.experiment(name)[0]
+    }
+    timed = [job.name.removeprefix("bench-") for job in jobs() if job.name.startswith("bench-")]
+    steps |= {("bench", "bench", name): "" for name in timed}
+    text = io.StringIO()
+    write = csv.writer(text, lineterminator="\n").writerow
+    write(("kind", "name", "arm", "steps"))
+    for key in sorted(named() & steps.keys()):
+        write((*key, steps[key]))
+    return text.getvalue()
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT), str(ROOT / "book")]
+    FILE.write_text(listing(), encoding="utf-8")
