@@ -140,6 +140,19 @@ def parser() -> argparse.ArgumentParser:
     option("--average", action="store_true", help="take the moving average of the weights")
     option("--device", choices=DEVICES, help="where (a GPU where there is one)")
 
+    one = command("look", commands.look, "draw what a trained run does inside, and keep its numbers")
+    one.add_argument("run", type=Path, help="a run's folder, or one of its checkpoints")
+    option = one.add_argument
+    what = one.add_mutually_exclusive_group()
+    what.add_argument("--picture", metavar="NAME", help="astronaut, camera, cat, coffee, or a file (cat)")
+    what.add_argument("--text", metavar="TEXT", help="what a model of text reads (a sentence of Dickens)")
+    option("--held-out", type=_positive, default=0, metavar="N", help="numbers of N held-out items (of one)")
+    option("--out", type=Path, metavar="DIR", help="a folder for the figures (looks/RECIPE/ARM-SCALE-sSEED)")
+    option("--step", type=int, help="which checkpoint (the newest)")
+    option("--average", action="store_true", help="take the moving average of the weights")
+    option("--device", choices=DEVICES, help="where (a GPU where there is one)")
+    option("--keep", action="store_true", help="keep the record in data/results")
+
     command("counts", commands.counts, "count the papers' models: parameters, operations, bytes")
 
     one = command("bench", commands.bench, "time what the library does on this machine")

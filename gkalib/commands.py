@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from pathlib import Path
 
 
 def data(options: argparse.Namespace) -> None:
@@ -202,6 +203,33 @@ def generate(options: argparse.Namespace) -> None:
     loaded = trained.opened(options.run, step=options.step, averaged=options.average)
     settings = {"count": options.count, "temperature": options.temperature, "seed": options.seed}
     print(trained.written(loaded, start(options.device), options.prompt, **settings))
+
+
+def look(options: argparse.Namespace) -> None:
+    """Draw what a trained run does inside: rollout, maps of attention, bandwidths or banks, spectra.
+
+    One picture, or one text, is read; with --held-out the numbers are those of that many held-out items.
+    """
+    try:
+        from gkalib.look import look
+    except ModuleNotFoundError as missing:
+        extras = "vision,language,book"
+        raise ValueError(f"look: needs {missing.name}: pip install 'gkalib[{extras}]'") from missing
+    from gkalib.training import trained
+    from gkalib.training.distributed import start
+
+    loaded = trained.opened(options.run, step=options.step, averaged=options.average)
+    world, run = start(options.device), loaded.run
+    said = look(
+        loaded,
+        world,
+        folder=options.run,
+        subject=options.picture or options.text,
+        held_out=options.held_out,
+        out=options.out or Path("looks") / run.recipe / f"{run.arm}-{run.scale}-s{run.seed}",
+        keep=options.keep,
+    )
+    print("\n".join(said))
 
 
 def counts(options: argparse.Namespace) -> None:

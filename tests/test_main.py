@@ -25,6 +25,8 @@ explain: --kernel=gaussian --sigma=1.0 --normalizer=row-sum --top=8 --causal=Fal
 --queries=1024 --keys=None --heads=4 --key-heads=None --head-dim=64 --value-dim=None \
 --dtype=float32 --device=cpu
 generate: run --prompt= --count=200 --temperature=0.8 --seed=0 --step=None --average=False --device=None
+look: run --picture=None --text=None --held-out=0 --out=None --step=None --average=False --device=None \
+--keep=False
 reproduce: job* --minutes=10.0 --out=None --device=cuda --list=False --unpack=None
 results list:
 results table: experiment metric* --scale=None

@@ -1,6 +1,6 @@
 """What trained models do, in numbers and figures; the book's figures: their style, digests and controls."""
 
-from gkalib.viz import landscape, maps, portrait, sharpness, spectrum, style, walks
+from gkalib.viz import landscape, maps, portrait, sharpness, sheets, spectrum, style, walks
 from gkalib.viz.bandwidths import bandwidths, heat, lines
 from gkalib.viz.bank import bank
 from gkalib.viz.census import agreements, census, class_row, residuals
@@ -19,6 +19,7 @@ from gkalib.viz.layers import (
 )
 from gkalib.viz.occlusion import agreement, occlusion, residual_share, saliency
 from gkalib.viz.rollout import discarded, rollout
+from gkalib.viz.rows import banks_of, picture_rows, text_rows
 
 __all__ = [
     "Explore",
@@ -27,6 +28,7 @@ __all__ = [
     "agreements",
     "bandwidths",
     "bank",
+    "banks_of",
     "census",
     "class_row",
     "discarded",
@@ -44,6 +46,7 @@ __all__ = [
     "neighbors",
     "occlusion",
     "own",
+    "picture_rows",
     "portrait",
     "received",
     "residual_share",
@@ -51,7 +54,9 @@ __all__ = [
     "rollout",
     "saliency",
     "sharpness",
+    "sheets",
     "spectrum",
     "style",
+    "text_rows",
     "walks",
 ]

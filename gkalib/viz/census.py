@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from gkalib.attention import attention
 from gkalib.models import ViT
 from gkalib.viz.bandwidths import bandwidths
 from gkalib.viz.layers import Layer, magnitudes, measures, received
@@ -53,31 +54,28 @@ def agreements(
     """How far maps of patches agree with what the model loses with a patch.
 
     Args:
-        model: with a class token.
+        model: a vision transformer.
         images, labels: the pictures that it was looked at with.
         found: what ``layers`` gave on them.
 
     Returns:
-        The mean rank correlation with the size of ``occlusion``, and beside it ``…_error``, of the class
-        token's row of rollout, by discard (``rollout_occlusion_50``), of its row in the last layer
+        The mean rank correlation with the size of ``occlusion``, and beside it ``…_error``, of
+        ``class_row`` of rollout, by discard (``rollout_occlusion_50``), of that of the last layer
         (``last_occlusion``) and of the size of ``saliency`` (``saliency_occlusion``). Of rollout with the
         layers in the other order (``reversed_occlusion``) and with ``residual_share`` for the residual
         (``measured_occlusion``). And of two maps that do not look at the picture: another picture's rollout
         (``other_occlusion``) and the mean occlusion of all (``mean_occlusion``). Nothing where a token cannot
         be taken out: where the attention is made for a number of tokens, or counts them.
 
-    Raises:
-        ValueError: if the model has no class token.
-
     Taught in: chapter 23.
     """
-    if not model.config.class_token:
-        raise ValueError("look: the model has no class token, whose row a map is")
     if any(problem.kernel.of_lag for layer in found for problem in layer.problems):
         return {}
+    if any(getattr(attention(name), "sized", False) for layer in found for name in layer.variants):
+        return {}  # of these some would answer: Linformer's columns then belong to other patches
     try:
         truth = occlusion(model, images, labels).abs()
-    except ValueError:  # what says so is the layer, each in its own words
+    except ValueError:  # a grid of patches, or positions: the model says so in its own words
         return {}
     shares = [magnitudes(layer.weights) for layer in found]
     rows = {
@@ -108,15 +106,17 @@ def residuals(model: ViT, images: Float[Tensor, "b channels height width"]) -> d
 
 
 def class_row(model: ViT, matrices: Float[Tensor, "*b n n"]) -> Float[Tensor, "*b patches"]:
-    """The class token's row of weights or of a flow, without registers and the class token itself.
+    """What the head reads, of each patch: the class token's row, or else the mean over the patches' rows.
 
     Args:
-        model: says where they stand.
-        matrices: ``[… n n]``.
+        model: says where the class token and the patches stand; registers are left out.
+        matrices: ``[… n n]``, weights or a flow.
 
     Taught in: chapter 23.
     """
-    return matrices[..., model.config.registers, model.config.extra :]
+    registers, extra = model.config.registers, model.config.extra
+    patches = matrices[..., extra:]
+    return patches[..., registers, :] if model.config.class_token else patches[..., extra:, :].mean(-2)
 
 
 def _bandwidths(model: nn.Module) -> Tensor:

@@ -56,7 +56,7 @@ def test_agreements_are_of_the_class_tokens_rows():
     assert len(numbers) == 18
 
 
-@pytest.mark.parametrize("name", ["karat", "gpa"])
+@pytest.mark.parametrize("name", ["karat", "gpa", "linformer"])
 def test_where_no_token_can_be_taken_out_nothing_agrees(name: str):
     model = vit(SMALL, attention=name, registers=0)
     found = layers(model, IMAGES)
@@ -71,10 +71,11 @@ def test_rows_with_signs_are_taken_by_size():
     assert (found[0].weights < 0).any() and flow.shape == (4, 16) and (flow >= 0).all()
 
 
-def test_a_model_without_class_token_is_refused():
+def test_without_a_class_token_the_patches_are_read_in_the_mean():
     model = vit(SMALL, class_token=False)
-    with pytest.raises(ValueError, match="look: the model has no class token"):
-        agreements(model, IMAGES, LABELS, layers(model, IMAGES))
+    matrix = torch.rand(3, 18, 18)
+    torch.testing.assert_close(class_row(model, matrix), matrix[:, 2:, 2:].mean(1))
+    assert "rollout_occlusion_00" in agreements(model, IMAGES, LABELS, layers(model, IMAGES))
 
 
 def test_residuals_are_by_layer():

@@ -1,0 +1,128 @@
+"""The command look: figures of every kind of run, and a record from which they can be drawn again."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from gkalib import results
+from gkalib.__main__ import main
+from gkalib.look import sample, subject_of
+from gkalib.training import Launch, recipe, train
+from gkalib.training.checkpoint import load
+from gkalib.training.distributed import World
+from gkalib.viz import layers, neighbors
+
+HERE = World(0, 1, torch.device("cpu"))
+
+
+def smoke(name: str, folder: Path, *, arm: str | None = None, **changes) -> Path:
+    run = replace(recipe(name).run(arm).smoke(), steps=2, warmup=1, eval_every=0, **changes)
+    train(run, Launch(out=folder, device="cpu", quiet=True))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    return smoke("gka-imagenet-tiny", tmp_path_factory.mktemp("pictures"), arm="gka")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    return smoke("gpa-dickens", tmp_path_factory.mktemp("text"), arm="bank")
+
+
+def kept(root: Path) -> tuple[results.Record, list[dict[str, str]]]:
+    (record,) = results.load("looking", root=root)
+    with (root / "looking" / record.run / "metrics.csv").open(encoding="utf-8") as file:
+        return record, list(csv.DictReader(file))
+
+
+def test_a_classifier_is_drawn_and_kept(pictures: Path, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "results"))
+    words = ["--out", str(tmp_path / "figures"), "--held-out", "6", "--device", "cpu", "--keep"]
+    assert main(["look", str(pictures), "--picture", "astronaut", *words]) == 0
+    model = load(pictures).model
+    names = {path.stem for path in (tmp_path / "figures").glob("*.png")}
+    single = {"rollout", "evolution", "bandwidths", "spectra", "histograms"}
+    depth = len(model.blocks)
+    assert names == single | {
+        f"{kind}-layer{index}" for kind in ("class", "patches", "matrices") for index in range(depth)
+    }
+    assert f"{len(names)} figures" in capsys.readouterr().out
+    record, rows = kept(tmp_path / "results")
+    assert (record.arm, record.scale) == ("gka-imagenet-tiny-gka", "smoke")
+    assert record.recipe["subject"] == "astronaut" and record.recipe["held_out"] == 6
+    assert {"neighbors_0_0", "sigma_0_0", "residual_0", "rollout_occlusion_90"} <= set(record.metrics)
+    figures = {row["figure"] for row in rows}
+    assert {"rollout_00", "class", "patch_center", "matrix", "neighbors"} <= figures
+
+
+def test_a_decoder_is_drawn_and_kept(text: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "results"))
+    out = tmp_path / "figures"
+    assert main(["look", str(text), "--text", "We the People", "--out", str(out), "--keep"]) == 0
+    names = {path.stem for path in out.glob("*.png")}
+    assert {"last-rows", "sinks", "banks", "matrices-layer0", "spectra"} <= names
+    record, rows = kept(tmp_path / "results")
+    loaded = load(text)
+    shown = subject_of(loaded, HERE, "We the People")
+    found = layers(loaded.model, shown.inputs)
+    expected = neighbors(found[0].weights[:, 0]).mean().item()
+    assert record.metrics["neighbors_0_0"] == pytest.approx(expected)
+    assert len([row for row in rows if row["figure"] == "bank" and row["layer"] == "0"]) == 13 * len(
+        found[0].variants
+    )
+
+
+def test_signs_are_drawn_by_size(tmp_path: Path, capsys):
+    folder = smoke("karat-cifar10", tmp_path / "run", arm="tiny-g3b")
+    assert main(["look", str(folder), "--out", str(tmp_path), "--device", "cpu"]) == 0
+    assert "rollout" in capsys.readouterr().out and not (tmp_path / "bandwidths.png").exists()
+
+
+def test_a_subject_is_what_the_model_reads(pictures: Path, text: Path, tmp_path: Path):
+    loaded = load(pictures)
+    side = loaded.run.model.image_size
+    seen = subject_of(loaded, HERE, "camera")
+    assert seen.inputs.shape == (1, 3, side, side) and seen.picture.shape == (224, 224, 3)
+    file = tmp_path / "half.png"
+    pixels = np.zeros((60, 100, 3), np.uint8)
+    pixels[:, 50:] = 255
+    Image.fromarray(pixels).save(file)
+    seen = subject_of(loaded, HERE, str(file))
+    # The middle of the picture: its left half is black for the model and in what lies below the maps.
+    assert seen.inputs[0, 0, 0, 0] < 0 < seen.inputs[0, 0, 0, -1]
+    assert seen.picture[:, 0].max() == 0 and seen.picture[:, -1].min() == 255
+    words = subject_of(load(text), HERE, "We,\nthe $")
+    assert words.tokens == ("W", "e", ",", "⏎", "t", "h", "e", "␣", r"\$")
+    assert words.inputs.shape == (1, 9) and words.picture is None
+
+
+def test_the_sample_is_spread_over_what_is_held_out(pictures: Path, text: Path):
+    images, labels = sample(load(pictures), HERE, 5)
+    assert len(images) == len(labels) == 5
+    tokens, after = sample(load(text), HERE, 3)
+    assert tokens.shape == after.shape and (tokens[:, 1:] == after[:, :-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--picture", "dog"], "look: 'dog' is no picture. Known by name: astronaut, camera, cat, coffee"),
+        (["--held-out", "100000"], "cannot measure on 100000"),
+        (["--step", "1"], "no checkpoint of step 1"),
+    ],
+)
+def test_what_is_not_there_is_said(pictures: Path, words: list[str], message: str, tmp_path: Path, capsys):
+    assert main(["look", str(pictures), "--out", str(tmp_path), "--device", "cpu", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_unknown_letter_is_said(text: Path, tmp_path: Path, capsys):
+    assert main(["look", str(text), "--text", "★", "--out", str(tmp_path)]) == 2
+    assert "none of the" in capsys.readouterr().err
