@@ -6,18 +6,19 @@ import os
 import platform
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gkalib import results
+from gkalib.bench import gpu
 from gkalib.bench.fused import TOLERANCE, reason_of
 from gkalib.bench.job import FUSED, Job
-from gkalib.bench.operations import MASKS, OPERATIONS, Case, Operation
+from gkalib.bench.operations import MASKS, OPERATIONS, Case, Operation, Sizes
 from gkalib.masks import Mask
 
 Row = dict[str, Any]
@@ -26,7 +27,7 @@ EXPERIMENT = "correctness"
 DTYPES = {"cuda": ("bfloat16", "float16", "float32"), "cpu": ("float16", "float32", "float64")}
 FACTORS = {"out": 1.0, "query": 2.0, "key": 2.0, "value": 2.0}
 PARAMETER = 10.0  # times the tolerance: a parameter's gradient is a sum over all pairs, whose terms cancel
-Sizes = tuple[int, int, int, int, int, int, int]
+EVERY = 10.0  # seconds between two savings of what there is
 SIZES: dict[str, tuple[Sizes, ...]] = {
     "cuda": (
         (2, 3, 3, 197, 197, 64, 64),
@@ -41,70 +42,94 @@ SIZES: dict[str, tuple[Sizes, ...]] = {
 
 
 def jobs() -> list[Job]:
-    """For the queue: each operation."""
+    """For the queue: each operation, on a GPU in each type; warp-specialized programs first."""
     return [
         Job(
-            name=f"correctness-{name}",
-            priority=10,
-            seconds=90.0,  # mostly of compilation
+            name="-".join(["correctness", operation, *types]),
+            priority=9 if OPERATIONS[operation].halves else 10,
+            seconds=120.0,  # of compilation
             call=f"{__name__}:run",
-            arguments={"operation": name},
+            arguments={"operation": operation, "types": types},
             depends=(*FUSED, "bench/correctness.py", "bench/operations.py"),
-            devices=("cuda", "cpu"),
+            devices=(device,),
+            alone=False,
         )
-        for name in OPERATIONS
+        for operation in OPERATIONS
+        for device in DTYPES
+        for types in ([[one] for one in _types(operation, device)] if device == "cuda" else [[]])
     ]
 
 
-def run(operation: str, *, device: str) -> list[Row]:
+def _types(operation: str, device: str) -> tuple[str, ...]:
+    """The types in which an operation is checked."""
+    known = DTYPES[device]
+    return known[:-1] if OPERATIONS[operation].halves and device == "cuda" else known
+
+
+def run(operation: str, types: Sequence[str] = (), *, device: str) -> list[Row]:
     """Compare an operation with the reference in float64 and keep a row for each quantity of each case.
 
-    The record is ``correctness/<operation>``: its metrics are the largest errors by type and the number of
-    rows that are wrong; what raised is a row with the reason. On a CPU the cases are small, and Triton's
-    interpreter runs them.
+    The record is ``correctness/<operation>-<types>``. Its metrics are the largest errors by type, the same
+    over the errors that the reference makes in that type, and the numbers of cases, of rows and of those that
+    are wrong; what raised is a row with the reason. It is kept as it grows. On a CPU the cases are small, and
+    Triton's interpreter runs them.
 
     Args:
         operation: a name in OPERATIONS.
+        types: which ones; all that the device has where none is named.
         device: ``"cuda"`` or ``"cpu"``.
     """
     seed, start = secrets.randbelow(2**31), time.perf_counter()
     generator = torch.Generator(device).manual_seed(seed)
     rows: list[Row] = []
-    for case in cases(operation, device):
+    arm, kept = "-".join([operation, *types]), start
+    for case in cases(operation, device, types):
         try:
             with _poisoned():
                 found = compare(operation, case, generator)
         except Exception as error:  # what keeps a case from running is what its row says
             found = [_row(case, "out", reason=reason_of(error))]
         rows += found
-        if not _alive(device):
+        if not gpu.alive(device):
             rows.append(_row(case, "out", reason="the device is lost, and later cases were not run"))
             break
-    _keep(operation, rows, device=device, seed=seed, seconds=time.perf_counter() - start)
+        if time.perf_counter() - kept > EVERY:
+            kept = time.perf_counter()
+            _keep(arm, rows, device=device, seed=seed, seconds=kept - start)
+    _keep(arm, rows, device=device, seed=seed, seconds=time.perf_counter() - start)
     for row in rows:
         if not row["right"]:
             print(", ".join(f"{name} {value}" for name, value in row.items() if value != ""), flush=True)
     wrong = sum(not row["right"] for row in rows)
-    print(f"{operation}: {len(rows) - wrong} of {len(rows)} right", flush=True)
+    print(f"{arm}: {len(rows) - wrong} of {len(rows)} right", flush=True)
     return rows
 
 
-def cases(operation: str, device: str) -> Iterator[Case]:
-    """Every mask in every type, and two with large scores; sizes take turns, so that all of them occur."""
+def cases(operation: str, device: str, types: Sequence[str] = ()) -> Iterator[Case]:
+    """Every mask in every type, and two with large scores; sizes take turns, so that all of them occur.
+
+    On a GPU each comes twice, the second time with about a third of the tokens and the same programs.
+    """
     kind = OPERATIONS[operation]
+    sizes = kind.sizes if device == "cuda" and kind.sizes else SIZES[device]
     turn = 0
     masks = [(mask, spread) for spread in kind.spreads for mask in kind.masks[: None if spread == 1 else 2]]
     for mask, spread in masks:
-        for dtype in DTYPES[device]:
-            for _ in range(1 if len(kind.masks) > 1 else len(SIZES[device])):
-                case = Case(*SIZES[device][turn % len(SIZES[device])], mask, dtype, spread)
+        for dtype in types or _types(operation, device):
+            for _ in range(1 if len(kind.masks) > 1 else len(sizes)):
+                case = Case(*sizes[turn % len(sizes)], mask, dtype, spread)
                 turn += 1
                 if kind.one_tensor:
                     case = replace(case, keys=case.queries, value_width=case.width)
                 if not kind.grouped:
                     case = replace(case, groups=case.heads)
-                yield case if kind.gradients else replace(case, queries=1)
+                for one in (case, _fewer(case)) if device == "cuda" else (case,):
+                    yield one if kind.gradients else replace(one, queries=1)
         turn += 1
+
+
+def _fewer(case: Case) -> Case:
+    return replace(case, queries=case.queries // 3 + 2, keys=case.keys // 3 + 2)
 
 
 def compare(operation: str, case: Case, generator: torch.Generator) -> list[Row]:
@@ -128,10 +153,13 @@ def compare(operation: str, case: Case, generator: torch.Generator) -> list[Row]
     given = {"query": query} if kind.one_tensor else {"query": query, "key": key, "value": value}
     wide = {name: one.double() for name, one in given.items()}
     exact = _values(copy.deepcopy(module).double(), wide, grad.double(), mask, "reference")
-    found = _values(module, given, grad, mask, "fused")
+    plain = _values(copy.deepcopy(module), given, grad, mask, "reference")
+    with module.programs():
+        found = _values(module, given, grad, mask, "fused")
     # Where weights are nearly 0 and 1 a parameter's gradient is what is left of terms that cancel.
     judged = case.spread == 1 or dtype not in (torch.float16, torch.bfloat16)
-    return [_row(case, name, found[name], exact[name]) for name in exact if judged or name in FACTORS]
+    wanted = [name for name in exact if judged or name in FACTORS]
+    return [_row(case, name, found[name], exact[name], plain[name]) for name in wanted]
 
 
 def _values(
@@ -152,15 +180,24 @@ def _values(
 
 
 def _row(
-    case: Case, what: str, found: Tensor | None = None, exact: Tensor | None = None, *, reason: str = ""
+    case: Case,
+    what: str,
+    found: Tensor | None = None,
+    exact: Tensor | None = None,
+    plain: Tensor | None = None,
+    *,
+    reason: str = "",
 ) -> Row:
-    """‖found − exact‖ / ‖exact‖ beside what is allowed."""
+    """‖found − exact‖ / ‖exact‖ beside what is allowed, and the same of the reference in the same type."""
     limit = TOLERANCE[case.dtype] * FACTORS.get(what, PARAMETER)
-    row: Row = {**asdict(case), "what": what, "error": "", "limit": limit, "right": 0, "reason": reason}
+    row: Row = {**asdict(case), "what": what, "error": "", "plain": "", "limit": limit, "right": 0}
+    row["reason"] = reason
     if found is not None and exact is not None:
-        size = exact.norm().item()
-        error = (found.double() - exact).norm().item() / (size or 1.0)  # an output of zeros has no size
+        size = exact.norm().item() or 1.0  # an output of zeros has no size
+        error = (found.double() - exact).norm().item() / size
         row |= {"error": error, "right": int(error <= limit)}  # no comparison with NaN is true
+        if plain is not None:
+            row["plain"] = (plain.double() - exact).norm().item() / size
     return row
 
 
@@ -178,30 +215,27 @@ def _poisoned() -> Iterator[None]:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
-def _alive(device: str) -> bool:
-    """Whether the device still answers: after some errors it does not."""
-    if device == "cuda":
-        try:
-            torch.cuda.synchronize()
-        except RuntimeError:
-            return False
-    return True
-
-
-def _keep(operation: str, rows: list[Row], *, device: str, seed: int, seconds: float) -> None:
+def _keep(arm: str, rows: list[Row], *, device: str, seed: int, seconds: float) -> None:
     metrics: dict[str, float] = {}
+
+    def largest(name: str, value: float) -> None:
+        if math.isfinite(value):
+            metrics[name] = max(value, metrics.get(name, 0.0))
+
     for row in rows:
-        if isinstance(row["error"], float) and math.isfinite(row["error"]):
+        if isinstance(row["error"], float):
             kind = "error" if row["what"] == "out" else "gradient" if row["what"] in FACTORS else "parameter"
-            name = f"{kind}_{row['dtype']}"
-            metrics[name] = max(row["error"], metrics.get(name, 0.0))
-    metrics |= {"rows": len(rows), "wrong": sum(not row["right"] for row in rows)}
+            largest(f"{kind}_{row['dtype']}", row["error"])
+            if isinstance(row["plain"], float) and row["plain"] > 0 and kind != "parameter":
+                largest(f"relative_{kind}_{row['dtype']}", row["error"] / row["plain"])
+    counted = {tuple(row[one.name] for one in fields(Case)) for row in rows}
+    metrics |= {"cases": len(counted), "rows": len(rows), "wrong": sum(not row["right"] for row in rows)}
     on_gpu = device == "cuda"
     record = results.Record(
         experiment=EXPERIMENT,
-        arm=operation,
+        arm=arm,
         scale="full" if on_gpu else "smoke",
-        recipe={"operation": operation, "inputs": seed},
+        recipe={"operation": arm, "inputs": seed},
         seed=0,
         device=torch.cuda.get_device_name() if on_gpu else f"{os.cpu_count()} cores {platform.machine()}",
         wall_seconds=seconds,

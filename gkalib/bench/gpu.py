@@ -73,7 +73,18 @@ def stream(device: str) -> Iterator[None]:
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         yield
-    side.synchronize()
+    with contextlib.suppress(RuntimeError):  # the device is lost: what was measured before still counts
+        side.synchronize()
+
+
+def alive(device: str) -> bool:
+    """Whether a device still answers: after some errors a GPU does not, in this process."""
+    if device == "cuda":
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return False
+    return True
 
 
 def timed(calls: Sequence[Call], device: str, *, busy: bool = False) -> Times:
@@ -98,7 +109,7 @@ def timed(calls: Sequence[Call], device: str, *, busy: bool = False) -> Times:
     run: Call = graph.replay if graph else lambda: _all(calls)
     run()
     # Reading the clock takes a while, and the device must not run out of work meanwhile.
-    count = _count(1500.0, once, 3000) if busy else _count(1e3 * SECONDS, once * len(calls))
+    count = _count(600.0, once, 3000) if busy else _count(1e3 * SECONDS, once * len(calls))
     spans = _between_events([run] * count, meanwhile=clock_mhz if busy else None)
     clock = spans.pop() if busy else None
     return Times(tuple(span / len(calls) for span in spans), graph is not None, clock or None)

@@ -27,6 +27,8 @@ FUSED = (
     "masks.py",
 )
 """What the results of fused operations depend on."""
+WHOLE = (".", "smoothing/fused/configs.json")
+"""What any result depends on."""
 
 
 @final
@@ -45,6 +47,9 @@ class Job:
         arguments: JSON.
         depends: files and folders below ``gkalib`` whose code decides the result; of a folder the Python.
         devices: on which kinds of device it can run.
+        alone: whether its times count, so that nothing else may run meanwhile.
+        warm: what is called before with the same arguments, beside other such calls, where a card is: it
+            compiles what the job will start and saves nothing.
     """
 
     name: str
@@ -54,6 +59,8 @@ class Job:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     depends: tuple[str, ...] = (".",)
     devices: tuple[str, ...] = ("cuda",)
+    alone: bool = True
+    warm: str = ""
 
     def code(self) -> str:
         """The hash of the code it depends on, of its call and its arguments."""
@@ -62,8 +69,8 @@ class Job:
 
 
 def code_hash(*parts: str) -> str:
-    """The first 12 digits of the SHA-256 over files below ``gkalib`` and the Python in folders, or in all."""
-    names = {path for part in parts or (".",) for path in _sources(PACKAGE / part)}
+    """The first 12 digits of the SHA-256 over files below ``gkalib`` and the Python in folders, or WHOLE."""
+    names = {path for part in parts or WHOLE for path in _sources(PACKAGE / part)}
     whole = hashlib.sha256()
     for path in sorted(names):
         whole.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes() + b"\0")
@@ -80,7 +87,10 @@ def _sources(path: Path) -> Iterator[Path]:
 
 
 def perform() -> None:
-    """What the process of a job does: call the function that its command line names."""
+    """What the process of a job does: import what its command line names, wait for the word, and call it."""
     stated = json.loads(sys.argv[1])
     module, function = stated["call"].split(":")
-    getattr(importlib.import_module(module), function)(**stated["arguments"])
+    call = getattr(importlib.import_module(module), function)
+    if not sys.stdin.readline():  # whoever would have said it is gone
+        return
+    call(**stated["arguments"])

@@ -5,12 +5,12 @@ from gkalib.bench.job import FUSED, Job
 from gkalib.bench.registry import Comparison, benchmarks
 from gkalib.bench.run import run
 
-COMPARED = ("fused", "gpu", "arms", "rivals", "shapes", "roofline", "measure", "run")
+COMPARED = ("fused", "summary", "gpu", "arms", "rivals", "shapes", "roofline", "measure", "run")
 CASE = 12.0  # seconds of a case that has no estimate of its own
 
 
 def jobs() -> list[Job]:
-    """Correctness, benchmarks of fused operations, tuning, training, then the rest; the most urgent first."""
+    """Correctness, block sizes, benchmarks of fused operations, training, the rest; the most urgent first."""
     known = [*correctness.jobs(), *comparisons(), *tuning.jobs(), *training.jobs(), *sweeps()]
     return sorted(known, key=lambda job: job.priority)
 
@@ -22,16 +22,26 @@ def comparisons() -> list[Job]:
     return [
         Job(
             name=f"bench-{name}-{case['shape']}",
-            priority=20 + turn,
+            priority=_priority(name, case["shape"]),
             seconds=benchmark.seconds(case),
             call=f"{__name__}:measured",
             arguments={"benchmark": name, "shape": case["shape"]},
             depends=(*depends, "models", "attention", "bench/models.py") if name == "models" else depends,
+            warm=f"{__name__}:warmed",
         )
-        for turn, (name, benchmark) in enumerate(benchmarks().items())
+        for name, benchmark in benchmarks().items()
         if isinstance(benchmark, Comparison)
         for case in benchmark.shapes("full", "cuda")
     ]
+
+
+def _priority(name: str, shape: str) -> int:
+    """GKA and whole models come first; other types of numbers and inference last."""
+    if shape.endswith(("float16", "float32")):
+        return 29
+    if name == "models":
+        return 30 if shape.endswith("inference") else 24
+    return {"gka": 23, "rbf": 25, "gpa": 26, "karat": 27, "decode": 28}.get(name, 31)
 
 
 def sweeps() -> list[Job]:
@@ -55,5 +65,13 @@ def measured(benchmark: str, shape: str | None = None, *, device: str) -> None:
     Raises:
         RuntimeError: if there are none: then the job is not done.
     """
-    if not run(benchmark, [] if shape is None else [shape], device=device, keep=True):
+    if not run(benchmark, [] if shape is None else [shape], device=device, keep=True, apart=False):
         raise RuntimeError(f"reproduce: {benchmark} gave no rows")
+
+
+def warmed(benchmark: str, shape: str, *, device: str) -> None:
+    """Compile what a shape of a benchmark will start."""
+    known = benchmarks()[benchmark]
+    assert isinstance(known, Comparison) and known.rehearse is not None
+    (case,) = (case for case in known.shapes("full", device) if case["shape"] == shape)
+    known.rehearse(case)

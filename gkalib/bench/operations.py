@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import final
 
@@ -12,6 +13,8 @@ from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Kernel
 from gkalib.masks import Causal, Document, KeyPadding, Mask, Window
 from gkalib.normalizers import Normalizer, RowOperator, RowSum, Unnormalized
 from gkalib.smoothing import smooth
+
+Sizes = tuple[int, int, int, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,17 @@ MASKS: dict[str, Callable[[Case, torch.device], Mask | None]] = {
 }
 
 
+def _specialization(on: bool) -> AbstractContextManager:
+    from gkalib.smoothing.fused.specialized import specialization  # imports Triton
+
+    return specialization(on)
+
+
 class Operation(nn.Module, ABC):
     """One kind of problem that has fused operations, with the parameters that it learns.
+
+    Where ``halves`` is set it has programs of its own for 16 bits only. It is checked on ``sizes``, in the
+    order of a Case, where it has any, else on the common ones.
 
     Args:
         case: for their sizes.
@@ -73,6 +85,8 @@ class Operation(nn.Module, ABC):
     grouped = True
     gradients = True
     spreads: tuple[float, ...] = (1.0, 3.0)
+    halves = False
+    sizes: tuple[Sizes, ...] = ()
 
     def __init__(self, case: Case):
         super().__init__()
@@ -81,6 +95,10 @@ class Operation(nn.Module, ABC):
         return smooth(
             query, key, value, self.kernel(), mask=mask, normalizer=self.normalizer(), method=method
         )
+
+    def programs(self) -> AbstractContextManager:
+        """Within it the programs that are meant run, forward and backward."""
+        return nullcontext()
 
     @abstractmethod
     def kernel(self) -> Kernel:
@@ -102,13 +120,33 @@ class Rbf(Operation):
         return Gaussian(self.sigma)
 
 
-@final
 class Gka(Rbf):
     """A Gaussian of one tensor."""
 
     masks = ("all", "causal", "window", "causal-window", "documents")
     one_tensor = True
     grouped = False
+
+    def programs(self) -> AbstractContextManager:
+        return _specialization(False)
+
+
+@final
+class GkaSpecialized(Gka):
+    """The same by warp-specialized programs, which it has without a mask."""
+
+    masks = ("all",)
+    halves = True
+    sizes = (
+        (2, 3, 3, 197, 197, 64, 64),
+        (1, 4, 4, 300, 300, 128, 128),
+        (3, 2, 2, 64, 64, 64, 64),
+        (2, 1, 1, 1030, 1030, 64, 64),
+        (1, 2, 2, 2048, 2048, 128, 128),
+    )
+
+    def programs(self) -> AbstractContextManager:
+        return _specialization(True)
 
 
 @final
@@ -161,6 +199,7 @@ class Karat(Operation):
 
 
 OPERATIONS: dict[str, type[Operation]] = {
+    "gka-specialized": GkaSpecialized,
     "gka": Gka,
     "rbf": Rbf,
     "rbf-unnormalized": RbfUnnormalized,

@@ -1,49 +1,21 @@
 """The work that needs a GPU, in order of priority: what is missing or stale, as much as fits the time."""
 
-import json
+import itertools
 import os
 import platform
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
 
 import torch
 
 from gkalib import results
 from gkalib.bench import packing
-from gkalib.bench.job import PACKAGE, Job, code_hash
-
-EXPERIMENT = "reproduce"  # where the store notes which job ran on which device, on what code
-START = 15.0  # seconds that a process may take before its job begins
-PATIENCE = 3.0  # times its estimate that a job may take
-TAIL = 2000  # characters of a job's output that are shown
-STEP = 15.0  # seconds between two packings of what a running job has saved
-
-
-@final
-@dataclass(frozen=True)
-class State:
-    """Where a job stands on a device.
-
-    Args:
-        job: which.
-        state: ``"missing"``, ``"stale"`` (it ran on other code) or ``"done"``.
-        seconds: what it will take.
-    """
-
-    job: Job
-    state: str
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.job.priority:>3}  {self.job.name:<34} {self.seconds:>6.0f} s  {self.state}"
+from gkalib.bench.job import Job, code_hash
+from gkalib.bench.running import AT_ONCE, EXPERIMENT, WARM, Here, State
 
 
 def present(device: str) -> bool:
@@ -104,6 +76,8 @@ def reproduce(
     """Run what is missing or stale, the most important first, as long as it fits.
 
     Each job has a process of its own and may take three times its estimate, and none runs past the minutes.
+    On a card, jobs whose times do not count run side by side, and before any is timed, so do the compilers of
+    those that will fit.
     What a job saved is kept even if it is stopped; it counts as done only when it ends well. Repeating the
     command goes on where the last one stopped.
 
@@ -112,7 +86,7 @@ def reproduce(
         minutes: the time there is.
         device: ``"cuda"`` or ``"cpu"``.
         out: a folder for one packed file and the log; the store of results itself where not given.
-        names: of jobs; all of them where none is named.
+        names: of jobs, or their first words; all of them where none is named.
 
     Returns:
         The name of each job that was started and how it ended.
@@ -122,34 +96,44 @@ def reproduce(
     """
     end = time.monotonic() + 60 * minutes
     known = [job for job in known if device in job.devices]
-    unknown = set(names) - {job.name for job in known}
+    unknown = [name for name in names if not any(_named(job, [name]) for job in known)]
     if unknown:
-        raise ValueError(
-            f"reproduce: no job {sorted(unknown)[0]!r}. Known: {', '.join(j.name for j in known)}"
-        )
+        raise ValueError(f"reproduce: no job {unknown[0]!r}. Known: {', '.join(j.name for j in known)}")
+    known = [job for job in known if not names or _named(job, names)]
     name, ended = device_name(device), []
     with _stopping(), _store(out) as store, _log(out) as log:
-        todo = stand(
-            [job for job in known if not names or job.name in names], name, [results.folder(), store]
-        )
-        for one in todo:
-            left = end - time.monotonic()
-            if one.state == "done":
-                print(f"{one}")
-            elif one.seconds + START > left:
-                print(f"{one}: {left:.0f} s are left, not enough")
+        todo = []
+        for one in stand(known, name, [results.folder(), store]):
+            todo += [one] if one.state != "done" else []
+            print(one if one.state == "done" else f"{one}: to do")
+        at_once = max(1, (os.cpu_count() or 1) - 1) if device in AT_ONCE else 1
+        here = Here(device, name, store, out, log)
+        warming = _warming(todo, 60 * minutes, at_once) if device in AT_ONCE else []
+        if warming and todo[0].job.alone:
+            here.together(warming, at_once, end)
+        for alone, group in itertools.groupby(todo, key=lambda one: one.job.alone):
+            if alone:
+                ended += here.in_turn(list(group), end)
             else:
-                print(f"{one}: starts", flush=True)
-                limit = min(left, START + PATIENCE * one.seconds)
-                start, code = time.monotonic(), one.job.code()
-                how = _run(one.job, device, limit, store=store, log=log, out=out)
-                if how == "done":
-                    _note(one.job, code, name, time.monotonic() - start, store)
-                if out is not None:
-                    packing.pack(store, out, code=code_hash())
-                print(f"{one.job.name}: {how} after {time.monotonic() - start:.0f} s", flush=True)
-                ended.append((one.job.name, how))
+                first = [(one, False) for one in group]
+                ended += here.together([*first, *(warming if first[0][0] is todo[0] else [])], at_once, end)
     return ended
+
+
+def _named(job: Job, names: Sequence[str]) -> bool:
+    """Whether a name is the job's, or its first words."""
+    return any(job.name == name or job.name.startswith(f"{name}-") for name in names)
+
+
+def _warming(todo: Sequence[State], left: float, at_once: int) -> list[tuple[State, bool]]:
+    """The jobs that have something to compile ahead and that will fit, as what only warms."""
+    found = []
+    for one in todo:
+        left -= one.seconds if one.job.alone else one.seconds / at_once
+        if one.job.alone and one.job.warm:
+            left -= WARM / at_once
+            found += [(one, True)] if left > 0 else []
+    return found
 
 
 @contextmanager
@@ -169,7 +153,7 @@ def _store(out: Path | None) -> Iterator[Path]:
 
 
 def _log(out: Path | None):
-    return tempfile.TemporaryFile("w+") if out is None else (out / "log.txt").open("a+")
+    return tempfile.TemporaryFile("w+") if out is None else (out / "log.txt").open("a")
 
 
 @contextmanager
@@ -184,57 +168,3 @@ def _stopping() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _run(job: Job, device: str, limit: float, *, store: Path, log: Any, out: Path | None) -> str:
-    """Run a job in a process group of its own; says how it ended."""
-    path = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    surroundings = {
-        **os.environ,
-        "GKALIB_RESULTS": str(store.resolve()),
-        "PYTHONPATH": os.pathsep.join(path),
-        "PYTHONUNBUFFERED": "1",
-    }
-    if device == "cpu":
-        surroundings["TRITON_INTERPRET"] = "1"
-    stated = json.dumps({"call": job.call, "arguments": {**job.arguments, "device": device}})
-    command = [sys.executable, "-c", "from gkalib.bench.job import perform; perform()", stated]
-    begin, end = log.seek(0, os.SEEK_END), time.monotonic() + limit
-    # A group, so that the processes it starts end with it; no session, so that it ends with its caller's.
-    process = subprocess.Popen(
-        command, env=surroundings, stdout=log, stderr=subprocess.STDOUT, process_group=0
-    )
-    try:
-        while process.poll() is None:
-            left = end - time.monotonic()
-            if left <= 0:
-                return f"stopped at its limit of {limit:.0f} s"
-            try:
-                process.wait(min(left, STEP))
-            except subprocess.TimeoutExpired:
-                if out is not None:
-                    packing.pack(store, out, code=code_hash())
-        return "done" if process.returncode == 0 else f"failed with status {process.returncode}"
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # it, or what it left behind
-        process.wait()
-        log.flush()
-        log.seek(begin)
-        print(log.read()[-TAIL:].rstrip(), flush=True)
-
-
-def _note(job: Job, code: str, device: str, seconds: float, store: Path) -> None:
-    """Write down that a job is done."""
-    record = results.Record(
-        experiment=EXPERIMENT,
-        arm=job.name,
-        scale="full" if device != device_name("cpu") else "smoke",
-        recipe={"call": job.call, "arguments": dict(job.arguments), "code": code},
-        seed=0,
-        device=device,
-        wall_seconds=round(seconds, 1),
-        metrics={"estimate": job.seconds},
-        **results.provenance("torch"),
-    )
-    results.save(record, root=store)

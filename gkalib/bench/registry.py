@@ -34,16 +34,18 @@ class Comparison:
 
     Args:
         shapes: from a scale and a device to the cases; a case is JSON and has the name of its ``shape``.
-        measure: from a case to its rows; raises ``AssertionError`` if a result is wrong. It is sent to
-            another process, so it is a function of a module.
+        measure: from a case to its rows, each with the reason where an arm did not run or was wrong. It is
+            sent to another process, so it is a function of a module.
         summarize: from the rows to the record's metrics.
-        seconds: how long a case takes on the device it names, compilation included: an estimate.
+        seconds: how long a case takes on the device it names: an estimate.
+        rehearse: compiles, for a case, what ``measure`` will start, where that is worth a call of its own.
     """
 
     shapes: Callable[[str, str], list[Case]]
     measure: Callable[[Case], list[Row]]
     summarize: Callable[[list[Row]], dict[str, float]]
     seconds: Callable[[Case], float]
+    rehearse: Callable[[Case], None] | None = None
 
 
 def benchmarks() -> dict[str, Benchmark | Comparison]:

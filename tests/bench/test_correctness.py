@@ -6,6 +6,7 @@ import torch
 from gkalib import results
 from gkalib.bench import correctness
 from gkalib.bench.operations import MASKS, OPERATIONS, Case
+from gkalib.smoothing.fused.launch import LAUNCHES
 
 
 @pytest.fixture
@@ -16,19 +17,37 @@ def store(tmp_path, monkeypatch):
 
 
 def _first_cases(monkeypatch, *cases: Case) -> None:
-    monkeypatch.setattr(correctness, "cases", lambda operation, device: iter(cases))
+    monkeypatch.setattr(correctness, "cases", lambda operation, device, types: iter(cases))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_mask_type_and_size_occurs(operation, device):
     kind, found = OPERATIONS[operation], list(correctness.cases(operation, device))
+    halves = device == "cuda" and kind.halves
+    types = correctness.DTYPES[device][: 2 if halves else None]
     assert {(case.mask, case.dtype) for case in found} == {
-        (mask, dtype) for mask in kind.masks for dtype in correctness.DTYPES[device]
+        (mask, dtype) for mask in kind.masks for dtype in types
     }
     assert {case.spread for case in found} == set(kind.spreads)
-    assert {case.width for case in found} == {sizes[5] for sizes in correctness.SIZES[device]}
+    sizes = kind.sizes if halves else correctness.SIZES[device]
+    assert {case.width for case in found} == {one[5] for one in sizes}
     assert len(found) == len(set(found))
+    if device == "cuda":
+        for dtype in types:
+            assert list(correctness.cases(operation, device, [dtype]))
+        assert {case.keys % 16 == 0 for case in found} == {True, False} or not halves
+
+
+def test_each_type_has_a_job_on_a_card_and_warp_specialized_programs_come_first():
+    found = sorted(correctness.jobs(), key=lambda job: job.priority)
+    on_card = [job.name for job in found if "cuda" in job.devices]
+    assert on_card[:2] == ["correctness-gka-specialized-bfloat16", "correctness-gka-specialized-float16"]
+    assert len(on_card) == 2 + 3 * (len(OPERATIONS) - 1)
+    assert [job.name for job in found if "cpu" in job.devices] == [
+        f"correctness-{name}" for name in OPERATIONS
+    ]
+    assert not any(job.alone for job in found)
 
 
 def test_masks_of_a_case_are_what_they_are_called():
@@ -41,16 +60,21 @@ def test_masks_of_a_case_are_what_they_are_called():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="these cases are sized for the interpreter")
-@pytest.mark.parametrize("operation", ["gka", "gpa", "karat"])
+@pytest.mark.parametrize("operation", ["gka-specialized", "gka", "gpa", "karat"])
 def test_an_operation_is_right_and_its_record_says_so(operation, store, monkeypatch, capsys):
     case = next(case for case in correctness.cases(operation, "cpu") if case.dtype == "float64")
     _first_cases(monkeypatch, case)
+    LAUNCHES.clear()
     rows = correctness.run(operation, device="cpu")
+    special = {name for name in LAUNCHES if "specialized" in name}
+    assert len(special) == (2 if operation == "gka-specialized" else 0)
     assert [row["what"] for row in rows][:2] == ["out", "query"]
     assert all(row["right"] for row in rows), rows
     (record,) = results.load("correctness")
     assert record.metrics["rows"] == len(rows) and record.metrics["wrong"] == 0
     assert 0 < record.metrics["error_float64"] < 1e-12
+    assert record.metrics["cases"] == 1
+    assert results.rows(record)[0]["plain"] == "0.0", "the reference in float64 is what it is compared with"
     assert results.rows(record)[0]["mask"] == case.mask
     assert f"{operation}: {len(rows)} of {len(rows)} right" in capsys.readouterr().out
 

@@ -110,12 +110,72 @@ def test_the_fused_arm_of_decoding_passes_its_gate(kernel):
     fused.check("fused", arms.arms(case)["fused"], case)
 
 
-def test_a_wrong_result_of_ours_is_not_timed(quick, here, monkeypatch):
-    only(monkeypatch, fused=lambda arm: replace(arm, forward=lambda i: 1.01 * arm.forward(i)))
-    monkeypatch.setattr(gpu, "timed", None)  # what were timed would fail in another way
-    wrong = "bench: gka gives wrong results on vit-ti, so it was not timed: fused: out is off by 1.0e-02"
+def test_a_wrong_result_of_ours_is_not_timed_and_its_rivals_are(quick, here, monkeypatch, tmp_path):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    only(monkeypatch, "sdpa-flash", fused=lambda arm: replace(arm, forward=lambda i: 1.01 * arm.forward(i)))
+    wrong = (
+        "bench: gka gives wrong results on vit-ti, so it was not timed: wrong result: fused: out is off by "
+    )
     with pytest.raises(ValueError, match=re.escape(wrong)):
-        run.run("gka", ["vit-ti"], scale="smoke")
+        run.run("gka", ["vit-ti"], scale="smoke", keep=True)
+    (record,) = results.load("bench")
+    assert record.metrics["wrong"] == 1 and record.metrics["ms_forward_sdpa_flash"] > 0
+    assert "ratio_sdpa_forward" not in record.metrics and "ms_forward_fused" not in record.metrics
+
+
+def test_what_loses_the_device_is_left_out_the_next_time(quick, here, monkeypatch):
+    """An arm after which nothing runs in that process: the others run in another one."""
+    lost = []
+
+    def dies(arm):
+        def forward(i):
+            lost.append(True)
+            raise RuntimeError("an illegal memory access was encountered")
+
+        return replace(arm, forward=forward)
+
+    only(monkeypatch, fused=dies, padded=lambda arm: arm)
+    monkeypatch.setattr(gpu, "alive", lambda device: not lost)
+
+    def alone(call, case):
+        lost.clear()
+        return call(case)
+
+    monkeypatch.setattr(run, "_alone", alone)
+    rows = run.run("gka", ["vit-ti"], scale="smoke", apart=False)
+    reasons = {row["arm"]: row["reason"] for row in rows}
+    assert reasons["padded"] == "" and all(row["ms"] for row in rows if row["arm"] == "padded")
+    assert reasons["fused"] == (
+        "the device was lost with fused: RuntimeError: an illegal memory access was encountered"
+    )
+
+
+def test_a_rehearsal_runs_what_compiles_and_keeps_nothing(quick, monkeypatch, capsys):
+    ran = []
+
+    def noted(name):
+        def change(arm):
+            def forward(i):
+                ran.append((name, str(i["query"].dtype), torch.is_grad_enabled()))
+                return arm.forward(i)
+
+            return replace(arm, forward=forward)
+
+        return change
+
+    names = ("fused", "padded", "eager")
+    only(monkeypatch, **{name: noted(name) for name in names})
+    fused.rehearse({**smoke("gka", "vit-ti"), "dtype": "float16"})
+    assert ran == [
+        ("fused", "torch.float32", True),
+        ("fused", "torch.float16", True),
+        ("fused", "torch.float16", False),
+    ]
+    assert capsys.readouterr().out == ""
+    (case,) = (one for one in models.shapes("smoke", "cpu") if one["mode"] == "training")
+    for arm in ("gka-dense", "deit-sdpa-cudnn"):
+        models._rehearsed({**case, "arms": [arm]})
+    assert capsys.readouterr().out.startswith("deit-sdpa-cudnn 2: RuntimeError: No viable backend")
 
 
 def test_a_wrong_gradient_is_found(quick):
@@ -243,7 +303,7 @@ def test_training_steps_change_the_model(quick):
     assert all(row["images_per_second"] > 0 for row in rows)
 
 
-def test_wrong_logits_stop_the_models(quick, monkeypatch):
+def test_wrong_logits_are_not_timed(quick, monkeypatch):
     (case,) = (one for one in models.shapes("smoke", "cpu") if one["mode"] == "inference")
     real = models.model
 
@@ -254,8 +314,9 @@ def test_wrong_logits_stop_the_models(quick, monkeypatch):
         return built
 
     monkeypatch.setattr(models, "model", broken)
-    with pytest.raises(AssertionError, match="gka-fused: logits are off by 2"):
-        models.measure({**case, "arms": ["gka-fused"]})
+    (row,) = models.measure({**case, "arms": ["gka-fused"]})
+    assert row["ms"] == "" and row["reason"].startswith("wrong result: gka-fused: logits are off by 2")
+    assert models.summarize([row])["wrong"] == 1
 
 
 def _record(arm, device, **metrics):

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gkalib import results
-from gkalib.bench import packing, queue
+from gkalib.bench import packing, queue, running
 from gkalib.bench.job import Job, code_hash
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +39,26 @@ def hang(name, *, device):
     print(f"child {child.pid}", flush=True)
     time.sleep(600)
 
+def meet(name, others, *, device):
+    # ends well only if the others run at the same time
+    folder = pathlib.Path(os.environ["GKALIB_RESULTS"]).parent
+    (folder / name).touch()
+    for _ in range(600):
+        if all((folder / other).exists() for other in others):
+            return save(name, device=device)
+        time.sleep(0.1)
+    sys.exit(3)
+
+def warm(*, device, **arguments):
+    folder = pathlib.Path(os.environ["GKALIB_RESULTS"]).parent
+    (folder / "warmed").touch()
+    print(f"threads {os.environ['OMP_NUM_THREADS']}", flush=True)
+
+def need_warmth(name, *, device):
+    folder = pathlib.Path(os.environ["GKALIB_RESULTS"]).parent
+    assert (folder / "warmed").exists()
+    save(name, device=device)
+
 def wait(name, flag, *, device):
     save(name, device=device)
     pathlib.Path(flag).with_suffix(".seen").touch()
@@ -53,7 +73,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "work.py").write_text(WORK)
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "store"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(queue, "START", 3.0)
+    monkeypatch.setattr(running, "START", 3.0)
     return tmp_path / "store"
 
 
@@ -147,6 +167,61 @@ def test_a_hang_is_stopped_with_what_it_started_and_what_it_saved_is_kept(store,
     assert not status.exists() or status.read_text().split()[2] in "ZX"
     assert saved(store) == {"stuck", "good"}
     assert queue.stand([job("stuck", "hang")], None, [store])[0].state == "missing"
+
+
+@pytest.fixture
+def like_a_card(monkeypatch):
+    """Jobs run here as they do where a card is: side by side, and with the next process ready."""
+    monkeypatch.setattr(running, "AT_ONCE", ("cpu",))
+    monkeypatch.setattr(queue, "AT_ONCE", ("cpu",))
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+
+
+def beside(one: Job, **changes) -> Job:
+    return Job(**{**vars(one), "alone": False, **changes})
+
+
+def test_jobs_that_are_not_timed_run_side_by_side_after_what_warms_and_before_the_others(
+    store, like_a_card, capsys
+):
+    both = ["left", "right"]
+    known = [
+        *(beside(job(name, "meet", others=both)) for name in both),
+        Job(**{**vars(job("timed", "need_warmth", priority=2)), "warm": "work:warm"}),
+        job("later", priority=3),
+    ]
+    ended = queue.reproduce(known, 2.0, device="cpu")
+    assert sorted(ended[:2]) == [("left", "done"), ("right", "done")]
+    assert ended[2:] == [("timed", "done"), ("later", "done")]
+    printed = capsys.readouterr().out
+    assert "threads 1" in printed and re.search(r"timed: warmed, done after \d+ s", printed)
+    assert saved(store) == {"left", "right", "timed", "later"}
+    assert queue.reproduce(known, 2.0, device="cpu") == []
+
+
+def test_what_does_not_fit_is_not_warmed(store, like_a_card, capsys):
+    long = Job(**{**vars(job("long", "need_warmth", seconds=600.0)), "warm": "work:warm"})
+    assert queue.reproduce([long, job("short")], 1.0, device="cpu") == [("short", "done")]
+    assert "warmed" not in capsys.readouterr().out
+
+
+def test_a_crash_beside_others_takes_nothing_with_it(store, like_a_card):
+    known = [beside(job("bad", "crash")), beside(job("good")), job("timed", priority=2)]
+    ended = dict(queue.reproduce(known, 1.0, device="cpu"))
+    assert ended == {"bad": f"failed with status {-signal.SIGABRT}", "good": "done", "timed": "done"}
+
+
+def test_what_is_not_timed_and_comes_later_waits_for_what_is(store, like_a_card):
+    known = [job("timed"), *(beside(job(name, "meet", others=["a", "b"]), priority=2) for name in "ab")]
+    ended = queue.reproduce(known, 1.0, device="cpu")
+    assert ended[0] == ("timed", "done") and {name for name, _ in ended} == {"timed", "a", "b"}
+
+
+def test_first_words_name_jobs(store):
+    known = [job("bench-gka-text"), job("bench-gkan"), job("tune")]
+    assert queue.reproduce(known, 1.0, device="cpu", names=["bench-gka"]) == [("bench-gka-text", "done")]
+    with pytest.raises(ValueError, match="no job 'ben'"):
+        queue.reproduce(known, 1.0, device="cpu", names=["ben"])
 
 
 def test_stopped_and_repeated(store, tmp_path):
@@ -297,7 +372,7 @@ def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
 
     listed = run("--list")
     assert listed.returncode == 0, listed.stderr
-    for name in ("correctness-gka", "bench-gka-vit-ti", "bench-models-ti-training"):
+    for name in ("correctness-gka-bfloat16", "bench-gka-vit-ti", "bench-models-ti-training"):
         assert re.search(rf"{name} +\d+ s  missing", listed.stdout), listed.stdout
     done = run("--device", "cpu", "--out", str(out), "correctness-decode")
     assert done.returncode == 0, done.stdout + done.stderr

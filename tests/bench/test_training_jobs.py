@@ -12,6 +12,7 @@ from gkalib.training import recipe
 def test_a_wanted_run_can_be_made(name, arm):
     run = wanted(name, arm, "cuda")
     assert (run.recipe, run.arm, run.scale) == (name, arm, "reduced")
+    assert run.device_batch == run.batch, "one card need not take a step in parts"
     assert run.steps < recipe(name).run(arm).steps and run.data in ("dickens", "cifar10", "tinystories")
 
 

@@ -83,19 +83,16 @@ def gka_backward(case: Case) -> Call:
 
 
 def _specialized(of: Callable[[Case], Call]) -> Callable[[Case], Call]:
-    """The same call with the switch of the warp-specialized programs on."""
+    """The same call by the warp-specialized programs."""
 
     def prepared(case: Case) -> Call:
-        from gkalib.smoothing.fused import symmetric
+        from gkalib.smoothing.fused.specialized import specialization
 
         call = of(case)
 
         def run() -> object:
-            before, symmetric.SPECIALIZED = symmetric.SPECIALIZED, True
-            try:
+            with specialization(True):
                 return call()
-            finally:
-                symmetric.SPECIALIZED = before
 
         return run
 

@@ -3,7 +3,7 @@
 The file says for each program, width of head and kind of entry what is ``shipped`` and which ``candidates``
 a tuner may choose from, as [rows, columns, warps, stages]; what is shipped was compiled ahead of time. An
 entry's kind is the number of bits of an element, 16 or 32, alone or with some of ``lags``, ``short`` and
-``masked``.
+``masked``. What is shipped of a program that stands in for a plain one may be empty: then the plain one runs.
 """
 
 import functools
@@ -43,7 +43,7 @@ class Config:
 Entry = tuple[str, int, str]
 """Program, width and kind."""
 
-_forced: tuple[Config, tuple[str, ...]] | None = None
+_forced: tuple[Config | None, tuple[str, ...]] | None = None
 _served: list[Entry] | None = None
 
 
@@ -69,12 +69,23 @@ def config(
     kind = _kind(program, width, dtype.itemsize == 2, lags, length is not None and length <= SHORT, masked)
     if _served is not None:
         _served.append((program, width, kind))
-    if _forced is not None and (not _forced[1] or program in _forced[1]):
+    if _forced is not None and _forced[0] is not None and (not _forced[1] or program in _forced[1]):
         return _forced[0]
-    chosen = _lookup(program, width, kind)
+    chosen = _lookup(program, width, kind) or Config(64, 64 if width <= 128 else 32)
     if triton.knobs.runtime.interpret:
         return Config(min(chosen.rows, INTERPRETED), min(chosen.columns, INTERPRETED))
     return chosen
+
+
+def stand_in(program: str, *, width: int, dtype: torch.dtype, length: int) -> Config | None:
+    """The block sizes of a program that may stand in for a plain one; None where the plain one is faster."""
+    program = program.removesuffix("_kernel")
+    kind = _kind(program, width, dtype.itemsize == 2, False, length <= SHORT, False)
+    if _served is not None:
+        _served.append((program, width, kind))
+    if _forced is not None:
+        return _forced[0] if program in _forced[1] else None
+    return _lookup(program, width, kind)
 
 
 @functools.cache
@@ -92,10 +103,10 @@ def _kind(program: str, width: int, half: bool, lags: bool, short: bool, masked:
 
 
 @functools.cache
-def _lookup(program: str, width: int, kind: str) -> Config:
+def _lookup(program: str, width: int, kind: str) -> Config | None:
     """What the table ships; what has no entry, as programs without a loop, gets blocks of 64."""
     entry = table().get(program, {}).get(str(width), {}).get(kind)
-    return Config(*entry["shipped"]) if entry else Config(64, 64 if width <= 128 else 32)
+    return Config(*entry["shipped"]) if entry and entry["shipped"] else None
 
 
 @functools.cache
@@ -111,8 +122,11 @@ def forget() -> None:
 
 
 @contextmanager
-def forced(config: Config, *programs: str) -> Iterator[None]:
-    """Within it these programs, or all, get this configuration: for tests of block edges, and the tuner."""
+def forced(config: Config | None, *programs: str) -> Iterator[None]:
+    """Within it these programs, or all, get this configuration: for tests of block edges, and the tuner.
+
+    A program that stands in for another runs only if it is named.
+    """
     global _forced
     _forced = config, programs
     try:

@@ -5,15 +5,21 @@ a program has four warps. Otherwise the compiler refuses or, with eight, silentl
 compute what `gka_forward_kernel` and `gka_backward_kernel` do.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from gkalib.smoothing.fused.configs import Config
-from gkalib.smoothing.fused.launch import block_width, interpreting
+from gkalib.smoothing.fused.configs import Config, config, stand_in
+from gkalib.smoothing.fused.launch import block_width, interpreting, name_of
 from gkalib.smoothing.fused.scores import LOG2_E, head_start, place, store_block
 
+SPECIALIZED: bool | None = None
+"""Whether problems without a mask go to these programs; None: where the table ships them."""
 BLOCK = Config(128, 64, 4, 2)
 """Two warp groups of 64 rows each, as the tensor cores want them; the compiler adds the group that loads."""
 
@@ -109,9 +115,28 @@ def fits(x: Tensor) -> bool:
     return hopper and aligned and x.itemsize == 2 and x.shape[-1] in (64, 128)
 
 
-def prepare_launch() -> Config | None:
-    """The block sizes, none in the interpreter; gives Triton the memory that descriptors lie in."""
-    if interpreting():
+@contextmanager
+def specialization(on: bool | None) -> Iterator[None]:
+    """Within it SPECIALIZED is this."""
+    global SPECIALIZED
+    before, SPECIALIZED = SPECIALIZED, on
+    try:
+        yield
+    finally:
+        SPECIALIZED = before
+
+
+def instead(program: Any, x: Tensor) -> Config | None:
+    """The block sizes of one of these programs where it is to run instead of the plain one, else None."""
+    if SPECIALIZED is False or not fits(x):
         return None
+    name, wanted = (
+        name_of(program),
+        {"width": block_width(x.shape[3]), "dtype": x.dtype, "length": x.shape[2]},
+    )
+    chosen = stand_in(name, **wanted) or (BLOCK if SPECIALIZED else None)
+    if chosen is None or interpreting():
+        return chosen and config(name, **wanted)
+    # The memory that descriptors lie in; each thread has to say where it comes from.
     triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))
-    return BLOCK
+    return chosen

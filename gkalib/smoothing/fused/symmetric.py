@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gkalib.smoothing.fused.configs import config
+from gkalib.smoothing.fused.configs import Config, config
 from gkalib.smoothing.fused.launch import (
     accumulator,
     block_width,
@@ -36,17 +36,14 @@ from gkalib.smoothing.fused.scores import (
     store_block,
 )
 from gkalib.smoothing.fused.specialized import (
-    fits,
     gka_backward_specialized_kernel,
     gka_forward_specialized_kernel,
-    prepare_launch,
+    instead,
 )
 from gkalib.smoothing.spans import Spans
 
 SHORT = 256
 """Up to this length the norms are formed again for every block, which costs less than reading them."""
-SPECIALIZED = False
-"""Whether problems without a mask go to warp-specialized programs; off until a card has shown them faster."""
 PITCH = 128
 """Numbers of tokens, such as norms, fill a multiple of this. No block is longer, so none reads past them."""
 
@@ -303,16 +300,20 @@ def pitch_of(x: Tensor) -> int:
 
 
 def start_program(
-    program: Any, x: Tensor, *, masked: bool = False, rows: int | None = None, **arguments: Any
+    program: Any,
+    x: Tensor,
+    *,
+    block: Config | None = None,
+    masked: bool = False,
+    rows: int | None = None,
+    **arguments: Any,
 ) -> None:
     """Start one program a block of x's rows, or of so many, and a head, with the arguments it names."""
     batch, heads, length, width = x.shape
-    block = block_width(width)
-    chosen = config(name_of(program), width=block, dtype=x.dtype, masked=masked, length=length)
-    if program in (gka_forward_specialized_kernel, gka_backward_specialized_kernel):
-        chosen = prepare_launch() or chosen
+    wide = block_width(width)
+    chosen = block or config(name_of(program), width=wide, dtype=x.dtype, masked=masked, length=length)
     assert max(chosen.rows, chosen.columns) <= PITCH
-    arguments |= {"WIDTH": width, "BLOCK_WIDTH": block, "ACC": accumulator(x), "PRECISION": precision(x)}
+    arguments |= {"WIDTH": width, "BLOCK_WIDTH": wide, "ACC": accumulator(x), "PRECISION": precision(x)}
     arguments |= strides("x", x) | {"x": x, "heads": heads, "length": length, "pitch": pitch_of(x)}
     grid = batch * heads * triton.cdiv(rows or length, chosen.rows)
     launch(
@@ -338,13 +339,14 @@ def gka_forward(x: Tensor, scale: Tensor, spans: Spans, eps: float) -> tuple[Ten
     if x.numel() == 0:
         return out, total
     kind = kind_of(spans, length)
-    special = SPECIALIZED and kind == ALL.value and fits(x)
-    norm, norms = total, special or length > SHORT
+    special = instead(gka_forward_specialized_kernel, x) if kind == ALL.value else None
+    norm, norms = total, special is not None or length > SHORT
     if norms:
         norm = total.new_empty(batch, heads, pitch_of(x))
         start_program(gka_norm_kernel, x, rows=pitch_of(x), norm=norm, scale=scale)
     start_program(
-        gka_forward_specialized_kernel if special else gka_forward_kernel, x, masked=kind != ALL.value,
+        gka_forward_specialized_kernel if special else gka_forward_kernel, x, block=special,
+        masked=kind != ALL.value,
         out=out, total_sum=total, scale=scale, norm=norm, left=spans.left, right=spans.right, eps=eps,
         **span_arguments(spans, scale) | strides("out", out), KIND=kind, NORMS=norms,
     )  # fmt: skip
@@ -379,16 +381,17 @@ def gka_backward(
     # Where every query sees itself, documents are symmetric, and a band is if both its sides are alike.
     mutual = kind == ALL.value or spans.left == spans.right
     seen = spans if mutual else spans.inverse(length, length)
-    special = SPECIALIZED and kind == ALL.value and fits(x)
+    special = instead(gka_backward_specialized_kernel, x) if kind == ALL.value else None
     scaled = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     pairs = total.new_empty(*x.shape[:2], pitch_of(x), 2)
     start_program(
         gka_prepare_kernel, x, rows=pitch_of(x), grad_out=grad_out, out=out, total_sum=total, scale=scale,
-        scaled=scaled, pairs=pairs, share=share, SIDE_BY_SIDE=not special,
+        scaled=scaled, pairs=pairs, share=share, SIDE_BY_SIDE=special is None,
         **strides("grad", grad_out) | strides("out", out),
     )  # fmt: skip
     start_program(
-        gka_backward_specialized_kernel if special else gka_backward_kernel, x, masked=not mutual,
+        gka_backward_specialized_kernel if special else gka_backward_kernel, x, block=special,
+        masked=not mutual,
         scaled=scaled, pairs=pairs, scale=scale, grad_x=grad_x, share=share, left=spans.left,
         right=spans.right, **span_arguments(spans, scale) | span_arguments(seen, scale, "seen_"),
         **strides("grad", grad_x), KIND=kind, MUTUAL=mutual,

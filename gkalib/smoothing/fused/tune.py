@@ -8,6 +8,7 @@ argument, so that the choice is tested without a card.
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -15,10 +16,13 @@ import torch
 
 from gkalib.smoothing.fused.cases import CALLS, Call, Case, prepared
 from gkalib.smoothing.fused.configs import TABLE, Config, forced, forget, served
-from gkalib.smoothing.fused.launch import collected
+from gkalib.smoothing.fused.launch import Launch, collected
 
-Clock = Callable[[Call], float]
-"""Milliseconds of a call."""
+Clock = Callable[[Sequence[Call]], float]
+"""Milliseconds of one of several calls that do the same on different tensors."""
+
+SETS = 3
+"""Of tensors that calls on a card take in turn, so that none lies in its cache."""
 
 WORTH = 0.98
 """Another configuration is shipped only if it takes at most this much of the time of the one that was."""
@@ -35,7 +39,7 @@ class Timing:
     Args:
         program, width, kind: the entry.
         case: the sample call, which may start other programs too.
-        config: rows, columns, warps and stages.
+        config: rows, columns, warps and stages; nothing for the plain program in the place of this one.
         ms: of the whole call.
     """
 
@@ -43,7 +47,7 @@ class Timing:
     width: int
     kind: str
     case: str
-    config: tuple[int, int, int, int]
+    config: tuple[int, ...]
     ms: float
 
 
@@ -77,7 +81,7 @@ def cases(program: str, width: int, kind: str) -> list[Case]:
             width,
             torch.bfloat16 if words[0] == "16" else torch.float32,
             "band" if "masked" in words else "all",
-            **(SHORT if "short" in words else LONG),
+            **(SHORT if "short" in words or name.startswith("row_features") else LONG),
         )
         with collected(), served() as asked:
             prepared(replace(case, batch=1, heads=1))()
@@ -105,19 +109,49 @@ def measure(
 
     Raises:
         ValueError: if there is no card, or a program is not in the table.
+        RuntimeError: if a candidate takes the device with it.
     """
     require(device)
     for program, width, kind in entries(known, programs, widths, bits):
         for case in cases(program, width, kind):
-            call = prepared(replace(case, device=device))
+            on_card = replace(case, device=device)
+            calls = [prepared(on_card) for _ in range(1 if device == "cpu" else SETS)]
             for sizes in known[program][str(width)][kind]["candidates"]:
-                with forced(Config(*sizes), program):
+                with choice(known, program, width, kind, sizes):
                     try:
-                        ms = clock(call)
-                    except (RuntimeError, ValueError) as error:  # too much shared memory, for one
+                        ms = clock(calls)
+                    except Exception as error:  # too much shared memory, for one, which is no RuntimeError
                         print(f"tune: {program} {width} {kind} cannot run with {sizes}: {error}", flush=True)
                         ms = math.inf
                 yield Timing(program, width, kind, case.name, tuple(sizes), ms)
+                if ms == math.inf and device == "cuda":
+                    torch.cuda.synchronize()  # raises if the device is lost: what follows would count as slow
+
+
+@contextmanager
+def choice(known: Table, program: str, width: int, kind: str, sizes: Sequence[int]) -> Iterator[None]:
+    """Within it a program has these block sizes; with none, the plain one that it stands in for runs."""
+    if sizes:
+        with forced(Config(*sizes), program):
+            yield
+        return
+    plain = program.removesuffix("_specialized")
+    kinds = known[plain][str(width)]
+    with forced(Config(*kinds.get(kind, kinds[kind.split()[0]])["shipped"]), plain):
+        yield
+
+
+def launches(
+    known: Table, programs: Sequence[str] = (), widths: Sequence[int] = (), bits: Sequence[int] = ()
+) -> Iterator[tuple[str, int, str, list[int], Case, list[Launch]]]:
+    """What timing the candidates would start: entry, block sizes, case and launches."""
+    for program, width, kind in entries(known, programs, widths, bits):
+        for case in cases(program, width, kind):
+            call = prepared(case)  # its tensors lie in memory that nobody touches
+            for sizes in known[program][str(width)][kind]["candidates"]:
+                with collected() as found, choice(known, program, width, kind, sizes):
+                    call()
+                yield program, width, kind, sizes, case, found
 
 
 def choose(known: Table, timings: Iterable[Timing]) -> Table:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gkalib.smoothing.fused import symmetric
+from gkalib.smoothing.fused import specialized, symmetric
 from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.launch import LAUNCHES
 from gkalib.smoothing.fused.symmetric import gka_backward, gka_forward
@@ -108,7 +108,7 @@ def test_norms_of_long_sequences_come_from_a_program(mask: str, monkeypatch: pyt
 @FLOAT64
 @pytest.mark.parametrize("length", LENGTHS)
 def test_specialized_programs_give_the_same(length: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(symmetric, "SPECIALIZED", True)
+    monkeypatch.setattr(specialized, "SPECIALIZED", True)
     LAUNCHES.clear()
     with forced(Config(32, 16)):
         assert_same(tokens(length, 16, batch=1), WHOLE, eps=0.3)
@@ -174,7 +174,7 @@ def test_nothing_in_nothing_out():
 def test_types_of_the_card(
     mask: str, dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(symmetric, "SPECIALIZED", mask == "specialized")
+    monkeypatch.setattr(specialized, "SPECIALIZED", mask == "specialized")
     if dtype == torch.bfloat16 and device.type == "cpu":
         pytest.skip("the interpreter computes nonsense in bfloat16")
     spans, width = MASKS.get(mask, MASKS["whole"])(63), 64

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from triton.runtime.errors import OutOfResources
 
 from gkalib.__main__ import main
 from gkalib.smoothing.fused import configs, tune
-from gkalib.smoothing.fused.cases import Call
+from gkalib.smoothing.fused.cases import Case, prepared
 from gkalib.smoothing.fused.configs import Config, config
+from gkalib.smoothing.fused.launch import collected
 from gkalib.smoothing.fused.tune import Timing, choose, entries, measure, timings, write
 
 SMALL, LARGE, WIDE = (32, 32, 4, 2), (64, 32, 4, 2), (32, 64, 4, 2)
@@ -39,12 +41,12 @@ def known(monkeypatch: pytest.MonkeyPatch):
     configs.forget()
 
 
-def clock(ms: Callable[[Config], float]) -> Callable[[Call], float]:
+def clock(ms: Callable[[Config], float]) -> tune.Clock:
     """A clock that asks what is forced, not how long a call takes."""
-    return lambda call: ms(config("gka_forward", width=16, dtype=torch.float32))
+    return lambda calls: ms(config("gka_forward", width=16, dtype=torch.float32))
 
 
-def timed(config: tuple[int, int, int, int], ms: float, case: str = "gka_forward") -> Timing:
+def timed(config: tuple[int, ...], ms: float, case: str = "gka_forward") -> Timing:
     return Timing("gka_forward", 16, "32", case, config, ms)
 
 
@@ -69,12 +71,12 @@ def test_every_candidate_of_an_entry_with_a_choice_is_timed(known: tune.Table):
 def test_a_candidate_that_cannot_run_is_never_chosen(known: tune.Table, capsys: pytest.CaptureFixture):
     def ms(sizes: Config) -> float:
         if sizes.rows == 64:
-            raise RuntimeError("out of resource: shared memory")
+            raise OutOfResources(300_000, 232_448, "shared memory")
         return 1.0
 
     found = list(measure(clock(ms), known, ["gka_forward"], widths=[16], bits=[16], device="cpu"))
     assert [timing.ms for timing in found] == [1.0, math.inf]
-    assert "cannot run with [64, 32, 4, 2]: out of resource" in capsys.readouterr().out
+    assert "cannot run with [64, 32, 4, 2]: out of resource: shared memory" in capsys.readouterr().out
     assert choose(KNOWN, found)["gka_forward"]["16"]["16"]["shipped"] == [*SMALL]
 
 
@@ -175,3 +177,59 @@ def test_the_queue_gets_a_job_for_each_program_with_a_choice(monkeypatch: pytest
         "tune-smooth-rest",
     ]
     assert found["tune-smooth"].priority < found["tune-smooth-rest"].priority
+
+
+PLAIN, STAND_IN = (128, 64, 4, 2), (128, 128, 4, 2)
+EITHER = {
+    "gka_forward": {"64": {"16": {"shipped": [*PLAIN], "candidates": [[*PLAIN]]}}},
+    "gka_forward_specialized": {"64": {"16": {"shipped": [], "candidates": [[], [*STAND_IN]]}}},
+}
+
+
+@pytest.fixture
+def either(monkeypatch: pytest.MonkeyPatch):
+    """A table with one program that may stand in for another."""
+    monkeypatch.setattr(configs, "table", functools.cache(lambda: EITHER))
+    configs.forget()
+    yield EITHER
+    monkeypatch.undo()
+    configs.forget()
+
+
+def test_plain_and_specialized_programs_are_timed_against_each_other(either: tune.Table):
+    found = list(tune.launches(either))
+    assert {entry[:3] for entry in found} == {("gka_forward_specialized", 64, "16")}
+    programs = {tuple(sizes): [launch.name for launch in each] for *_, sizes, _, each in found}
+    assert programs == {
+        (): ["gka_norm_kernel", "gka_forward_kernel"],
+        STAND_IN: ["gka_norm_kernel", "gka_forward_specialized_kernel"],
+    }
+    assert [launch.config for launch in found[0][-1]][1] == Config(*PLAIN)
+    slow, fast = (
+        [Timing("gka_forward_specialized", 64, "16", "gka_forward", sizes, ms) for sizes, ms in times]
+        for times in (((((), 1.0), (STAND_IN, 1.2))), (((), 1.0), (STAND_IN, 0.8)))
+    )
+    assert choose(either, slow) == either
+    entry = choose(either, fast)["gka_forward_specialized"]["64"]["16"]
+    assert entry["shipped"] == [*STAND_IN]
+    written = [{key: str(value) for key, value in row.items()} for row in tune.rows(fast)]
+    assert timings(written) == fast
+
+
+@pytest.mark.parametrize("shipped", [[], [*STAND_IN]])
+def test_what_the_table_ships_runs(shipped: list, monkeypatch: pytest.MonkeyPatch):
+    entry = {"64": {"16 short": {"shipped": shipped, "candidates": [[], [*STAND_IN]]}}}
+    changed = EITHER | {"gka_forward_specialized": entry}
+    monkeypatch.setattr(configs, "table", functools.cache(lambda: changed))
+    configs.forget()
+    try:
+        for length, special in ((40, bool(shipped)), (300, False)):
+            with collected() as found:
+                prepared(Case("gka_forward", 64, torch.float16, length=length))()
+            assert found[-1].name == f"gka_forward{'_specialized' if special else ''}_kernel"
+        with collected() as found:
+            prepared(Case("gka_forward", 64, torch.float32, length=40))()
+        assert found[-1].name == "gka_forward_kernel"
+    finally:
+        monkeypatch.undo()
+        configs.forget()
