@@ -34,8 +34,8 @@ def rollout(
     before I is added, so that the residual connection is never discarded. It is that of the whole matrix, as
     in the code that people use for this; ``per="row"`` takes each row's own. And it is the entry with exactly
     ⌊q n²⌋ entries (⌊q n⌋ of a row) before it in order: equal entries stay or go together, so that a uniform
-    matrix loses nothing. Keys that a mask forbids are entries of zero and count: of a causal matrix the first
-    half of q discards nothing else.
+    matrix loses nothing. Keys that a mask forbids are entries of zero and count: a q up to
+    (n − 1) / 2n discards nothing else of a causal matrix.
 
     Registers and the class token are tokens like the others, in the product and in R; leave them out when R
     is read, not before.
