@@ -167,7 +167,7 @@ def negative(weights: Rows) -> Float[Tensor, "*b n"]:
     return (magnitudes(weights) * (weights < 0)).sum(-1)
 
 
-def measures(weights: Weights, *, token: int | None = None) -> dict[str, Float[Tensor, "h"]]:
+def measures(weights: Weights, *, token: int | None = None) -> dict[str, Float[Tensor, " h"]]:
     """Every measure for each head, in the mean over items and queries.
 
     Args:
