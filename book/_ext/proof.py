@@ -85,7 +85,7 @@ class Judge:
         if cell.verdict and best.verdict == "agrees":
             raise ValueError(f"is called {cell.verdict!r}, but it agrees")
         elsewhere = [
-            f"elsewhere {one.verdict or 'not compared'}, {one.ours}: {one.reason}"
+            f"elsewhere {one.verdict or 'not compared'}, {one.ours} {one.reason}"
             for one in weighed
             if one is not best and one.status in MEASURED
         ]
@@ -142,7 +142,7 @@ class Judge:
         self.runs.known("train", recipe, arm)
         scale = self.runs.scale("looking", f"{recipe}-{arm}")
         if scale:
-            return Proof(status=scale, reason=f"the figure {figure} of looking/{recipe}-{arm}")
+            return Proof(status=scale, reason=f"the figure {figure}, in looking/{recipe}-{arm}")
         if any(f'"{figure}' in text for text in self.drawing) and self.drawing_is_tested:
             how = f"python -m gkalib look RUN, figure {figure}, for a run of {recipe} --arm {arm}"
             return Proof(status="ready", reason=how)

@@ -20,6 +20,7 @@ MARKS = {
     "paper's error": "!",
     "": "",
 }
+ARM = " --keep --arm "
 Judged = list[tuple[Cell, Proof]]
 
 
@@ -74,15 +75,18 @@ def table(paper: str, title: str, some: Judged) -> nodes.section:
 def grid(some: Judged) -> nodes.table:
     """The paper's table rebuilt: in each cell what is printed, ours where it was measured, and the status."""
     columns = list(dict.fromkeys(cell.column for cell, _ in some))
-    rows: dict[str, dict[str, nodes.entry]] = {}
+    # Counts come first, in an order of their own; the paper's file has its rows in the paper's.
+    own = [cell.row for cell, _ in some if not cell.evidence[0].startswith("count")]
+    rows: dict[str, dict[str, nodes.entry]] = {row: {} for row in own}
     for cell, proof in some:
         rows.setdefault(cell.row, {})[cell.column] = _entry(cell, proof)
+    header = [_plain(name) for name in ("", *columns)]
     lines = [
-        [_plain(row), *(found.get(column, nodes.entry()) for column in columns)]
+        [_plain(_label(row)), *(found.get(column, nodes.entry()) for column in columns)]
         for row, found in rows.items()
     ]
-    header = [_plain(name) for name in ("", *columns)]
-    return _table(header, lines, ["gk-ledger", "gk-counts", "gk-papers"])
+    few = ["gk-few"] if len(columns) < 4 else []
+    return _table(header, lines, ["gk-ledger", "gk-counts", "gk-papers", *few])
 
 
 def claims(some: Judged) -> nodes.bullet_list:
@@ -100,15 +104,16 @@ def behind(some: Judged) -> list[nodes.Node]:
     reasons: dict[tuple[str, str], list[str]] = {}
     for cell, proof in some:
         if proof.status in MEASURED or proof.verdict not in ("agrees", ""):
-            said = nodes.paragraph("", "", nodes.strong("", f"{cell.row}, {cell.column}"))
+            said = nodes.paragraph("", "", nodes.strong("", f"{_label(cell.row)}, {cell.column}"))
             said += nodes.Text(f", printed {cell.printed}")
             lines.append(nodes.list_item("", said, _line(cell, proof)))
             continue
         for text in filter(None, (proof.reason, cell.note)):
-            reasons.setdefault((proof.status, text), []).append(cell.row)
-    for (status, text), rows in reasons.items():
-        said = nodes.paragraph("", "", _chip(status, ""), nodes.Text(f" {_cells(len(rows))}: "))
-        said += _words(text)
+            start, arm, rest = text.partition(ARM)  # arms of one recipe share a command
+            reasons.setdefault((proof.status, start + arm), []).append(rest)
+    for (status, text), rests in reasons.items():
+        said = nodes.paragraph("", "", _chip(status, ""), nodes.Text(f" {_cells(len(rests))}: "))
+        said += _words(text + " ".join(dict.fromkeys(filter(None, rests))))
         lines.append(nodes.list_item("", said))
     if not lines:
         return []
@@ -213,6 +218,11 @@ def _chip(status: str, verdict: str, *, word: bool = False) -> nodes.inline:
 
 def _cells(count: int) -> str:
     return "1 cell" if count == 1 else f"{count} cells"
+
+
+def _label(row: str) -> str:
+    """A row's name without that of its paper."""
+    return row.removeprefix("karat-")
 
 
 def _plain(text: str) -> nodes.entry:

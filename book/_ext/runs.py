@@ -38,7 +38,7 @@ class Series:
     def said(self) -> str:
         """Which runs they are."""
         seeds = "one seed" if len(self.values) == 1 else f"{len(self.values)} seeds"
-        return f"{self.record.experiment}/{self.record.arm}, {self.record.device}, {seeds}"
+        return f"in {self.record.experiment}/{self.record.arm}, {self.record.device}, {seeds}"
 
 
 @final
@@ -147,7 +147,7 @@ def command(kind: str, key: str) -> str:
     """What to type for a number that is not there yet."""
     name, arm = key.split("/")[:2]
     return {
-        "train": f"python -m gkalib train {name} --arm {arm} --keep",
+        "train": f"python -m gkalib train {name} --keep --arm {arm}",
         "study": f"python -m gkalib train {name} --arm {arm}",
         "core": f"python -m gkalib evaluate RUN --keep --tasks TASK, for a run of {name} --arm {arm}",
         "bench": f"python -m gkalib reproduce bench-{name}",
