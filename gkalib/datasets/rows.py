@@ -94,6 +94,11 @@ class Documents(Rows):
         inputs, labels = _shifted(np.where(over, self.pad, taken))
         return inputs, labels.masked_fill(torch.from_numpy(over[:, 1:]), IGNORED)
 
+    def targets(self) -> np.ndarray:
+        """How many labels each row has, ``[rows]``: the tokens of its document after the first."""
+        counts = [(array[:, 1:] != np.iinfo(array.dtype).max).sum(axis=1) for array in self.table.arrays]
+        return np.concatenate(counts)[self.chosen]
+
 
 @final
 class Packed(Rows):

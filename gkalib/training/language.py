@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib import results
-from gkalib.datasets.rows import IGNORED, Rows
+from gkalib.datasets.rows import IGNORED, Documents, Rows
 from gkalib.datasets.tokenizers import Tokenizer
 from gkalib.datasets.tokens import TextData, text_data
 from gkalib.evaluation import bit_sums, bits_of
@@ -33,7 +33,10 @@ def train(run: LanguageRun, launch: Launch) -> results.Record:
     """Train a decoder of text and measure it on the part of the text that was held out.
 
     The record has ``val_loss``, nats per token, and ``bits_per_byte``, both of held-out rows, ``train_loss``
-    over the last tenth of the steps, how many ``parameters`` there are and how many ``tokens`` were read.
+    over the last tenth of the steps, how many ``parameters`` there are, how many ``tokens`` went through the
+    model, and how many of them had a label, ``targets``. Papers state the first, rows times context, as
+    nanochat does; rows of documents are padded, and have fewer labels than that. Records from before
+    ``targets`` was measured have ``tokens`` alone.
 
     Args:
         run: every setting that decides the result.
@@ -63,6 +66,7 @@ def train(run: LanguageRun, launch: Launch) -> results.Record:
         sizes = {
             "parameters": sum(parameter.numel() for parameter in session.model.parameters()),
             "tokens": run.steps * run.batch * run.model.context,
+            "targets": targets(run, data.train, order),
         }
         return session.record({**found, "train_loss": loss, **sizes}, rate=rate)
 
@@ -114,6 +118,13 @@ def learn(session: Session, model: nn.Module, rows: Rows, order: Order, step: in
         session.backward(loss)
         total += loss.detach()
     return total
+
+
+def targets(run: LanguageRun, rows: Rows, order: Order) -> int:
+    """How many labels a run is trained on: one at every place of its rows, but for padding."""
+    if isinstance(rows, Documents):
+        return int(rows.targets() @ order.times(run.steps))
+    return run.steps * run.batch * rows.context
 
 
 def nats(logits: Float[Tensor, "b n v"], labels: Int[Tensor, "b n"]) -> Float[Tensor, ""]:

@@ -69,6 +69,22 @@ class Order:
         """How many times the data has been gone through before a step."""
         return step * self.batch / self.length
 
+    def times(self, steps: int) -> np.ndarray:
+        """How often each row is read in so many steps, ``[length]``, in an order that draws none anew.
+
+        Raises:
+            ValueError: if rows are drawn, or epochs repeat them.
+        """
+        if self.kind == "random" or self.repeats != 1:
+            raise ValueError(
+                f"train: an order {self.kind!r} with {self.repeats} repeats does not count its rows"
+            )
+        whole, rest = divmod(steps * self.batch, self.length)
+        found = np.full(self.length, whole)
+        last = _shuffled(self.length, self.seed, whole) if self.kind == "shuffled" else np.arange(self.length)
+        found[last[:rest]] += 1
+        return found
+
     def _rows(self, step: int, number: int, places: np.ndarray) -> np.ndarray:
         if self.kind == "random":
             drawn = np.random.default_rng([self.seed, 2, step]).integers(self.length, size=self.batch)

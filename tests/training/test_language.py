@@ -51,6 +51,14 @@ def smoke(name: str, arm: str) -> LanguageRun:
     return run
 
 
+def labels_read(run: LanguageRun) -> int:
+    """The labels of every batch of a run, one by one."""
+    data = language.data_of(run, language.start("cpu"))
+    order = Order(len(data.train), run.batch, run.parts, run.seed, language.ORDERS[run.rows])
+    parts = [order.part(step, number).rows for step in range(run.steps) for number in range(run.parts)]
+    return sum(int((data.train.batch(rows)[1] != IGNORED).sum()) for rows in parts)
+
+
 @pytest.mark.parametrize("name, arm", ARMS)
 def test_smoke(name, arm, tmp_path):
     """The loss falls from that of knowing nothing, and the record says what was read."""
@@ -60,6 +68,7 @@ def test_smoke(name, arm, tmp_path):
     assert record.recipe["data"] == "state-of-the-union"
     assert record.metrics["val_loss"] < np.log(run.model.vocab_size) - 0.1
     assert record.metrics["tokens"] == run.steps * run.batch * run.model.context
+    assert record.metrics["targets"] == labels_read(run)
     assert {"bits_per_byte", "train_loss", "parameters", "tokens_per_second"} < record.metrics.keys()
     samples = (tmp_path / "run" / "samples.txt").read_text(encoding="utf-8")
     steps = sorted({*range(10, run.steps + 1, 10), run.steps})

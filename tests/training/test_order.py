@@ -29,6 +29,17 @@ def test_an_epoch_that_no_step_ends_with_goes_on_within_the_step():
     assert order.epoch(5) == 2.0
 
 
+@pytest.mark.parametrize("kind", ["shuffled", "sequential"])
+def test_how_often_a_row_is_read_is_counted_without_reading(kind):
+    for steps in (0, 1, 2, 3, 15):
+        order = Order(10, batch=4, parts=2, seed=0, kind=kind)
+        counted = np.bincount(rows(order, range(steps)), minlength=10) if steps else np.zeros(10)
+        assert order.times(steps).tolist() == counted.tolist()
+    for order in (Order(10, 4, 2, 0, "random"), Order(10, 4, 2, 0, repeats=3)):
+        with pytest.raises(ValueError, match="does not count its rows"):
+            order.times(3)
+
+
 def test_the_parts_partition_a_step_however_many_there_are():
     whole = rows(Order(50, batch=12, parts=1, seed=1), range(9))
     for parts in (2, 3, 4, 6, 12):
