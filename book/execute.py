@@ -62,7 +62,11 @@ async def _run(notebook: NotebookNode, root: Path) -> dict:
     manager.kernel_spec.argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     manager.kernel_spec.argv.append("--IPKernelApp.log_level=40")  # it warns of loopback without encryption
     client = NotebookClient(
-        notebook, km=manager, timeout=600, resources={"metadata": {"path": root / "chapters"}}
+        notebook,
+        km=manager,
+        timeout=600,
+        coalesce_streams=True,  # on a busy machine a cell's lines arrive in pieces
+        resources={"metadata": {"path": root / "chapters"}},
     )
     async with client.async_setup_kernel(env=environment(), cwd=str(root / "chapters"), cleanup_kc=True):
         await client.kc.execute(_BEFORE, silent=True, reply=True, timeout=60)
