@@ -1,5 +1,6 @@
-"""What chapter 24 proves: rescaled models, walks as chains, minima of noise, what rows decide in a spectrum."""
+"""What chapter 24 proves: rescaled models, walks as chains, minima of noise, rows and their spectrum."""
 
+import copy
 import math
 
 import pytest
@@ -139,6 +140,38 @@ def test_gradients_balance_within_a_head(name: str):
     columns = (layer.proj.weight * layer.proj.weight.grad).unflatten(1, (HEADS, WIDTH)).sum((0, 2))  # pyright: ignore
     equal(rows, columns)
     assert rows.abs().min() > 1e-6
+
+
+def test_descent_keeps_the_difference_of_the_norms():
+    """To first order in the step: over the same time, half the step leaves half the drift."""
+    x, start = torch.randn(4, 5, HEADS * WIDTH, dtype=F64), _layer()
+    drifts, moved = [], 0.0
+    for rate, steps in ((4e-3, 50), (2e-3, 100)):
+        layer = copy.deepcopy(start)
+        before = _norms(layer)
+        for _ in range(steps):
+            layer.zero_grad()
+            layer(x).square().mean().backward()
+            with torch.no_grad():
+                for one in layer.parameters():
+                    if one.grad is not None:
+                        one -= rate * one.grad
+        change = _norms(layer) - before
+        moved = change.abs().max()
+        drifts.append((change[0] - change[1]).abs().max())
+    assert drifts[0] < moved / 50
+    assert drifts[1] / drifts[0] == pytest.approx(0.5, abs=0.05)
+
+
+def _norms(layer: nn.Module) -> Tensor:
+    """Of each head, the squared norms of its values' rows and of its columns of the output, ``[2 h]``."""
+    rows = torch.cat([layer.value.weight, layer.value.bias[:, None]], dim=1)  # pyright: ignore
+    return torch.stack(
+        [
+            one.detach().unflatten(0, (HEADS, WIDTH)).square().sum((1, 2))
+            for one in (rows, layer.proj.weight.T)
+        ]  # pyright: ignore
+    )
 
 
 def test_the_energy_of_averages_counts_their_neighbors():
