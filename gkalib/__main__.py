@@ -83,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
     option("--device", choices=DEVICES, default="cuda", help="where; on a cpu a small form (%(default)s)")
     option("--list", action="store_true", help="show the jobs, their estimates and what is missing")
     option("--unpack", type=Path, metavar="FILE", help="save the runs of a packed file in data/results")
+    option("--report", action="store_true", help="show what has run on a GPU, beside the goals")
 
     one = command(
         "tune", commands.tune, "choose the block sizes of the fused programs by time, on a CUDA device"

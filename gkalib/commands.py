@@ -92,6 +92,11 @@ def reproduce(options: argparse.Namespace) -> None:
         saved = packing.unpack(options.unpack, code=queue.code_hash())
         print("\n".join([*saved, f"{len(saved)} runs saved"]))
         return
+    if options.report:
+        from gkalib.bench.report import report
+
+        print(report())
+        return
     from gkalib.bench.jobs import jobs
 
     known = [job for job in jobs() if options.device in job.devices]

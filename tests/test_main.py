@@ -27,7 +27,8 @@ explain: --kernel=gaussian --sigma=1.0 --normalizer=row-sum --top=8 --causal=Fal
 generate: run --prompt= --count=200 --temperature=0.8 --seed=0 --step=None --average=False --device=None
 look: run --picture=None --text=None --held-out=0 --out=None --step=None --average=False --device=None \
 --keep=False
-reproduce: job* --minutes=10.0 --out=None --device=cuda --list=False --unpack=None
+reproduce: job* --minutes=10.0 --out=None --device=cuda --list=False --unpack=None \
+--report=False
 results list:
 results table: experiment metric* --scale=None
 train: name --arm=[] --smoke=False --reduced=False --seed=0 --seeds=1 --plan=False --settings=False \

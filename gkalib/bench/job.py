@@ -12,7 +12,13 @@ from typing import Any, final
 from gkalib import results
 
 PACKAGE = Path(__file__).resolve().parents[1]
-TOOLS = ("ahead.py", "cases.py", "survey.py", "tune.py")  # beside the fused operations, and no part of them
+TOOLS = (
+    "ahead.py",
+    "candidates.py",
+    "cases.py",
+    "survey.py",
+    "tune.py",
+)  # beside the fused operations, and no part of them
 FUSED = (
     *(
         f"smoothing/fused/{path.name}"

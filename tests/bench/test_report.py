@@ -1,0 +1,135 @@
+"""The report of a GPU's runs, on runs that nobody made: every cell, and what holds a goal that is missed."""
+
+import math
+
+import pytest
+
+from gkalib import results
+from gkalib.__main__ import main
+from gkalib.bench import bounds, goals, predictions, roofline
+from gkalib.bench.fused import summarize
+from gkalib.bench.report import HEAD, report
+from gkalib.bench.shapes import shapes
+
+CARD = "NVIDIA H100 80GB HBM3"
+RATES = {"products": 800e12, "memory": 3e12, "exponentials": 3.7e12}
+
+
+def case_of(family: str, shape: str) -> dict:
+    (case,) = (case for case in shapes(family, "full", "cuda") if case["shape"] == shape)
+    return case
+
+
+def saved(experiment: str, arm: str, metrics: dict, rows: list, recipe: dict, commit: str = "a" * 12) -> None:
+    record = results.Record(
+        experiment=experiment, arm=arm, scale="full", recipe=recipe, seed=0, device=CARD, commit=commit,
+        clean=True, date="2026-12-01T00:00:00+00:00", wall_seconds=60.0, metrics=metrics,
+        versions={"torch": "2.11.0", "triton": "3.6.0"},
+    )  # fmt: skip
+    results.save(record, rows=rows)
+
+
+def row(arm: str, one: str, ms: float | str, reason: str = "") -> dict:
+    """A row as a measurement gives it, with the times that the report shows."""
+    filled = {"arm": arm, "pass": one, "ms": ms, "reason": reason, "bound": "memory", "peak_mib": 10.0}
+    filled |= {"percent": 50.0 if ms else "", "ms_q10": ms, "ms_q90": ms, "tflops": 1.0, "percent_stated": ""}
+    return filled | {"clock_mhz": 1755.0, **RATES}
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A store of made-up runs: one shape, one model, correctness in one type."""
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    rows = [
+        row("fused", "forward", 0.02), row("fused", "backward", 0.06), row("fused", "both", 0.08),
+        row("sdpa-cudnn", "forward", 0.04), row("sdpa-cudnn", "both", 0.086),
+        row("sdpa-flash", "forward", 0.05),
+        row("flex", "forward", "", "OutOfMemoryError: CUDA out of memory"),
+    ]  # fmt: skip
+    saved("bench", "gka-vit-ti", summarize(rows), rows, case_of("gka", "vit-ti"))
+    pictures = [
+        {"arm": arm, "batch": batch, "reason": "", "images_per_second": rate, "ms": 1.0, "peak_mib": mib}
+        for arm, rate, mib in (("deit-sdpa-cudnn", 1000.0, 100.0), ("gka-fused", 1100.0, 80.0))
+        for batch in (64, 128)
+    ]
+    metrics = {"throughput_64": 1.1, "memory_64": 0.8, "throughput_128": 1.1, "memory_128": 0.8}
+    saved("bench", "models-ti-training", metrics, pictures, {"device": "cuda"})
+    for operation, error in (("gka", 0.002), ("rbf", 0.003)):
+        metrics = {
+            "error_bfloat16": error, "gradient_bfloat16": 0.004, "relative_error_bfloat16": 1.5,
+            "relative_gradient_bfloat16": 2.5, "cases": 14, "rows": 42, "wrong": int(operation == "rbf"),
+        }  # fmt: skip
+        saved("correctness", f"{operation}-bfloat16", metrics, [], {"operation": operation}, commit="b" * 12)
+    return tmp_path
+
+
+def cells(label: str, one: str) -> dict[str, str]:
+    """The cells of a row of the table by their heads."""
+    (line,) = (line for line in report().splitlines() if line.startswith(f"| {label} | {one}"))
+    return dict(zip(HEAD, (cell.strip() for cell in line.strip("|").split("|")), strict=True))
+
+
+def test_a_row_has_ours_each_rival_the_floor_and_the_goal(store):
+    found = cells("gka-vit-ti", "forward")
+    assert found["ours, ms"] == "0.02" and found["sdpa-cudnn"] == "0.04 (2.00×)"
+    assert found["sdpa-flash"] == "0.05 (2.50×)" and found["flex"] == "OutOfMemoryError"
+    assert found["eager"] == "" and found["best SDPA"] == "2.00×"
+    assert (found["% of floor"], found["bound"]) == ("50", "memory")
+    assert found["goal"] == "forward, against SDPA ≥ 1.5×, predicted 1.11: 2.00 met"
+
+
+def test_a_goal_that_is_missed_names_what_holds_it(store):
+    told = cells("gka-vit-ti", "both")["goal"]
+    assert told.startswith("against SDPA ≥ 1.3×, predicted 1.29: 1.07 missed, held by tensor cores, ")
+    share = int(told.split("%")[0].split()[-1])
+    case, rates = case_of("gka", "vit-ti"), roofline.Rates(*RATES.values())
+    parts = [bounds.designed(case, one, "gka", rates) for one in ("forward", "backward")]
+    assert share == round(100 * sum(part.seconds for part in parts) / 0.08e-3)
+    slow = bounds.held(case, "both", "gka", rates, 1e-3)
+    assert str(slow) == "no counted rate: tensor cores, the longest, is 6% of the time"
+
+
+def test_what_has_no_record_is_said_to_be_missing(store):
+    assert cells("rbf-text", "forward")["ours, ms"] == "not run"
+    assert cells("rbf-text", "forward")["goal"].endswith("not run")
+    text = report()
+    assert "| float16 | not run |" in text and "| gpa-dickens rope | not run |" in text
+
+
+def test_models_correctness_and_surroundings(store):
+    found = cells("models-ti-training", "batch 64")
+    assert (found["ours, ms"], found["sdpa-cudnn"], found["best SDPA"]) == ("1100", "1000", "1.10×")
+    assert "images a second ≥ 1.15×, predicted 1.19: 1.10 missed" in found["goal"]
+    assert "memory ≤ 0.85×, predicted 0.88: 0.80 met" in found["goal"]
+    text = report()
+    assert "| bfloat16 | 28 | 84 | 1 | 0.004 (rbf, gradient) | 2.5 (rbf, gradient) |" in text
+    assert f"device: {CARD}  " in text and f"commit: {'a' * 12}, {'b' * 12}  " in text
+    assert "torch: 2.11.0  " in text and "triton: 3.6.0  " in text
+
+
+def test_the_command_prints_it_with_nothing_recorded(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    assert main(["reproduce", "--report"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("No run on a GPU is recorded.")
+    assert printed.count("not run") > len(goals.GOALS)
+
+
+def test_every_goal_was_predicted_before_it_was_measured():
+    known = {(goal.record, goal.metric): predictions.of(goal) for goal in goals.GOALS}
+    assert all(value is not None and math.isfinite(value) and value > 0 for value in known.values())
+    lines = predictions.text().splitlines()
+    assert len(lines) == 1 + len(goals.GOALS) and lines[0].startswith("record,metric,goal,predicted,")
+
+
+@pytest.mark.parametrize(
+    ("family", "shape", "instructions"),
+    [("gka", "vit-ti", 6.2), ("rbf", "text", None), ("gpa", "text", None), ("karat", "vit-ti", None)],
+)
+def test_instructions_are_those_of_the_compiled_programs(family, shape, instructions):
+    case = case_of(family, shape)
+    found = [bounds.instructions(case, one) for one in ("forward", "backward")]
+    assert 4 < found[0] < 25 and found[0] < found[1] < 80
+    if instructions:
+        assert found[0] == pytest.approx(instructions, abs=0.3)
+    assert bounds.instructions({**case, "width": 17}, "forward") == 0
