@@ -4,7 +4,7 @@ import pkgutil
 from importlib import import_module
 
 from gkalib.studies import experiments as _experiments
-from gkalib.studies.loop import Measure, evaluate, fit, train
+from gkalib.studies.loop import Measure, Observer, evaluate, fit, train
 from gkalib.studies.study import Study
 from gkalib.studies.tasks import TASKS, Task, task
 
@@ -29,6 +29,7 @@ def experiment(name: str) -> tuple[list[Study], Measure | None]:
 __all__ = [
     "TASKS",
     "Measure",
+    "Observer",
     "Study",
     "Task",
     "evaluate",

@@ -4,8 +4,9 @@ import math
 import os
 import platform
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +16,34 @@ from gkalib import results
 from gkalib.studies.study import Study
 from gkalib.studies.tasks import Task, task
 
-Measure = Callable[[Any, Any], dict[str, float]]  # of the trained model and its task
+Watch = Callable[[int, nn.Module], None]  # of the number of steps done and the model
 ROWS = 20  # how many rows the course of a run has
+
+
+class Observer(ABC):
+    """What is kept of one run while it trains, and measured of it afterwards.
+
+    Args:
+        study: the run.
+    """
+
+    def __init__(self, study: Study):
+        self.study = study
+
+    def watch(self, step: int, model: nn.Module) -> None:
+        """Called before the first step and after each, with the number of steps done."""
+
+    @abstractmethod
+    def measure(self, model: Any, learned: Any) -> dict[str, float]:
+        """Numbers of the trained model and its task."""
+
+    def rows(self, course: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the record's table holds, all rows with the same keys; ``course`` is that of the loss."""
+        return course
+
+
+# Of the trained model and its task; or a class of which each run gets an object of its own.
+Measure = Callable[[Any, Any], dict[str, float]] | type[Observer]
 
 
 def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -> results.Record:
@@ -24,7 +51,7 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
 
     Args:
         study: every setting of the run.
-        measure: further numbers to take from the trained model.
+        measure: takes further numbers from the trained model; an ``Observer`` sees it at every step.
         keep: whether the record goes to ``data/results``.
 
     Returns:
@@ -35,12 +62,16 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
     Raises:
         ValueError: if the study names what does not exist.
     """
-    model, learned, rows, seconds = fit(study)
+    observer = measure(study) if isinstance(measure, type) else None
+    model, learned, rows, seconds = fit(study, watch=observer.watch if observer else None)
     metrics = evaluate(model, learned)
     metrics["train_loss"] = sum(row["train_loss"] for row in rows[-2:]) / len(rows[-2:])
     metrics["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    if measure is not None:
-        metrics |= measure(model, learned)
+    if observer is not None:
+        metrics |= observer.measure(model, learned)
+        rows = observer.rows(rows)
+    elif measure is not None:
+        metrics |= cast(Any, measure)(model, learned)
     record = results.Record(
         experiment=study.experiment,
         arm=study.arm,
@@ -57,8 +88,13 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
     return record
 
 
-def fit(study: Study) -> tuple[nn.Module, Task, list[dict[str, Any]], float]:
-    """The trained model, its task, the course of its loss, and the seconds it took."""
+def fit(study: Study, *, watch: Watch | None = None) -> tuple[nn.Module, Task, list[dict[str, Any]], float]:
+    """The trained model, its task, the course of its loss, and the seconds it took.
+
+    Args:
+        study: every setting of the run.
+        watch: called with the number of steps done and the model, before the first step and after each.
+    """
     torch.manual_seed(study.seed)
     learned = task(study.task, **study.data)
     model = learned.model(study.layers(), **study.model).train()
@@ -66,6 +102,8 @@ def fit(study: Study) -> tuple[nn.Module, Task, list[dict[str, Any]], float]:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, study))
     batches = learned.batches(study.batch, torch.Generator().manual_seed(study.seed))
     rows, recent, begin = [], [], time.perf_counter()
+    watch = watch or (lambda step, model: None)
+    watch(0, model)
     for step in range(1, study.steps + 1):
         inputs, labels = next(batches)
         loss = cross_entropy(model(inputs).flatten(0, -2), labels.flatten())
@@ -74,6 +112,7 @@ def fit(study: Study) -> tuple[nn.Module, Task, list[dict[str, Any]], float]:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
+        watch(step, model)
         recent.append(loss.item())
         if step % max(1, study.steps // ROWS) == 0 or step == study.steps:
             rows.append({"step": step, "train_loss": sum(recent) / len(recent)})

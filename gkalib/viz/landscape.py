@@ -226,8 +226,8 @@ class Plane:
     origin: dict[str, Tensor]
     axes: tuple[dict[str, Tensor], dict[str, Tensor]]
     coordinates: Float[Tensor, "steps components"]
-    explained: Float[Tensor, "components"]
-    distances: Float[Tensor, "steps"]
+    explained: Float[Tensor, " components"]
+    distances: Float[Tensor, " steps"]
 
     def at(self, alpha: float, beta: float) -> dict[str, Tensor]:
         """The weights at a point of the plane, in the origin's types; (0, 0) is the origin to the bit."""
@@ -256,8 +256,8 @@ class Surface:
     Taught in: chapter 24.
     """
 
-    first: Float[Tensor, "i"]
-    second: Float[Tensor, "j"]
+    first: Float[Tensor, " i"]
+    second: Float[Tensor, " j"]
     losses: Float[Tensor, "i j"]
 
     def minima(self) -> int:

@@ -24,7 +24,7 @@ def singular_values(matrices: Float[Tensor, "*batch n m"]) -> Float[Tensor, "*ba
     return torch.linalg.svdvals(matrices.detach().double())
 
 
-def spectrum(matrices: Float[Tensor, "*batch n m"]) -> Float[Tensor, "k"]:
+def spectrum(matrices: Float[Tensor, "*batch n m"]) -> Float[Tensor, " k"]:
     r"""The logarithm of the mean singular value at each index, over all heads and pictures.
 
     $$\log \bar\lambda_i, \qquad \bar\lambda_i = \frac{1}{B} \sum_{b=1}^{B} \lambda_i(A_b)$$
@@ -128,8 +128,8 @@ class Histogram(NamedTuple):
     ``outside`` is the share of them beyond the first and last edge: densities sum to the rest.
     """
 
-    edges: Float[Tensor, "edges"]
-    density: Float[Tensor, "bins"]
+    edges: Float[Tensor, " edges"]
+    density: Float[Tensor, " bins"]
     size: int
     outside: float
 

@@ -24,7 +24,7 @@ def walk(steps: int, size: int, *, seed: int) -> list[dict[str, Tensor]]:
     return [{"weights": row} for row in path]
 
 
-def walk_shares(lengths: Float[Tensor, "steps"]) -> Float[Tensor, "steps"]:
+def walk_shares(lengths: Float[Tensor, " steps"]) -> Float[Tensor, " steps"]:
     r"""The shares of variance of a walk whose steps have given lengths and are orthogonal to each other.
 
     $$G_{st} = \sum_{i \le \min(s, t)} \ell_i^2, \qquad
@@ -54,7 +54,7 @@ def walk_shares(lengths: Float[Tensor, "steps"]) -> Float[Tensor, "steps"]:
     return values / values.sum()
 
 
-def step_lengths(snapshots: Sequence[Weights]) -> Float[Tensor, "steps"]:
+def step_lengths(snapshots: Sequence[Weights]) -> Float[Tensor, " steps"]:
     """The distances of successive snapshots, ``[T]`` for T + 1 of them.
 
     Taught in: chapter 24.
