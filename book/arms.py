@@ -17,8 +17,8 @@ def named() -> set[tuple[str, str, str]]:
     for cells in Papers(ROOT / "data" / "results").cells.values():
         for text in (text for cell in cells.values() for text in cell.evidence):
             kind, _, rest = text.partition(" ")
-            for key in rest.split(" < ") if kind in ("train", "core", "look", "study", "bench") else []:
-                kind = {"core": "train", "look": "train"}.get(kind, kind)
+            kind = "train" if kind in ("core", "look", "looked") else kind
+            for key in rest.split(" < ") if kind in ("train", "study", "bench") else []:
                 parts = ["bench", *key.split("/")] if kind == "bench" else key.split(" ")[0].split("/")
                 found.add((kind, parts[0], parts[1]))
     return found

@@ -94,7 +94,7 @@ class Judge:
     def _weigh(self, cell: Cell, kind: str, rest: str = "") -> Proof:
         if kind == "open":
             return Proof(status="open")
-        if kind in ("train", "study", "core", "bench"):
+        if kind in ("train", "study", "core", "looked", "bench"):
             return self._run(cell, kind, rest)
         weigh = {"test": self._test, "count": self._count, "cells": self._cells, "look": self._look}
         if kind not in weigh:
@@ -136,15 +136,17 @@ class Judge:
         )
 
     def _look(self, cell: Cell, rest: str) -> Proof:
-        """A figure of a trained run, which the command ``look`` draws."""
-        run, figure = rest.split(" ")
+        """A figure of a trained run, which the command ``look`` draws; a metric may tell that it did."""
+        run, figure, *told = rest.split(" ")
         recipe, arm = run.split("/")
         self.runs.known("train", recipe, arm)
-        scale = self.runs.scale("looking", f"{recipe}-{arm}")
-        if scale:
-            return Proof(status=scale, reason=f"the figure {figure}, in looking/{recipe}-{arm}")
+        looks = self.runs.newest("looking", f"{recipe}-{arm}")
+        if looks and all(metric in looks[0].metrics for metric in told):
+            scale = looks[0].scale
+            series = Series(status=scale, values={one.seed: 0.0 for one in looks}, record=looks[0])
+            return Proof(status=scale, reason=f"the figure {figure}, {series.said}")
         if any(f'"{figure}' in text for text in self.drawing) and self.drawing_is_tested:
-            how = f"python -m gkalib look RUN, figure {figure}, for a run of {recipe} --arm {arm}"
+            how = f"python -m gkalib look RUN --keep, figure {figure}, for a run of {recipe} --arm {arm}"
             return Proof(status="ready", reason=how)
         return Proof(status="open", reason=f"nothing draws the figure {figure} yet")
 

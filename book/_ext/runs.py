@@ -12,6 +12,7 @@ from gkalib.results.record import RUN
 from .claims import read
 
 SIZES = tuple(reversed(SCALES[1:]))  # a smoke run is no measurement
+LATER = {"core": "core", "looked": "looking"}  # experiments that measure a trained run, an arm for each
 
 
 @final
@@ -36,9 +37,13 @@ class Series:
 
     @property
     def said(self) -> str:
-        """Which runs they are."""
+        """Which runs they are, and of what size."""
+        recipe = self.record.recipe.get("run") or self.record.recipe
+        steps = f"{recipe['steps']:,} steps" if isinstance(recipe.get("steps"), int) else ""
+        words = [recipe.get("data"), recipe.get("task"), steps, self.record.device]
+        named = [word for word in words if isinstance(word, str) and word]
         seeds = "one seed" if len(self.values) == 1 else f"{len(self.values)} seeds"
-        return f"in {self.record.experiment}/{self.record.arm}, {self.record.device}, {seeds}"
+        return f"in {self.record.experiment}/{self.record.arm} ({', '.join([*named, seeds])})"
 
 
 @final
@@ -82,7 +87,8 @@ class Runs:
         """What a key names, or None where it has not run.
 
         Args:
-            kind: ``train`` for recipes, ``core`` for their scores on tasks, ``study`` or ``bench``.
+            kind: ``train`` for recipes, ``core`` for their scores on tasks, ``looked`` for what a look
+                at them counts, ``study`` or ``bench``.
             key: experiment, arm and metric, or for a benchmark its shape and the metric.
 
         Raises:
@@ -92,17 +98,18 @@ class Runs:
         if len(parts) != 3:
             raise ValueError(f"{kind} {key} is no key")
         experiment, arm, metric = parts
-        place = ("core", f"{experiment}-{arm}") if kind == "core" else (experiment, arm)
+        place = (LATER[kind], f"{experiment}-{arm}") if kind in LATER else (experiment, arm)
         scale = self.scale(*place)
         if kind != "study" or scale is None:
-            self.known("train" if kind == "core" else kind, experiment, arm)
-        records = self._newest(*place, scale, card=kind == "bench") if scale else []
+            self.known("train" if kind in LATER else kind, experiment, arm)
+        records = self.newest(*place, card=kind == "bench")
         if not records:
             return None
         recipe = records[0].recipe
         as_printed = {
             "train": str(recipe.get("steps")) == self.steps.get(("train", experiment, arm)),
             "core": not recipe.get("limit"),
+            "looked": True,
         }
         return Series(
             status="full" if scale == "full" and as_printed.get(kind) else "reduced",
@@ -110,14 +117,15 @@ class Runs:
             record=records[0],
         )
 
-    def _newest(self, experiment: str, arm: str, scale: str, *, card: bool) -> list[Record]:
-        """The newest run of each seed that was measured from a clean tree, all on one device.
+    def newest(self, experiment: str, arm: str, *, card: bool = False) -> list[Record]:
+        """The newest run of each seed at the largest scale, measured from a clean tree, all on one device.
 
         Args:
-            experiment, arm, scale: of which runs.
+            experiment, arm: of which runs.
             card: whether it has to be a GPU.
         """
-        runs = load(experiment, scale=scale, arm=arm, root=self.store)
+        scale = self.scale(experiment, arm)
+        runs = load(experiment, scale=scale, arm=arm, root=self.store) if scale else []
         runs = [run for run in runs if run.clean and run.source == "measured"]
         runs = [run for run in runs if not card or run.recipe.get("device") == "cuda"]
         seeds: dict[int, Record] = {}
@@ -149,6 +157,7 @@ def command(kind: str, key: str) -> str:
     return {
         "train": f"python -m gkalib train {name} --keep --arm {arm}",
         "study": f"python -m gkalib train {name} --arm {arm}",
+        "looked": f"python -m gkalib look RUN --keep, for a run of {name} --arm {arm}",
         "core": f"python -m gkalib evaluate RUN --keep --tasks TASK, for a run of {name} --arm {arm}",
         "bench": f"python -m gkalib reproduce bench-{name}",
     }[kind]
