@@ -39,12 +39,17 @@ def report() -> str:
 def _on_gpu(experiment: str) -> dict[str, results.Record]:
     """The newest full run on a GPU of each arm; the type and the size of a run are part of its arm."""
     found: dict[str, results.Record] = {}
-    if experiment not in results.experiments():
-        return found
-    for record in results.load(experiment):
+    for record in _runs(experiment):
         if record.scale == "full" and _is_gpu(record.device):
             found.setdefault(record.arm, record)
     return found
+
+
+def _runs(experiment: str) -> list[results.Record]:
+    try:
+        return results.load(experiment)
+    except ValueError:  # there are none, or none but of made-up data
+        return []
 
 
 def _is_gpu(device: str) -> bool:
@@ -182,8 +187,7 @@ def _trained() -> Iterator[str]:
     yield _line(("training", "device", "minutes", "result"))
     yield "|" + "---|" * 4
     for name, arm, _ in WANTED:
-        known = results.load(name) if name in results.experiments() else []
-        mine = [one for one in known if one.arm == arm and _is_gpu(one.device)]
+        mine = [one for one in _runs(name) if one.arm == arm and _is_gpu(one.device)]
         if not mine:
             yield _line((f"{name} {arm}", NOT_RUN, "", ""))
             continue

@@ -233,3 +233,31 @@ def test_what_the_table_ships_runs(shipped: list, monkeypatch: pytest.MonkeyPatc
     finally:
         monkeypatch.undo()
         configs.forget()
+
+
+@pytest.mark.parametrize(("wrong", "shipped"), [(None, []), (1, []), (0, [*STAND_IN])])
+def test_what_stands_in_is_shipped_only_if_it_was_right_on_a_card(
+    wrong: int | None, shipped: list, either: tune.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from gkalib import results
+    from gkalib.bench import tuning
+
+    def keep(experiment: str, arm: str, rows: list, **metrics: float) -> None:
+        record = results.Record(
+            experiment=experiment, arm=arm, scale="full", recipe={}, seed=0, device="A card", commit="0" * 12,
+            clean=True, date="2026-01-01T00:00:00+00:00", wall_seconds=1.0, metrics=metrics,
+        )  # fmt: skip
+        results.save(record, rows=rows)
+
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    written: dict = {}
+    monkeypatch.setattr(tune, "write", written.update)
+    program = "gka_forward_specialized"
+    times = [
+        Timing(program, 64, "16", "gka_forward", sizes, ms) for sizes, ms in (((), 1.0), (STAND_IN, 0.5))
+    ]
+    keep("tuning", "gka-forward-specialized", tune.rows(times))
+    if wrong is not None:
+        keep("correctness", "gka-specialized-bfloat16", [], wrong=wrong)
+    tuning.adopt()
+    assert written[program]["64"]["16"]["shipped"] == shipped
