@@ -135,7 +135,10 @@ def clock_mhz() -> float:
     if shutil.which("nvidia-smi") is None:
         return 0.0
     command = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "--id=0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return 0.0
     words = done.stdout.split()
     return float(words[0]) if done.returncode == 0 and words and words[0].isdigit() else 0.0
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import tarfile
+import time
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -11,6 +12,7 @@ from gkalib import results
 
 NAME = "results.tar.gz"
 CODE = "code.txt"  # the hash of the code that made the runs
+TRIES = 20  # at a run that another process replaces
 LARGEST = 2**24  # bytes of a file in the pack
 
 
@@ -26,8 +28,8 @@ def pack(store: Path, folder: Path, *, code: str) -> Path:
     with tarfile.open(fresh, "w:gz") as archive:
         _add(archive, CODE, code.encode())
         for path in sorted(store.glob("[!.]*/[!.]*/run.json")):
-            for one in (path, path.with_name("metrics.csv")):
-                _add(archive, one.relative_to(store).as_posix(), one.read_bytes())
+            for one, content in _whole(path).items():
+                _add(archive, one.relative_to(store).as_posix(), content)
     return fresh.replace(folder / NAME)
 
 
@@ -72,6 +74,16 @@ def unpack(pack: Path, *, root: Path | None = None, code: str = "") -> list[str]
         results.save(record, rows=rows, root=root)
         saved.append(label)
     return saved
+
+
+def _whole(path: Path) -> dict[Path, bytes]:
+    """Both files of a run; again if a process is just replacing it, and nothing if it stays away."""
+    for _ in range(TRIES):
+        try:
+            return {one: one.read_bytes() for one in (path, path.with_name("metrics.csv"))}
+        except FileNotFoundError:
+            time.sleep(0.05)
+    return {}
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

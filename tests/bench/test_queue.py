@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from importlib import metadata
 from pathlib import Path
@@ -295,6 +296,23 @@ def test_a_run_gets_the_commit_only_of_the_same_code_in_a_clean_tree(
     packing.unpack(pack, code=code)
     (record,) = results.load("trial")
     assert (record.commit, record.clean) == (commit, commit == "f00")
+
+
+def test_a_run_that_is_replaced_while_it_is_packed_is_packed_whole(store, tmp_path):
+    """Another process moves a run away and puts its successor there."""
+    for _ in range(3):
+        _packed(tmp_path, code="abc")
+    run = tmp_path / "made/trial/one-full-s0-nvidia-h100"
+    content = (run / "metrics.csv").read_bytes()
+    (run / "metrics.csv").unlink()
+    again = threading.Timer(0.2, (run / "metrics.csv").write_bytes, [content])
+    again.start()
+    packing.pack(tmp_path / "made", tmp_path, code="abc")
+    again.join()
+    assert packing.unpack(tmp_path / packing.NAME) == ["trial/one-full-s0-nvidia-h100"]
+    (run / "metrics.csv").unlink()
+    packing.pack(tmp_path / "made", tmp_path, code="abc")
+    assert packing.unpack(tmp_path / packing.NAME, root=tmp_path / "other") == []
 
 
 def test_what_is_no_pack_is_refused(tmp_path):
