@@ -1,7 +1,9 @@
 """The processes of a run: how many there are, what each computes, and how they agree."""
 
 import atexit
+import itertools
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
@@ -10,8 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.distributed_c10d import _get_default_store
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
+
+LOOK = 0.1  # seconds between two looks for the main process's note
+_FIRSTS = itertools.count()  # every process asks for the same ones in the same order
 
 
 def start(device: str | None = None) -> "World":
@@ -161,18 +167,29 @@ class World:
         self.any(False)
 
     def first(self, action: Callable[[], object]) -> None:
-        """Let the main process do something while the others wait.
+        """Let the main process do something while the others wait, however long it takes.
+
+        What it does may outlast the time after which a group of processes gives up a message: a large text is
+        prepared for hours. So the others look for a note that it leaves where the processes met.
 
         Raises:
             ValueError: in every process, if it raises one in the main process.
         """
-        problem = ""
+        note, problem = f"gkalib/first/{next(_FIRSTS)}", ""
         if self.main:
             try:
                 action()
             except ValueError as error:
                 problem = str(error)
-        self.refuse(problem)
+        if self.size > 1:
+            store = _get_default_store()
+            if self.main:
+                store.set(note, problem)
+            while not store.check([note]):
+                time.sleep(LOOK)
+            problem = store.get(note).decode()
+        if problem:
+            raise ValueError(problem)
 
     def refuse(self, problem: str) -> None:
         """Go on if the main process has no problem.

@@ -34,16 +34,11 @@ def launch(folder: Path, **changes: Any) -> Launch:
     return Launch(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes left."""
-    folder = tmp_path_factory.mktemp("two")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
-        patch.setitem(sys.modules, "torch.utils.tensorboard", None)
-        toy.fit(workers.small(), launch(folder / "halves"), event=toy.At(2, "SIGTERM"))
+def by_two(program: str, folder: Path) -> str:
+    """Run a program of this folder in two processes; what they said."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, "-m", "tests.training.workers", str(folder)],
+        [*command, "-m", f"tests.training.{program}", str(folder)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -51,7 +46,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    (folder / "said").write_text(done.stderr)
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes left."""
+    folder = tmp_path_factory.mktemp("two")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
+        patch.setitem(sys.modules, "torch.utils.tensorboard", None)
+        toy.fit(workers.small(), launch(folder / "halves"), event=toy.At(2, "SIGTERM"))
+    (folder / "said").write_text(by_two("workers", folder))
     return folder
 
 
@@ -188,3 +193,10 @@ def test_a_step_that_cannot_be_shared(size: int, parts: int, fitting: str):
     message = f"{size} processes cannot share the {parts} parts of a step evenly .* Launch {fitting} process"
     with pytest.raises(ValueError, match=message):
         World(0, size, torch.device("cpu")).share(parts)
+
+
+def test_the_others_wait_for_the_main_process_longer_than_their_group_does(tmp_path):
+    by_two("patient_workers", tmp_path)
+    for rank in range(2):
+        seen = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert seen == {"seen": True, "refused": "data: a reason — with a dash", "total": 2.0}

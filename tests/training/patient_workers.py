@@ -1,0 +1,43 @@
+"""The main process takes longer than the group's timeout, for a test; each writes what it saw to a file."""
+
+import json
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from gkalib.training.distributed import start
+
+TIMEOUT, WORK = 2.0, 5.0  # seconds
+
+
+def main() -> None:
+    """``patient_workers.py FOLDER``."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
+    folder, world = Path(sys.argv[1]), start("cpu")
+    seen = folder / "prepared"
+
+    def prepare() -> None:
+        time.sleep(WORK)
+        seen.touch()
+
+    def fail() -> None:
+        time.sleep(WORK)
+        raise ValueError("data: a reason — with a dash")
+
+    world.first(prepare)
+    found = {"seen": seen.exists()}
+    try:
+        world.first(fail)
+    except ValueError as error:
+        found["refused"] = str(error)
+    found["total"] = world.total(torch.tensor(1.0)).item()
+    (folder / f"{world.rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
