@@ -47,7 +47,7 @@ def jobs() -> list[Job]:
         Job(
             name="-".join(["correctness", operation, *types]),
             priority=9 if OPERATIONS[operation].halves else 10,
-            seconds=120.0,  # of compilation
+            seconds=75.0,  # mostly of compilation
             call=f"{__name__}:run",
             arguments={"operation": operation, "types": types},
             depends=(*FUSED, "bench/correctness.py", "bench/operations.py"),

@@ -134,7 +134,7 @@ def jobs() -> list[Job]:
                 sizes = (len(known[name][str(width)][kind]["candidates"]) for name, width, kind in choices)
                 found.append(
                     Job(
-                        name=f"tune-{program.replace('_', '-')}{'' if widths else '-rest'}",
+                        name=f"{'tune' if widths else 'rest'}-{program.replace('_', '-')}",
                         priority=priority,
                         seconds=8.0 + 0.7 * CALLS.get(program, 1) * sum(sizes),
                         call=f"{__name__}:run",
