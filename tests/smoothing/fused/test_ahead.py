@@ -7,10 +7,11 @@ import pytest
 import torch
 import triton
 
-from gkalib.smoothing.fused import ahead, survey
+from gkalib.smoothing.fused import ahead, candidates, survey
 from gkalib.smoothing.fused.cases import CALLS, Case, prepared
 from gkalib.smoothing.fused.configs import table
 from gkalib.smoothing.fused.survey import Row, compiled, complaints, everything, missed, quick, recorded
+from gkalib.smoothing.fused.tune import entries
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +140,23 @@ def test_an_unknown_case_is_refused():
         prepared(Case("gka"))
     with pytest.raises(ValueError, match="no mask 'causal'"):
         Case("gka_forward", mask="causal").spans()
+
+
+def test_every_candidate_of_the_tuner_can_start_on_an_h100():
+    """What candidates.json holds covers the table, and nothing in it asks for more than there is."""
+    rows = json.loads(candidates.COMPILED.read_text())
+    listed = {(row["program"], row["width"], row["kind"], tuple(row["config"])) for row in rows}
+    known = table()
+    wanted = {
+        (program, width, kind, tuple(sizes))
+        for program, width, kind in entries(known)
+        for sizes in known[program][str(width)][kind]["candidates"]
+        if sizes
+    }
+    assert listed == wanted
+    assert max(row["shared"] for row in rows) <= ahead.SHARED_LIMIT
+    assert max(row["registers"] for row in rows) <= 255
+    unspecialized = [
+        row for row in rows if row["program"].endswith("_specialized") and row["registers"] != 168
+    ]
+    assert unspecialized == [], "three warp groups share the registers: 168 for each thread at the start"
