@@ -3,19 +3,9 @@
 from gkalib.evaluation.bpb import bit_sums, bits_of, bits_per_byte
 from gkalib.evaluation.classification import accuracy, accuracy_of, accuracy_sums
 from gkalib.evaluation.items import Choice, Completion, Item, Row, Schema, rows
+from gkalib.evaluation.outcome import Core, TaskResult, centered, core
 from gkalib.evaluation.paired import Comparison, compare
-from gkalib.evaluation.scorer import (
-    Answer,
-    Core,
-    Score,
-    TaskResult,
-    answers,
-    centered,
-    core,
-    evaluate,
-    result_of,
-    score,
-)
+from gkalib.evaluation.scorer import Answer, Score, answers, evaluate, result_of, score
 from gkalib.evaluation.tasks import SIX, TASKS, Task
 
 __all__ = [

@@ -1,10 +1,8 @@
 """CORE's scorer: likelihoods of continuations, what they choose, and accuracy above guessing."""
 
-import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +10,7 @@ from torch import Tensor
 from gkalib.datasets.tokenizers import Tokenizer
 from gkalib.evaluation.items import Completion, Item, Row, rows
 from gkalib.evaluation.mode import Model, device_of, evaluating
+from gkalib.evaluation.outcome import TaskResult, outcome
 from gkalib.evaluation.tasks import TASKS, Task, drawn
 
 BLOCK = 512  # questions that are written as tokens at a time: ten examples before each make them long
@@ -49,74 +48,6 @@ class Answer(NamedTuple):
     cropped: bool
 
 
-@final
-@dataclass(frozen=True)
-class TaskResult:
-    """What a model reaches in one task.
-
-    Args:
-        name: CORE's name of it.
-        accuracy: the share of questions answered rightly.
-        error: the standard error of that, √(accuracy · (1 − accuracy) / (items − 1)).
-        baseline: the accuracy of guessing.
-        items: how many questions there were.
-        shots: how many examples preceded each.
-        cropped: how many were too long for the model's context.
-        seconds: what it took, once the questions were read from their set.
-    """
-
-    name: str
-    accuracy: float
-    error: float
-    baseline: float
-    items: int
-    shots: int
-    cropped: int
-    seconds: float
-
-    @property
-    def centered(self) -> float:
-        """The accuracy above guessing, 0 for guessing and 1 for all."""
-        return centered(self.accuracy, self.baseline)
-
-    @property
-    def centered_error(self) -> float:
-        """The standard error of the centered accuracy."""
-        return self.error / (1 - self.baseline)
-
-
-class Core(NamedTuple):
-    """The mean of centered accuracies over some tasks.
-
-    Args:
-        mean: over the tasks.
-        error: its standard error from the questions' number alone: √(Σ error²) / tasks.
-        tasks: how many they are.
-    """
-
-    mean: float
-    error: float
-    tasks: int
-
-
-def centered(accuracy: float, baseline: float) -> float:
-    """(accuracy − baseline) / (1 − baseline): guessing gives 0, knowing everything 1."""
-    return (accuracy - baseline) / (1 - baseline)
-
-
-def core(results: Sequence[TaskResult]) -> Core:
-    """CORE over the tasks that were measured; compare models on the tasks that both have.
-
-    Raises:
-        ValueError: if there are none.
-    """
-    if not results:
-        raise ValueError("evaluate: CORE is a mean over tasks, and there are none")
-    error = math.sqrt(sum(result.centered_error**2 for result in results))
-    mean = sum(result.centered for result in results) / len(results)
-    return Core(mean, error / len(results), len(results))
-
-
 def evaluate(
     model: Model,
     tokenizer: Tokenizer,
@@ -125,8 +56,13 @@ def evaluate(
     limit: int | None = None,
     shots: int | None = None,
     tokens: int = 8192,
+    share: tuple[int, int] = (0, 1),
+    total: Callable[[Tensor], Tensor] | None = None,
 ) -> list[TaskResult]:
     """What a model of text reaches in some tasks, asked as CORE asks.
+
+    Processes that each hold the model can share the questions, in blocks that are the same however many share
+    them, so that the answers are too.
 
     Args:
         model: from token numbers ``[b n]`` to logits ``[b n V]``; it reads ``model.config.context`` at most.
@@ -135,24 +71,38 @@ def evaluate(
         limit: how many questions of each at most; None is all.
         shots: how many examples precede each; None is what the task says.
         tokens: how many go through the model at once.
+        share: this process's number and how many there are; it takes every so manieth block of questions.
+        total: sums a tensor over the processes, in each of them; None where there is one.
 
     Raises:
-        ValueError: if a task is unknown or its set not here, or model and tokenizer do not belong together.
+        ValueError: if a task is unknown or its set not here, model and tokenizer do not belong together, or
+            processes are to share without a sum.
 
     References:
         Li et al., DataComp-LM, 2024; nanochat at commit 212bdae. Chapter 22 teaches it.
     """
     if unknown := set(names) - set(TASKS):
         raise ValueError(f"evaluate: no task {min(unknown)!r}. Known: {', '.join(TASKS)}")
-    results = []
-    for name in names:
-        task = TASKS[name]
-        items, count = task.items(limit), task.shots if shots is None else shots
-        start = time.perf_counter()
-        given = _answers(model, tokenizer, task, items, shots=count, tokens=tokens)
-        seconds = time.perf_counter() - start
-        results.append(result_of(task, given, shots=count, seconds=seconds))
-    return results
+    rank, size = share
+    if not 0 <= rank < size or (size > 1 and total is None):
+        raise ValueError(f"evaluate: process {rank} of {size} cannot share the questions without the others")
+    tasks = [TASKS[name] for name in names]
+    counts = [task.shots if shots is None else shots for task in tasks]
+    tallies, turn = torch.zeros(len(tasks), 4, dtype=torch.float64), 0
+    for task, count, tally in zip(tasks, counts, tallies, strict=True):
+        items, start = task.items(limit), time.perf_counter()
+        for begin in range(0, len(items), BLOCK):
+            if turn % size == rank:
+                tally[:3] += _tally(_block(model, tokenizer, task, items, begin, shots=count, tokens=tokens))
+            turn += 1
+        tally[3] = (time.perf_counter() - start) / size
+    if total is not None:
+        tallies = total(tallies)
+    found = []
+    for task, count, tally in zip(tasks, counts, tallies, strict=True):
+        number, right, cropped = tally[:3].int().tolist()
+        found.append(outcome(task, number, right, cropped, shots=count, seconds=float(tally[3])))
+    return found
 
 
 def answers(
@@ -172,19 +122,27 @@ def answers(
 def _answers(
     model: Model, tokenizer: Tokenizer, task: Task, items: list[Item], *, shots: int, tokens: int
 ) -> list[Answer]:
+    given = []
+    for begin in range(0, len(items), BLOCK):
+        given += _block(model, tokenizer, task, items, begin, shots=shots, tokens=tokens)
+    return given
+
+
+def _block(
+    model: Model, tokenizer: Tokenizer, task: Task, items: list[Item], begin: int, *, shots: int, tokens: int
+) -> list[Answer]:
+    """The answers to a block of the questions."""
     _fits(model, tokenizer)
-    longest, given = context_of(model) + 1, []
-    for start in range(0, len(items), BLOCK):
-        block = items[start : start + BLOCK]
-        asked = [
-            rows(item, tokenizer, delimiter=task.delimiter, examples=drawn(items, index, shots))
-            for index, item in enumerate(block, start)
-        ]
-        scores = iter(score(model, [row for options in asked for row in options], tokens=tokens))
-        for item, options in zip(block, asked, strict=True):
-            found = tuple(next(scores) for _ in options)
-            cropped = any(len(row.tokens) > longest for row in options)
-            given.append(_answered(item, found, cropped))
+    longest, given, block = context_of(model) + 1, [], items[begin : begin + BLOCK]
+    asked = [
+        rows(item, tokenizer, delimiter=task.delimiter, examples=drawn(items, index, shots))
+        for index, item in enumerate(block, begin)
+    ]
+    scores = iter(score(model, [row for options in asked for row in options], tokens=tokens))
+    for item, options in zip(block, asked, strict=True):
+        found = tuple(next(scores) for _ in options)
+        cropped = any(len(row.tokens) > longest for row in options)
+        given.append(_answered(item, found, cropped))
     return given
 
 
@@ -196,11 +154,13 @@ def _answered(item: Item, scores: tuple[Score, ...], cropped: bool) -> Answer:
 
 def result_of(task: Task, given: Sequence[Answer], *, shots: int, seconds: float) -> TaskResult:
     """The share of right answers and its standard error."""
-    count = len(given)
-    accuracy = sum(answer.right for answer in given) / count
-    error = math.sqrt(accuracy * (1 - accuracy) / (count - 1)) if count > 1 else math.nan
-    cropped = sum(answer.cropped for answer in given)
-    return TaskResult(task.name, accuracy, error, task.baseline, count, shots, cropped, seconds)
+    return outcome(task, *_tally(given).int().tolist(), shots=shots, seconds=seconds)
+
+
+def _tally(given: Sequence[Answer]) -> Tensor:
+    """How many questions there were, were answered rightly, and were too long."""
+    right, cropped = sum(answer.right for answer in given), sum(answer.cropped for answer in given)
+    return torch.tensor([len(given), right, cropped], dtype=torch.float64)
 
 
 def score(model: Model, sequences: Sequence[Row], *, tokens: int = 8192) -> list[Score]:

@@ -51,13 +51,14 @@ def measured(loaded: Loaded, world: World) -> dict[str, float]:
 def tasks(
     loaded: Loaded, world: World, names: Sequence[str], *, limit: int | None = None, shots: int | None = None
 ) -> list[TaskResult]:
-    """What a decoder of text reaches in CORE's tasks.
+    """What a decoder of text reaches in CORE's tasks; the processes of the world share the questions.
 
     Raises:
         ValueError: if the run is not of text, or a task is unknown or its questions are not here.
     """
     model, tokenizer = _decoder(loaded, world)
-    return evaluate(model, tokenizer, names, limit=limit, shots=shots)
+    share = world.rank, world.size
+    return evaluate(model, tokenizer, names, limit=limit, shots=shots, share=share, total=world.total)
 
 
 def keep(loaded: Loaded, world: World, found: Sequence[TaskResult], *, limit: int | None) -> Path:
@@ -87,7 +88,8 @@ def keep(loaded: Loaded, world: World, found: Sequence[TaskResult], *, limit: in
         metrics={**metrics, "core": mean.mean, "core_error": mean.error, "tasks": mean.tasks},
         **results.provenance("torch", "numpy", "tokenizers"),
     )
-    return results.save(record)
+    world.first(lambda: results.save(record))
+    return results.folder() / record.experiment / record.run
 
 
 def written(

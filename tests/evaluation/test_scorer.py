@@ -19,6 +19,7 @@ from gkalib.evaluation import (
     evaluate,
     rows,
     score,
+    scorer,
     tasks,
 )
 from gkalib.evaluation.scorer import BLOCK, result_of
@@ -212,6 +213,32 @@ def test_questions_are_shuffled_before_they_are_limited(monkeypatch):
     assert len(TASKS["winograd"].items()) == 40
     with pytest.raises(ValueError, match="evaluate: limit must be at least 1"):
         TASKS["winograd"].items(0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_processes_share_blocks_of_all_tasks_and_what_they_sum_is_what_one_finds(size, monkeypatch):
+    model, words = preferring({None: [" a"]})
+    items = [Choice("Say", (f"a{' a' * (n % 3)}", "b"), gold=n % 2) for n in range(7)]
+    asked(monkeypatch, items)
+    monkeypatch.setattr(scorer, "BLOCK", 2)
+    names, given = ["copa", "winograd"], {"shots": 2, "tokens": 16}
+    alone = evaluate(model, words, names, **given)
+    assert [one.items for one in alone] == [7, 7] and 0 < alone[0].accuracy < 1
+    parts, model.read = [], []
+    for rank in range(size):
+        evaluate(model, words, names, share=(rank, size), total=lambda one: parts.append(one) or one, **given)
+        if not rank:
+            asked_of_the_first = sum(map(len, model.read))
+    assert asked_of_the_first == pytest.approx(28 / size, abs=4)
+    sums = sum(part[:, :3] for part in parts).tolist()
+    assert sums == [[one.items, one.items * one.accuracy, one.cropped] for one in alone]
+
+
+def test_a_share_needs_a_sum():
+    model, words = preferring({})
+    for share in ((0, 2), (2, 2)):
+        with pytest.raises(ValueError, match="cannot share the questions"):
+            evaluate(model, words, ["copa"], share=share)
 
 
 def test_refusals(monkeypatch):
