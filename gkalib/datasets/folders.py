@@ -1,6 +1,7 @@
 """ImageNet-1k, and any folder of class folders: pictures that are decoded when they are asked for."""
 
 import hashlib
+import io
 import json
 import os
 from contextlib import suppress
@@ -161,14 +162,17 @@ def _placed() -> Path | None:
 
 
 def _opened(files: list[Path]) -> Any:
-    """The hub's files as a table that rows can be read from in any order."""
-    load = carrier("datasets", "imagenet").load_dataset
-    return load(
+    """The hub's files as a table that rows can be read from in any order, pictures as the bytes of a file."""
+    library = carrier("datasets", "imagenet")
+    table = library.load_dataset(
         "parquet",
         data_files=[str(file) for file in files],
         split="train",
         cache_dir=str(default_cache() / "arrow"),
     )
+    # Decoded by the library, pictures would be turned as their EXIF says, which a folder's are not, and the
+    # one of ImageNet whose XMP is no UTF-8 (n04532106_1553) would end a run (its issue 7668).
+    return table.cast_column("image", library.Image(decode=False))
 
 
 @final
@@ -204,7 +208,7 @@ class Rows(Images):
     """Pictures in the rows of a table of the package ``datasets``.
 
     Args:
-        table: its columns ``image`` and ``label``.
+        table: its columns ``image``, a file's bytes or its path, and ``label``.
         rows: which of its rows; None is all.
     """
 
@@ -215,7 +219,16 @@ class Rows(Images):
 
     def picture(self, index: int) -> Picture:
         """One picture, decoded, in color."""
-        return self.table[int(self.rows[index])]["image"].convert("RGB")
+        row = int(self.rows[index])
+        kept = self.table[row]["image"]
+        try:
+            source = io.BytesIO(kept["bytes"]) if kept["bytes"] is not None else kept["path"]
+            with carrier("PIL.Image", "pictures").open(source) as opened:
+                return opened.convert("RGB")
+        except OSError as failure:
+            raise ValueError(
+                f"data: picture {row} of the hub's files cannot be decoded: {failure}"
+            ) from failure
 
     def only(self, rows: np.ndarray) -> "Rows":
         """Some of them."""

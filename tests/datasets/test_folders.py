@@ -1,5 +1,6 @@
 """ImageNet out of a folder and out of the files of the hub, both made up; lists of files hold or are new."""
 
+import io
 import os
 
 import numpy as np
@@ -67,7 +68,8 @@ def test_where_it_is_not_every_way_to_get_it_is_named(place):
     )
 
 
-def test_the_hubs_files_are_imagenet(place, monkeypatch):
+def write_hub(place, pictures):
+    """Files as the hub has them; pictures are given as those of Pillow or as the bytes of a file."""
     pytest.importorskip("datasets", reason="the package datasets is not installed")
     import datasets
 
@@ -78,12 +80,15 @@ def test_the_hubs_files_are_imagenet(place, monkeypatch):
     folder = place / "imagenet-1k" / "data"
     folder.mkdir(parents=True)
     for part, count in (("train", 6), ("validation", 3)):
-        pictures = [Image.new("L" if row == 5 else "RGB", (30, 20), 40 * row) for row in range(count)]
-        rows = {"image": pictures, "label": [2 - row % 3 for row in range(count)]}
+        rows = {"image": pictures[:count], "label": [2 - row % 3 for row in range(count)]}
         table = datasets.Dataset.from_dict(rows, features=features)
         for shard in range(count // 3):
             one = table.shard(count // 3, shard, contiguous=True)
             one.to_parquet(str(folder / f"{part}-0000{shard}-of-0000{count // 3}.parquet"))
+
+
+def test_the_hubs_files_are_imagenet(place):
+    write_hub(place, [Image.new("L" if row == 5 else "RGB", (30, 20), 40 * row) for row in range(6)])
     assert registry.ready("imagenet")
     data = image_data("imagenet", limit=5)
     assert data.classes == CLASSES and len(data.train) == 5
@@ -94,6 +99,21 @@ def test_the_hubs_files_are_imagenet(place, monkeypatch):
     rows = data.train.rows
     assert data.train.labels.tolist() == whole.labels[rows].tolist()
     assert data.train.picture(4).getpixel((0, 0))[0] == whole.picture(int(rows[4])).getpixel((0, 0))[0]
+
+
+def test_what_a_camera_wrote_beside_a_picture_neither_turns_it_nor_stops_a_run(place):
+    turned = Image.Exif()
+    turned[0x0112] = 6  # orientation: a quarter turn
+    files = []
+    for exif, note in ((turned, b""), (Image.Exif(), b"<x:xmpmeta tiff:Orientation='1'> \xa8 is no UTF-8")):
+        stream = io.BytesIO()
+        Image.new("RGB", (30, 20), (200, 10, 10)).save(stream, "JPEG", exif=exif, xmp=note)
+        files.append({"bytes": stream.getvalue(), "path": None})
+    write_hub(place, 2 * files + [{"bytes": b"no picture", "path": None}, *files])
+    data = image_data("imagenet").train
+    assert [data.picture(row).size for row in (0, 1)] == [(30, 20)] * 2
+    with pytest.raises(ValueError, match="data: picture 4 of the hub's files cannot be decoded: cannot"):
+        data.picture(4)
 
 
 def test_the_list_of_many_files_is_kept_and_made_anew_when_they_change(place, monkeypatch):
