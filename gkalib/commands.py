@@ -182,22 +182,23 @@ def evaluate(options: argparse.Namespace) -> None:
 
     loaded = trained.opened(options.run, step=options.step, averaged=options.average)
     world = start(options.device)
-    print(f"{loaded.run.recipe}, {loaded.run.arm}, {loaded.run.scale}, step {loaded.step:,}")
+    say = print if world.main else (lambda *words: None)
+    say(f"{loaded.run.recipe}, {loaded.run.arm}, {loaded.run.scale}, step {loaded.step:,}")
     if not options.tasks:
         for name, value in trained.measured(loaded, world).items():
-            print(f"{name:<8} {value:.4f}")
+            say(f"{name:<8} {value:.4f}")
         return
     found = trained.tasks(loaded, world, options.tasks, limit=options.limit, shots=options.shots)
-    print(f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s")
+    say(f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s")
     for one in found:
-        print(
+        say(
             f"{one.name:<20} {one.items:>6} {one.shots:>5} {one.accuracy:>8.3f} {one.error:>7.3f} "
             f"{one.baseline:>6.3f} {one.centered:>8.3f}  {one.items / one.seconds:.1f}"
         )
     mean = core(found)
-    print(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
+    say(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
     if options.keep:
-        print(trained.keep(loaded, world, found, limit=options.limit).name)
+        say(trained.keep(loaded, world, found, limit=options.limit).name)
 
 
 def generate(options: argparse.Namespace) -> None:
