@@ -1,7 +1,6 @@
 """Training: the papers' recipes, two loops, and everything that keeps a run from being lost."""
 
 from gkalib import results
-from gkalib.training import trajectory
 from gkalib.training.recipe import Cost, Recipe, cost, launch_lines
 from gkalib.training.recipes import recipe, recipes
 from gkalib.training.run import Augment, LanguageRun, Launch, Run, VisionRun
@@ -46,5 +45,4 @@ __all__ = [
     "recipe",
     "recipes",
     "train",
-    "trajectory",
 ]

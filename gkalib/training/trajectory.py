@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch.distributed as dist
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gkalib.training import sealed
@@ -39,10 +41,6 @@ def keep(folder: Path, training: Training, *, step: int) -> None:
     Raises:
         ValueError: if the disk is full or cannot be written to; nothing of the attempt is left.
     """
-    # Imported here and in `read`: a package that only training needs.
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     main = not dist.is_initialized() or dist.get_rank() == 0
     whole = gathered(unique(training.model), main=main)
     if not main:
@@ -74,9 +72,6 @@ def read(folder: Path) -> list[Snapshot]:
 
     Taught in: chapter 24.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     found = []
     for path in kept(Path(folder)):
         try:
