@@ -64,3 +64,10 @@ def test_a_fault_breaks_a_contract(fault: str, tmp_path: Path):
 def test_importing_the_package_loads_no_torch():
     code = "import sys, gkalib, gkalib.results; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_figures_import_no_triton():
+    """It reads TRITON_INTERPRET when it is imported, and chapters set that after their set-up cell."""
+    code = "import sys; from gkalib import viz; sys.exit(int('triton' in sys.modules))"
+    without = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=without).returncode == 0

@@ -1,15 +1,18 @@
 """What a model costs: parameters by part, bytes, and operations traced through its own modules."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils.flop_counter import FlopCounterMode
 
 from gkalib.attention import Smoother
 from gkalib.masks import Place
 from gkalib.smoothing import METHODS, Dense, Method, Problem
+
+if TYPE_CHECKING:
+    from torch.utils.flop_counter import FlopCounterMode
 
 _ATTENTION = {"attn", "attention", "self_attn", "shared_attention"}
 _MLP = {"mlp"}
@@ -56,7 +59,7 @@ class _Traced(Method):
 
     name = "traced"
 
-    def __init__(self, counter: FlopCounterMode):
+    def __init__(self, counter: "FlopCounterMode"):
         self.counter = counter
         self.problems: list[tuple[Problem, int]] = []
         self.dense = Dense(memory=2**62)
@@ -88,6 +91,9 @@ def count(model: nn.Module, *inputs: Tensor) -> Count:
     """
     if not inputs:
         raise ValueError("count: an input is needed to trace the operations, such as one image [1 c h w]")
+    # It imports Triton, which reads once whether its interpreter is wanted: not before a chapter has said so.
+    from torch.utils.flop_counter import FlopCounterMode
+
     counter = FlopCounterMode(display=False)
     traced = _Traced(counter)
     changed = [m for m in model.modules() if isinstance(m, Smoother) and m.method == "auto"]
