@@ -226,6 +226,9 @@ def look(options: argparse.Namespace) -> None:
 
     loaded = trained.opened(options.run, step=options.step, averaged=options.average)
     world, run = start(options.device), loaded.run
+    if (options.picture if loaded.tokenizer_json else options.text) is not None:
+        read, other = ("text", "--picture") if loaded.tokenizer_json else ("pictures", "--text")
+        raise ValueError(f"look: {run.recipe} reads {read}: leave {other} out")
     said = look(
         loaded,
         world,

@@ -116,6 +116,7 @@ def test_the_sample_is_spread_over_what_is_held_out(pictures: Path, text: Path):
         (["--picture", "dog"], "look: 'dog' is no picture. Known by name: astronaut, camera, cat, coffee"),
         (["--held-out", "100000"], "cannot measure on 100000"),
         (["--step", "1"], "no checkpoint of step 1"),
+        (["--text", "It was"], "reads pictures: leave --text out"),
     ],
 )
 def test_what_is_not_there_is_said(pictures: Path, words: list[str], message: str, tmp_path: Path, capsys):
@@ -126,3 +127,9 @@ def test_what_is_not_there_is_said(pictures: Path, words: list[str], message: st
 def test_an_unknown_letter_is_said(text: Path, tmp_path: Path, capsys):
     assert main(["look", str(text), "--text", "★", "--out", str(tmp_path)]) == 2
     assert "none of the" in capsys.readouterr().err
+
+
+def test_a_picture_is_no_text(text: Path, tmp_path: Path, capsys):
+    # "cat" could be read as three letters.
+    assert main(["look", str(text), "--picture", "cat", "--out", str(tmp_path)]) == 2
+    assert "reads text: leave --picture out" in capsys.readouterr().err

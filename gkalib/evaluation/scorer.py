@@ -71,7 +71,7 @@ def evaluate(
         limit: how many questions of each at most; None is all.
         shots: how many examples precede each; None is what the task says.
         tokens: how many go through the model at once.
-        share: this process's number and how many there are; it takes every so manieth block of questions.
+        share: this process's number r and how many there are, R: it takes blocks r, r + R, … of questions.
         total: sums a tensor over the processes, in each of them; None where there is one.
 
     Raises:

@@ -130,10 +130,8 @@ def instead(program: Any, x: Tensor) -> Config | None:
     """The block sizes of one of these programs where it is to run instead of the plain one, else None."""
     if SPECIALIZED is False or not fits(x):
         return None
-    name, wanted = (
-        name_of(program),
-        {"width": block_width(x.shape[3]), "dtype": x.dtype, "length": x.shape[2]},
-    )
+    name = name_of(program)
+    wanted: dict[str, Any] = {"width": block_width(x.shape[3]), "dtype": x.dtype, "length": x.shape[2]}
     chosen = stand_in(name, **wanted) or (BLOCK if SPECIALIZED else None)
     if chosen is None or interpreting():
         return chosen and config(name, **wanted)
