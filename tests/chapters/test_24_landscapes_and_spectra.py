@@ -11,7 +11,9 @@ from torch.func import functional_call
 from gkalib.attention import attention
 from gkalib.normalizers import RowOperator
 from gkalib.viz.landscape import Surface, loss_on, random_plane, weights_of
+from gkalib.viz.sharpness import sharpness
 from gkalib.viz.spectrum import effective_rank, singular_values
+from gkalib.viz.walks import walk_shares
 from tests.tolerance import equal, oracle
 
 F64 = torch.float64
@@ -85,6 +87,10 @@ def test_the_hessian_of_a_rescaled_model():
     equal(after, before / scale / scale[:, None])
     equal(after * moved.abs() * moved.abs()[:, None], before * row.abs() * row.abs()[:, None])
     assert torch.linalg.eigvalsh(after)[-1] > 2 * torch.linalg.eigvalsh(before)[-1]
+    for name, one in layer.named_parameters():
+        one.requires_grad_(name in chosen)
+    found = sharpness(layer, lambda one: one(x).pow(3).mean(), steps=len(row), tolerance=1e-9)
+    assert found.largest == pytest.approx(float(torch.linalg.eigvalsh(after)[-1]), rel=1e-6)
 
 
 def test_centered_walks_have_the_inverse_of_a_chain():
@@ -97,6 +103,9 @@ def test_centered_walks_have_the_inverse_of_a_chain():
     path = torch.randn(n, 40, dtype=F64)
     steps = difference @ path
     oracle(center @ path @ path.T @ center, inverse @ steps @ steps.T @ inverse.T)
+    lengths = torch.rand(n - 1, dtype=F64) + 0.5
+    shares = torch.linalg.eigvalsh(inverse @ torch.diag(lengths.square()) @ inverse.T).flip(0)[:-1]
+    oracle(walk_shares(lengths), shares / shares.sum())
     chain = torch.linalg.pinv(difference.T @ difference)
     oracle(inverse @ inverse.T, chain)
     k, t = torch.arange(1, n).double(), torch.arange(n).double()
