@@ -54,7 +54,7 @@ test: $(FULL)/.ready ## everything CI checks: style, types, floors, spelling, st
 	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist worksteal
 
 aot: $(FULL)/.ready ## compile every fused program for an H100 and compare with the baseline (UPDATE=1 records it, ONLY="CASE ...")
-	@$(FULL)/bin/python -m gkalib.smoothing.fused.survey $(ONLY) --processes $(JOBS) $(if $(UPDATE),--update)
+	@$(FULL)/bin/python -m gkalib.gpu.survey $(ONLY) --processes $(JOBS) $(if $(UPDATE),--update)
 
 lint: $(FULL)/.ready ## style, import floors, spelling
 	@$(FULL)/bin/ruff check .

@@ -26,7 +26,7 @@ def named() -> set[tuple[str, str, str]]:
 
 def listing() -> str:
     """The text of the file; the steps are those of a run at full size. What cannot be run is left out."""
-    from gkalib import studies
+    from gkalib import experiments
     from gkalib.bench.jobs import jobs
     from gkalib.training import recipes
 
@@ -37,8 +37,8 @@ def listing() -> str:
     }
     steps |= {
         ("study", name, study.arm): ""
-        for name in studies.experiments()
-        for study in studies.experiment(name)[0]
+        for name in experiments.experiments()
+        for study in experiments.experiment(name)[0]
     }
     timed = [job.name.removeprefix("bench-") for job in jobs() if job.name.startswith("bench-")]
     steps |= {("bench", "bench", name): "" for name in timed}

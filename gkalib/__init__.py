@@ -12,14 +12,14 @@ _PUBLIC = {
     "masks": "gkalib.masks",
     "normalizers": "gkalib.normalizers",
     "results": "gkalib.results",
-    "datasets": "gkalib.datasets",
+    "data": "gkalib.data",
     "viz": "gkalib.viz",
     "smooth": "gkalib.smoothing",
     "attention_weights": "gkalib.smoothing",
     "explain": "gkalib.smoothing",
     "NadarayaWatson": "gkalib.regression",
     "LocalLinear": "gkalib.regression",
-    "attention": "gkalib.attention",
+    "attention": "gkalib.layers",
     "vit": "gkalib.models",
     "gpt": "gkalib.models",
     "count": "gkalib.models",
@@ -28,8 +28,8 @@ _PUBLIC = {
 }
 
 if TYPE_CHECKING:
-    from gkalib import datasets, kernels, masks, normalizers, results, viz
-    from gkalib.attention import attention
+    from gkalib import data, kernels, masks, normalizers, results, viz
+    from gkalib.layers import attention
     from gkalib.models import count, gpt, replace_attention, vit
     from gkalib.regression import LocalLinear, NadarayaWatson
     from gkalib.smoothing import attention_weights, explain, smooth
@@ -42,7 +42,7 @@ __all__ = [
     "attention",
     "attention_weights",
     "count",
-    "datasets",
+    "data",
     "explain",
     "gpt",
     "kernels",

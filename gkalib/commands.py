@@ -7,7 +7,7 @@ from pathlib import Path
 
 def data(options: argparse.Namespace) -> None:
     """List, fetch or check the data sets."""
-    from gkalib.datasets import registry
+    from gkalib.data import registry
 
     names = options.name or list(registry.DATASETS)
     if options.action == "list":
@@ -116,23 +116,23 @@ def train(options: argparse.Namespace) -> None:
     A recipe runs at full size unless --smoke or --reduced is given, and goes on where it was stopped. Every
     setting of it is an option too; --settings lists them. Under torchrun the work is shared.
     """
-    from gkalib import studies
+    from gkalib import experiments
 
-    if options.name in studies.experiments():
+    if options.name in experiments.experiments():
         _study(options)
     else:
-        _recipe(options, studies.experiments())
+        _recipe(options, experiments.experiments())
 
 
 def _study(options: argparse.Namespace) -> None:
     """Run an experiment's studies, keep their records and print the held-out losses."""
     from dataclasses import replace
 
-    from gkalib import studies
+    from gkalib import experiments
 
     if options.settings_given or options.reduced or options.plan or options.settings:
         raise ValueError(f"train: {options.name!r} is made of studies, which take --arm, --seed and --smoke")
-    known, measure = studies.experiment(options.name)
+    known, measure = experiments.experiment(options.name)
     arms = [one.arm for one in known]
     for arm in options.arm:
         if arm not in arms:
@@ -141,7 +141,7 @@ def _study(options: argparse.Namespace) -> None:
         for seed in range(options.seed, options.seed + options.seeds):
             if not options.arm or one.arm in options.arm:
                 one = replace(one, seed=seed)
-                record = studies.train(one.smoke() if options.smoke else one, measure=measure, keep=True)
+                record = experiments.train(one.smoke() if options.smoke else one, measure=measure, keep=True)
                 loss, baseline = record.metrics["val_loss"], record.metrics["baseline_loss"]
                 print(f"{record.run}  val_loss {loss:.4f}  (frequencies only {baseline:.4f})", flush=True)
 

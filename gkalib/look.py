@@ -115,7 +115,7 @@ def subject_of(loaded: Loaded, world: World, given: str | None) -> Subject:
     """
     if isinstance(loaded.run, VisionRun):
         return _picture(loaded.run, world, given or "cat")
-    from gkalib.datasets.tokenizers import tokenizer_of
+    from gkalib.data.tokenizers import tokenizer_of
 
     if not isinstance(loaded.model, GPT) or loaded.tokenizer_json is None:
         raise ValueError(f"look: {loaded.run.recipe} is a model of neither pictures nor text")

@@ -17,13 +17,13 @@ LOWER, ALONE, UNTRAINED, TORCHLESS = (
     "Results and pages need no torch",
 )
 FAULTS = {
-    "a kernel that imports a method": ("kernels/fault.py", "import gkalib.smoothing.dense", LOWER),
+    "a kernel that imports a method": ("kernels/fault.py", "import gkalib.smoothing.methods.dense", LOWER),
     "a kernel that imports one by its public name": ("kernels/fault.py", "from gkalib import smooth", LOWER),
     "a mask that imports a kernel of its floor": ("masks.py", "from gkalib.kernels import Gaussian", LOWER),
     "shapes that import a kernel": ("shapes.py", "import gkalib.kernels", LOWER),
     "results that import a shape": ("results/fault.py", "import gkalib.shapes", ALONE),
     "results that import torch": ("results/fault.py", "import torch", TORCHLESS),
-    "a picture that imports training code": ("viz/fault.py", "import gkalib.studies", UNTRAINED),
+    "a picture that imports training code": ("viz/fault.py", "import gkalib.experiments", UNTRAINED),
     "a picture that imports a benchmark": ("viz/fault.py", "import gkalib.bench", LOWER),
     "a module on no floor": ("fault.py", "", LOWER),
 }

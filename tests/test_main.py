@@ -10,7 +10,7 @@ import pytest
 
 from gkalib import results
 from gkalib.__main__ import DTYPES, KERNELS, NORMALIZERS, main, parser
-from gkalib.datasets import DATASETS
+from gkalib.data import DATASETS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -83,8 +83,8 @@ def test_data_check_says_what_it_did_not_check(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
     kept = {name: DATASETS[name] for name in ("mcycle", "minilm")}
-    monkeypatch.setattr("gkalib.datasets.registry.DATASETS", kept)
-    monkeypatch.setattr("gkalib.datasets.registry.find", lambda archive: None)
+    monkeypatch.setattr("gkalib.data.registry.DATASETS", kept)
+    monkeypatch.setattr("gkalib.data.registry.find", lambda archive: None)
     assert main(["data", "check"]) == 0
     checked, skipped = capsys.readouterr().out.splitlines()
     assert checked.startswith("mcycle: as registered") and skipped == "minilm: not here, so not checked"

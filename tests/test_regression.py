@@ -9,7 +9,7 @@ import torch
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gkalib import LocalLinear, NadarayaWatson, datasets, kernels
+from gkalib import LocalLinear, NadarayaWatson, data, kernels
 from gkalib.kernels import Boxcar, Epanechnikov, ExpDot, Gaussian, Laplace, Tricube
 from gkalib.regression import base
 
@@ -61,7 +61,7 @@ def test_agrees_with_statsmodels_on_mcycle(regression, name, h):
     nonparametric = pytest.importorskip(
         "statsmodels.nonparametric.api", reason="statsmodels is not installed"
     )
-    X, y, *_ = datasets.mcycle()
+    X, y, *_ = data.mcycle()
     with warnings.catch_warnings():
         # statsmodels announces a change of a random generator that a given bandwidth never uses
         warnings.simplefilter("ignore", FutureWarning)
@@ -85,7 +85,7 @@ def test_closed_form_loo_equals_refitting(regression, kernel):
 
 @BOTH
 def test_loo_is_the_shortcut_through_the_diagonal(regression):
-    X, y, *_ = datasets.mcycle()
+    X, y, *_ = data.mcycle()
     model = regression(bandwidth=2.0).fit(X, y)
     diagonal = model.weights(X).diagonal()
     residual = (y - model.predict(X)) / (1 - diagonal)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from gkalib.attention import attention
+from gkalib.layers import attention
 
 DIM, HEADS, LENGTH = 32, 4, 16
 

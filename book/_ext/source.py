@@ -52,7 +52,7 @@ def find_object(root: Path, dotted: str, seen: frozenset[str] = frozenset()) -> 
     """The full name, in its defining module, of what ``dotted`` names, or None where nothing defines it.
 
     Imports are followed, so a public name leads to its definition: ``gkalib.smooth`` to
-    ``gkalib.smoothing.dispatch.smooth``.
+    ``gkalib.smoothing.api.smooth``.
     """
     if dotted in seen:
         return None

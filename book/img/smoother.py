@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image, PngImagePlugin
 
 import gkalib
-from gkalib import datasets, kernels
+from gkalib import data, kernels
 from gkalib.viz import maps, style
 from gkalib.viz.digest import digest
 
@@ -26,7 +26,7 @@ BRIGHT = 0.12  # half of the rows peak below it; the others are drawn as bright 
 def draw() -> Figure:
     """The figure, from the readings and the library."""
     style.use()
-    table = datasets.mcycle()
+    table = data.mcycle()
     time = torch.from_numpy(table.x)[None, None]
     response = torch.from_numpy(table.y)[None, None, :, None]
     query = torch.linspace(float(time.min()), float(time.max()), QUERIES, dtype=time.dtype)[

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gkalib import results
 from gkalib.bench import features, low_rank, structure
-from gkalib.datasets import Heads, trained_heads
+from gkalib.data import Heads, trained_heads
 from gkalib.kernels import Elu, ExpDot
 from gkalib.smoothing import attention_weights, smooth
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gkalib import results
-from gkalib.attention import attention
+from gkalib.layers import attention
 from gkalib.models import count, gpt, vit
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from gkalib.datasets import Heads
+from gkalib.data import Heads
 from gkalib.kernels import Kernel, PositiveRandom, RandomFourier
 from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import smooth

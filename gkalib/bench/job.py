@@ -12,19 +12,8 @@ from typing import Any, final
 from gkalib import results
 
 PACKAGE = Path(__file__).resolve().parents[1]
-TOOLS = (
-    "ahead.py",
-    "candidates.py",
-    "cases.py",
-    "survey.py",
-    "tune.py",
-)  # beside the fused operations, and no part of them
 FUSED = (
-    *(
-        f"smoothing/fused/{path.name}"
-        for path in (PACKAGE / "smoothing" / "fused").glob("*.py")
-        if path.name not in TOOLS
-    ),
+    "smoothing/fused",
     "smoothing/fused/configs.json",
     "smoothing/problem.py",
     "smoothing/spans.py",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib import results
-from gkalib.datasets import fashion_mnist, mnist
+from gkalib.data import fashion_mnist, mnist
 from gkalib.normalizers import BSpline, Units
 
 DATA = {"mnist": mnist, "fashion-mnist": fashion_mnist}

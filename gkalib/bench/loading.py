@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from gkalib.bench.registry import Case, Comparison, Row
-from gkalib.datasets.folders import Files
-from gkalib.datasets.image_set import Arrays, Images, drawn
-from gkalib.datasets.rows import Documents, Packed, Rows, Windows
+from gkalib.data.folders import Files
+from gkalib.data.image_set import Arrays, Images, drawn
+from gkalib.data.rows import Documents, Packed, Rows, Windows
 from gkalib.training import recipe
 from gkalib.training.distributed import World
 from gkalib.training.language import ORDERS

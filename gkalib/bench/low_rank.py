@@ -5,7 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from gkalib.datasets import Heads, trained_heads
+from gkalib.data import Heads, trained_heads
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import Linformer, Nystrom, Skyformer, smooth

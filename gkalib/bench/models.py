@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import cross_entropy
 
-from gkalib.attention import attention
 from gkalib.bench import gpu
 from gkalib.bench.fused import reason_of
 from gkalib.bench.registry import Case, Comparison, Row
 from gkalib.bench.rivals import BACKENDS
 from gkalib.bench.summary import WRONG
+from gkalib.layers import attention
 from gkalib.models import ViTConfig, vit
 
 SIZES = {"ti": ("tiny", 192, 3), "s": ("small", 384, 6), "b": ("base", 768, 12)}  # DeiT's names

@@ -6,7 +6,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from gkalib.datasets import Heads
+from gkalib.data import Heads
 from gkalib.kernels import ExpDot, Kernel, LagTable, PositiveRandom
 from gkalib.smoothing import FastGauss, attention_weights, smooth
 

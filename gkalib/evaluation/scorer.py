@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gkalib.datasets.tokenizers import Tokenizer
+from gkalib.data.tokenizers import Tokenizer
 from gkalib.evaluation.items import Completion, Item, Row, rows
 from gkalib.evaluation.mode import Model, device_of, evaluating
 from gkalib.evaluation.outcome import TaskResult, outcome

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from gkalib.datasets.benchmarks import Row, benchmark
+from gkalib.data.benchmarks import Row, benchmark
 from gkalib.evaluation.items import Choice, Completion, Item, Schema
 
 
@@ -19,7 +19,7 @@ class Task:
 
     Args:
         name: CORE's name.
-        data: the name of its set, as ``gkalib.datasets.benchmark`` has it.
+        data: the name of its set, as ``gkalib.data.benchmark`` has it.
         item: a question from a row of the set.
         shots: how many examples precede a question.
         baseline: the accuracy of guessing, which centering takes for zero.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gkalib.attention import Smoother
+from gkalib.layers import Smoother
 from gkalib.masks import Place
 from gkalib.smoothing import METHODS, Dense, Method, Problem
 

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import relu, rms_norm
 
-from gkalib.attention import Attention, Smoother, layers
-from gkalib.attention.heads import split
+from gkalib.layers import Attention, Smoother, layers
+from gkalib.layers.heads import split
 from gkalib.masks import Causal, Mask, Window
 from gkalib.models.gpt_config import GATED, PRESETS, GPTConfig
 from gkalib.models.share import shared_by, start

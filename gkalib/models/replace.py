@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gkalib.attention import Attention, Smoother, bind, layers
+from gkalib.layers import Attention, Smoother, bind, layers
 from gkalib.masks import Causal
 from gkalib.models.share import shared_by, start
 

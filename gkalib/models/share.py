@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from gkalib.attention import Smoother
+from gkalib.layers import Smoother
 
 
 def shared_by(

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gkalib.attention import Attention, bind, layers
+from gkalib.layers import Attention, bind, layers
 from gkalib.models.share import shared_by, start
 
 

@@ -1,8 +1,6 @@
 """The one function, `smooth`, and the methods that compute it."""
 
-from gkalib.smoothing.cache import Cache
-from gkalib.smoothing.dense import Dense
-from gkalib.smoothing.dispatch import (
+from gkalib.smoothing.api import (
     METHODS,
     Explanation,
     attention_weights,
@@ -11,19 +9,21 @@ from gkalib.smoothing.dispatch import (
     solve,
     weights_of,
 )
-from gkalib.smoothing.fast_gauss import FastGauss
-from gkalib.smoothing.flex import Flex
+from gkalib.smoothing.cache import Cache
 from gkalib.smoothing.fused import Fused
-from gkalib.smoothing.gauss_plan import GaussPlan, gauss_bound
-from gkalib.smoothing.landmarks import Nystrom, Skyformer
-from gkalib.smoothing.linear import Linear
-from gkalib.smoothing.linformer import Linformer
-from gkalib.smoothing.method import Method
-from gkalib.smoothing.padded import Padded
+from gkalib.smoothing.methods.dense import Dense
+from gkalib.smoothing.methods.fast_gauss import FastGauss
+from gkalib.smoothing.methods.flex import Flex
+from gkalib.smoothing.methods.gauss_plan import GaussPlan, gauss_bound
+from gkalib.smoothing.methods.landmarks import Nystrom, Skyformer
+from gkalib.smoothing.methods.linear import Linear
+from gkalib.smoothing.methods.linformer import Linformer
+from gkalib.smoothing.methods.method import Method
+from gkalib.smoothing.methods.padded import Padded
+from gkalib.smoothing.methods.recurrent import Recurrent
+from gkalib.smoothing.methods.toeplitz import Toeplitz
 from gkalib.smoothing.problem import Problem, pose
-from gkalib.smoothing.recurrent import Recurrent
 from gkalib.smoothing.reference import Reference
-from gkalib.smoothing.toeplitz import Toeplitz
 
 __all__ = [
     "METHODS",

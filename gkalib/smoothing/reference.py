@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from gkalib.shapes import Weights
-from gkalib.smoothing.method import Method
+from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.problem import Problem, scores
 
 

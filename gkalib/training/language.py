@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib import results
-from gkalib.datasets.rows import IGNORED, Documents, Rows
-from gkalib.datasets.tokenizers import Tokenizer
-from gkalib.datasets.tokens import TextData, text_data
+from gkalib.data.rows import IGNORED, Documents, Rows
+from gkalib.data.tokenizers import Tokenizer
+from gkalib.data.tokens import TextData, text_data
 from gkalib.evaluation import bit_sums, bits_of
 from gkalib.evaluation.mode import evaluating
 from gkalib.models import GPT

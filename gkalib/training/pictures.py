@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from gkalib.datasets.image_set import Images
+from gkalib.data.image_set import Images
 from gkalib.training.distributed import World
 from gkalib.training.order import Order, key
 from gkalib.training.run import VisionRun

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, final
 
 from torch import nn
 
-from gkalib.attention import attention
+from gkalib.layers import attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 
 R = TypeVar("R", bound="Run")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
 from gkalib import results
-from gkalib.datasets.tokenizers import Tokenizer
+from gkalib.data.tokenizers import Tokenizer
 from gkalib.training import checkpoint, curve, trajectory
 from gkalib.training.checkpoint import Training
 from gkalib.training.descent import Watch, descend

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gkalib import results
-from gkalib.datasets.tokenizers import Tokenizer, tokenizer_of
+from gkalib.data.tokenizers import Tokenizer, tokenizer_of
 from gkalib.evaluation import TaskResult, accuracy, bit_sums, bits_of, core, evaluate
 from gkalib.models import GPT
 from gkalib.training.checkpoint import Loaded, load

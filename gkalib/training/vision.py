@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from gkalib import results
-from gkalib.datasets.image_set import ImageData
-from gkalib.datasets.photos import image_data
+from gkalib.data.image_set import ImageData
+from gkalib.data.photos import image_data
 from gkalib.evaluation import accuracy_of, accuracy_sums
 from gkalib.training import curve
 from gkalib.training.distributed import World, start

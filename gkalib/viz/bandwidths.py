@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 from torch import Tensor, nn
 
-from gkalib.attention import Smoother
-from gkalib.attention.mixed import Attention as Mixed
+from gkalib.layers import Smoother
+from gkalib.layers.mixed import Attention as Mixed
 from gkalib.viz import style
 from gkalib.viz.digest import array
 

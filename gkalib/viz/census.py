@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gkalib.attention import attention
+from gkalib.layers import attention
 from gkalib.models import ViT
 from gkalib.viz.bandwidths import bandwidths
 from gkalib.viz.layers import Layer, magnitudes, measures, received

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gkalib.attention import Smoother
-from gkalib.attention.mixed import Attention as Mixed
 from gkalib.evaluation.mode import evaluating
+from gkalib.layers import Smoother
+from gkalib.layers.mixed import Attention as Mixed
 from gkalib.shapes import Weights
 from gkalib.smoothing import Method, Problem, solve, weights_of
 

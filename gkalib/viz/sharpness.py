@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gkalib.attention.base import Smoother
+from gkalib.layers.base import Smoother
 from gkalib.smoothing import Dense
 from gkalib.viz.landscape import Loss
 

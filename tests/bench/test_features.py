@@ -5,7 +5,7 @@ import torch
 
 from gkalib.bench import features
 from gkalib.bench.approximations import ARMS, Trial, softmax
-from gkalib.datasets import Heads
+from gkalib.data import Heads
 from gkalib.kernels import ExpDot, Gaussian
 from tests.tolerance import equal
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gkalib.bench import kan, karat_rank, trained_vit
-from gkalib.datasets.fetch import find
+from gkalib.data.fetch import find
 from gkalib.normalizers import Fourier, RowOperator
 
 F64 = torch.float64

@@ -4,7 +4,7 @@ import torch
 
 from gkalib.bench import low_rank
 from gkalib.bench.approximations import ARMS, Trial, relative_error, softmax
-from gkalib.datasets import Heads, Reading
+from gkalib.data import Heads, Reading
 from tests.tolerance import equal
 
 LENGTH = 24

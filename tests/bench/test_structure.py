@@ -5,7 +5,7 @@ import torch
 
 from gkalib.bench import structure
 from gkalib.bench.approximations import ARMS, Trial, relative_error, softmax
-from gkalib.datasets import Heads
+from gkalib.data import Heads
 from gkalib.kernels import ExpDot, PositiveRandom
 from gkalib.smoothing import attention_weights, smooth
 from tests.tolerance import agree, equal

@@ -9,9 +9,9 @@ import pytest
 
 from gkalib import attention
 from tests import cases, variants
-from tests.attention import test_variant_laws as attention_laws
 from tests.book.conftest import ROOT
 from tests.kernels import test_kernel_laws as kernel_laws
+from tests.layers import test_variant_laws as attention_laws
 from tests.normalizers import test_normalizers as normalizer_laws
 from tests.smoothing import test_agreement as agreement
 from tests.smoothing import test_laws as laws
@@ -57,7 +57,7 @@ def added(page, monkeypatch) -> dict[str, dict]:
             monkeypatch.setitem(getattr(variants if table == "VARIANTS" else cases, table), name, case)
     # The page's layer stands where it would be once its file is in the library.
     layer = page[0]["SigmoidAttention"]
-    monkeypatch.setattr(layer, "__module__", "gkalib.attention.sigmoid")
+    monkeypatch.setattr(layer, "__module__", "gkalib.layers.sigmoid")
     monkeypatch.setitem(sys.modules, layer.__module__, SimpleNamespace(Attention=layer))
     known = [*attention.variants(), "sigmoid"]
     monkeypatch.setattr(attention, "variants", lambda: known)

@@ -15,7 +15,7 @@ SIZE, WIDTH, RADIUS = 24, 7, 5
 
 @pytest.fixture
 def noisy() -> np.ndarray:
-    picture = gkalib.datasets.picture("brick")[96 : 96 + 2 * SIZE : 2, 96 : 96 + 2 * SIZE : 2]
+    picture = gkalib.data.picture("brick")[96 : 96 + 2 * SIZE : 2, 96 : 96 + 2 * SIZE : 2]
     return picture + 0.1 * np.random.default_rng(0).standard_normal(picture.shape)
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import gkalib
-from gkalib.attention import attention
-from gkalib.attention.l2 import inverse_phi
-from gkalib.attention.positions import Rope, SuSiE, frequencies
 from gkalib.kernels import ExpDot, Gaussian
+from gkalib.layers import attention
+from gkalib.layers.l2 import inverse_phi
+from gkalib.layers.positions import Rope, SuSiE, frequencies
 from gkalib.normalizers import Unnormalized
 from tests.tolerance import equal
 

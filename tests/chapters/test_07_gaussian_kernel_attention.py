@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import gkalib
-from gkalib.attention import attention
 from gkalib.kernels import Gaussian
+from gkalib.layers import attention
 from gkalib.smoothing import weights_of
 from tests.tolerance import equal
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import gkalib
-from gkalib.attention import attention
 from gkalib.kernels import Boxcar, Gaussian
+from gkalib.layers import attention
 from gkalib.masks import Causal, Window
 from gkalib.normalizers import Simplex, TopK
 

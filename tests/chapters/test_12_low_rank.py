@@ -4,11 +4,11 @@ import torch
 
 import gkalib
 from gkalib.bench.approximations import Trial, best_of_rank
-from gkalib.datasets import Heads
+from gkalib.data import Heads
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import Skyformer
-from gkalib.smoothing.inverse import pseudo_inverse
+from gkalib.smoothing.methods.inverse import pseudo_inverse
 from tests.tolerance import equal
 
 

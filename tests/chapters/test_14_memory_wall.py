@@ -13,7 +13,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 import gkalib
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.masks import Causal
-from gkalib.smoothing.padded import _two_columns
+from gkalib.smoothing.methods.padded import _two_columns
 from tests.tolerance import equal
 
 State = tuple[Tensor, Tensor, Tensor]  # m [n 1], l [n 1], a [n e]

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from gkalib.attention import attention
 from gkalib.kernels import Gaussian
+from gkalib.layers import attention
 from gkalib.models import GPTConfig, gpt
 from gkalib.smoothing import weights_of
 from gkalib.smoothing.fused.decode import parts

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from gkalib.datasets import state_of_the_union
-from gkalib.datasets.packing import pack
-from gkalib.datasets.tokenizers import train_bpe
+from gkalib.data import state_of_the_union
+from gkalib.data.packing import pack
+from gkalib.data.tokenizers import train_bpe
 from gkalib.evaluation import bit_sums, bits_of, bits_per_byte
 from gkalib.models import PRESETS, GPTConfig, gpt
 from gkalib.training import recipe

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import gkalib
-from gkalib.attention import attention
+from gkalib.layers import attention
 from gkalib.smoothing import weights_of
 from gkalib.viz import discarded, entropy, layers, maps, neighbors, own, received, rollout
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gkalib.attention import attention
+from gkalib.layers import attention
 from gkalib.normalizers import RowOperator
 from gkalib.viz.landscape import Surface, loss_on, random_plane, weights_of
 from gkalib.viz.sharpness import sharpness

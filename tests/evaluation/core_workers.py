@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from gkalib.datasets.tokenizers import Characters
+from gkalib.data.tokenizers import Characters
 from gkalib.evaluation import Choice, evaluate, scorer
 from gkalib.evaluation.tasks import Task
 from gkalib.models import gpt

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from gkalib.datasets.tokenizers import Characters, train_bpe
+from gkalib.data.tokenizers import Characters, train_bpe
 from gkalib.evaluation import Choice, Completion, Schema, answers, rows, score
 from gkalib.evaluation.harness import harness
 from gkalib.evaluation.tasks import Task

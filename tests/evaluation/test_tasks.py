@@ -7,7 +7,7 @@ import pytest
 
 from gkalib.evaluation import SIX, TASKS, Choice, Completion, Schema, answers
 from gkalib.evaluation.tasks import Task
-from tests.datasets.test_loaders import need
+from tests.data.test_loaders import need
 from tests.evaluation.toys import preferring
 
 ROWS = {

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from gkalib.datasets.tokenizers import Tokenizer
+from gkalib.data.tokenizers import Tokenizer
 
 
 class Words(Tokenizer):

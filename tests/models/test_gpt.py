@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_model, save_model
 
-from gkalib.attention import Smoother, attention
+from gkalib.layers import Smoother, attention
 from gkalib.models import PRESETS, GPTConfig, gpt
 from tests.tolerance import equal
 from tests.variants import VARIANTS

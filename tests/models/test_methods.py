@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import gkalib
-from gkalib.attention import attention
+from gkalib.layers import attention
 from gkalib.models import GPTConfig, ViTConfig
 
 STEPS = 3

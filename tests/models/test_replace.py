@@ -7,7 +7,7 @@ import timm
 import torch
 from torch import nn
 
-from gkalib.attention import Smoother, attention
+from gkalib.layers import Smoother, attention
 from gkalib.models import replace_attention, vit
 
 transformers = pytest.importorskip(

@@ -5,7 +5,7 @@ import timm
 import torch
 from safetensors.torch import load_model, save_model
 
-from gkalib.attention import attention
+from gkalib.layers import attention
 from gkalib.models import ViTConfig, vit
 from tests.tolerance import equal
 from tests.variants import VARIANTS

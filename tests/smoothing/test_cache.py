@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gkalib.attention import attention
+from gkalib.layers import attention
 from gkalib.masks import Causal, KeyPadding, Window
 from gkalib.models import gpt
 from gkalib.smoothing import Cache

@@ -5,7 +5,7 @@ import torch
 
 import gkalib
 from gkalib import kernels, masks
-from gkalib.smoothing import padded
+from gkalib.smoothing.methods import padded
 from tests.cases import MASKS
 from tests.tolerance import agree
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from gkalib import training
-from gkalib.datasets.rows import IGNORED, Batch, Rows, Windows
-from gkalib.datasets.tokenizers import Characters
+from gkalib.data.rows import IGNORED, Batch, Rows, Windows
+from gkalib.data.tokenizers import Characters
 from gkalib.evaluation import bit_sums, bits_of
 from gkalib.models import GPTConfig
 from gkalib.training import LanguageRun, Launch, checkpoint, curve, language, recipe

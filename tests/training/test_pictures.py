@@ -9,8 +9,8 @@ from PIL import Image
 from timm.data.auto_augment import AugmentOp
 from torch.nn.functional import one_hot
 
-from gkalib.datasets.image_set import Arrays
-from gkalib.datasets.photos import made_up
+from gkalib.data.image_set import Arrays
+from gkalib.data.photos import made_up
 from gkalib.models import ViTConfig
 from gkalib.training import Augment, VisionRun
 from gkalib.training.distributed import World

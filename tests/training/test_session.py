@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gkalib import results
-from gkalib.datasets.tokenizers import Characters
+from gkalib.data.tokenizers import Characters
 from gkalib.training import Launch, curve
 from gkalib.training.checkpoint import checkpoints, step_of
 from gkalib.training.curve import FILE

@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from gkalib import results
-from gkalib.datasets.tokenizers import Characters
+from gkalib.data.tokenizers import Characters
 from gkalib.training import LanguageRun, Launch, sealed
 from gkalib.training.order import Order
 from gkalib.training.run import run_of

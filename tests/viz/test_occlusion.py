@@ -114,7 +114,7 @@ def test_what_cannot_be_asked_is_refused():
     with pytest.raises(ValueError, match="look: rope counts tokens"):
         occlusion(model("softmax", positions="rope"), images, labels)
     with pytest.raises(ValueError, match="karat: was built for 10 tokens, given 9"):
-        occlusion(model(gkalib.attention.attention("karat", rank=4)), images, labels)
+        occlusion(model(gkalib.attention("karat", rank=4)), images, labels)
     with pytest.raises(ValueError, match="look: wants a vision transformer"):
         residual_share(torch.nn.Linear(2, 2), images)
     with pytest.raises(ValueError, match="look: agreement compares maps of at least two pictures"):

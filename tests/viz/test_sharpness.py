@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev
 from torch.nn.functional import cross_entropy
 
-from gkalib.attention import attention
 from gkalib.kernels import Laplace
+from gkalib.layers import attention
 from gkalib.models import ViTConfig, vit
 from gkalib.viz.sharpness import lanczos, relative_sharpness, sharpness
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib.attention import attention
+from gkalib.layers import attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 from gkalib.viz.spectrum import (
     effective_rank,

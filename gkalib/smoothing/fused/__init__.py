@@ -9,7 +9,7 @@ from torch import Tensor
 from gkalib.kernels import Form
 from gkalib.masks import Causal, KeyPadding, parts
 from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
-from gkalib.smoothing.method import Method
+from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.problem import Problem
 from gkalib.smoothing.spans import spans_of, why_not
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gkalib.attention import attention
 from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Kernel
+from gkalib.layers import attention
 from gkalib.masks import Causal, KeyPadding, Window
 from gkalib.normalizers import RowSum, Unnormalized
 from gkalib.smoothing import Cache, smooth
@@ -287,7 +287,7 @@ def test_machine_code_reads_sixteen_bytes_at_a_time(tmp_path: Path):
     words = ["gka_decode", "--width", "128", "--rows", "16", "--columns", "32", "--keep", str(tmp_path)]
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-m", "gkalib.smoothing.fused.ahead", *words],
+        [sys.executable, "-m", "gkalib.gpu.ahead", *words],
         env=environment,
         capture_output=True,
         text=True,

@@ -1,0 +1,92 @@
+"""What pictures to train a classifier on are, wherever they lie: counted, labeled, and decoded one by one."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import numpy as np
+
+from gkalib.data.registry import carrier
+
+# Pillow comes with the extra `vision`: who loads text alone does without it.
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+else:
+    Picture = Any
+
+
+def drawn(pixels: np.ndarray) -> Picture:
+    """A picture of bytes ``[height, width]`` or ``[height, width, 3]``."""
+    return carrier("PIL.Image", "pictures").fromarray(np.ascontiguousarray(pixels))
+
+
+def limited(images: "Images", limit: int | None) -> "Images":
+    """The same ``limit`` pictures every time, of all classes about alike, in the order of the whole.
+
+    Raises:
+        ValueError: if there are not as many, or fewer than one is asked for.
+    """
+    if limit is None:
+        return images
+    if not 1 <= limit <= len(images):
+        raise ValueError(f"data: limit must be from 1 to {len(images)}, the number of pictures, not {limit}")
+    # Sets that lie in folders are sorted by class: their first pictures would be of few classes.
+    return images.only(np.sort(np.random.default_rng(0).permutation(len(images))[:limit]))
+
+
+class Images(ABC):
+    """Labeled pictures by number.
+
+    Args:
+        labels: ``[n]``, the class of each from 0, int64.
+    """
+
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.labels)
+
+    @abstractmethod
+    def picture(self, index: int) -> Picture:
+        """One of them: 8 bits, three channels (``RGB``) or one (``L``)."""
+
+    @abstractmethod
+    def only(self, rows: np.ndarray) -> "Images":
+        """Some of them, in this order."""
+
+
+class ImageData(NamedTuple):
+    """Pictures to train on and pictures to measure on.
+
+    Args:
+        train: what a model is trained on.
+        held_out: what it is measured on; none of them is in ``train``.
+        classes: the names of the classes, by label.
+    """
+
+    train: Images
+    held_out: Images
+    classes: tuple[str, ...]
+
+
+@final
+class Arrays(Images):
+    """Pictures of one size that lie in an array, which may be memory-mapped.
+
+    Args:
+        pixels: bytes, ``[n, height, width]`` if gray and ``[n, height, width, 3]`` in color.
+        labels: ``[n]``.
+    """
+
+    def __init__(self, pixels: np.ndarray, labels: np.ndarray):
+        """Keep both."""
+        assert pixels.dtype == np.uint8 and len(pixels) == len(labels)
+        self.pixels, self.labels = pixels, np.asarray(labels, np.int64)
+
+    def picture(self, index: int) -> Picture:
+        """One picture, copied out of the array."""
+        return drawn(self.pixels[index])
+
+    def only(self, rows: np.ndarray) -> "Arrays":
+        """Some of them, copied."""
+        return Arrays(self.pixels[rows], self.labels[rows])

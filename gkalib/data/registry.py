@@ -1,0 +1,273 @@
+"""What each data set is, where it comes from, under which terms, and how its content is checked."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gkalib.data.download import Url
+from gkalib.data.fetch import Archive, Folder, fetch, find, lacking, places, read
+from gkalib.data.hub import Hub, download, lacks, parts, verify
+
+Content = TypeVar("Content")
+Loader = TypeVar("Loader", bound=Callable)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One data set as a row of the registry.
+
+    Args:
+        name: the name of its loader in ``gkalib.data``.
+        description: what it holds, in one line.
+        source: who measured or wrote it, and the package that carries it.
+        license: the terms of the data.
+        sha256: of the decoded content, see :func:`digest`; empty where the hub states each file's.
+        loader: reads, checks and returns it.
+        url: its public address, which is tried before the archive.
+        archive: what has to be fetched first; None if a dependency carries the data.
+        folder: the files that no package carries and that have to be put in place by hand.
+        needs: those of them that the loader reads when it is called without arguments.
+        fixture: the file in a checkout that holds the content, so that nothing has to be fetched there.
+        hub: its files on the Hugging Face hub, which may as well lie in a folder here.
+        here: whether it is on this machine, where its loader reads more than these.
+    """
+
+    name: str
+    description: str
+    source: str
+    license: str
+    sha256: str
+    loader: Callable[[], Any]
+    url: Url | None = None
+    archive: Archive | None = None
+    folder: Folder | None = None
+    needs: tuple[str, ...] = ()
+    fixture: Path | None = None
+    hub: Hub | None = None
+    here: Callable[[], bool] | None = None
+
+    @property
+    def sources(self) -> list[Url | Archive]:
+        """What can be fetched as one file, in the order in which it is tried."""
+        return [source for source in (self.url, self.archive) if source is not None]
+
+
+# Every data set by name, in the order of the modules that define the loaders.
+DATASETS: dict[str, Dataset] = {}
+
+
+def dataset(**fields: Any) -> Callable[[Loader], Loader]:
+    """Register the decorated loader under its own name; the arguments are the fields of :class:`Dataset`."""
+
+    def register(loader: Loader) -> Loader:
+        DATASETS[loader.__name__] = Dataset(name=loader.__name__, loader=loader, **fields)
+        return loader
+
+    return register
+
+
+def known(name: str) -> Dataset:
+    """The data set of that name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    spelled = name.replace("-", "_")
+    if spelled not in DATASETS:
+        raise ValueError(f"datasets: no data set named {name!r}. Known: {', '.join(DATASETS)}")
+    return DATASETS[spelled]
+
+
+def digest(content: Any) -> str:
+    """The sha256 of decoded content: arrays by type, shape and bytes, text as UTF-8, the rest by parts."""
+    running = hashlib.sha256()
+    _absorb(running, content)
+    return running.hexdigest()
+
+
+def _absorb(running, content: Any) -> None:
+    if isinstance(content, np.ndarray):
+        array = np.ascontiguousarray(content, content.dtype.newbyteorder("<"))
+        running.update(f"{array.dtype.str}{array.shape}".encode())
+        running.update(array.data)
+    elif isinstance(content, str | bytes):
+        running.update(content.encode() if isinstance(content, str) else content)
+    elif isinstance(content, Mapping):
+        for key in sorted(content):
+            _absorb(running, key)
+            _absorb(running, content[key])
+    else:
+        for part in content:
+            _absorb(running, part)
+
+
+def verified(name: str, content: Content) -> Content:
+    """The content as it is, if its checksum is the registry's.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    expected, found = known(name).sha256, digest(content)
+    if found != expected:
+        raise ValueError(
+            f"datasets: the content of {name!r} has sha256 {found}, not {expected}: "
+            f"another version of its source? ({known(name).source})"
+        )
+    return content
+
+
+def carrier(package: str, name: str) -> ModuleType:
+    """Import the optional library that carries or reads a data set.
+
+    Raises:
+        ValueError: if it is not installed, with the command that installs it.
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as missing:
+        top = package.split(".")[0]
+        distribution = {"skimage": "scikit-image", "PIL": "pillow"}.get(top, top)
+        raise ValueError(
+            f"datasets: {name!r} needs {distribution}. Install it with: pip install {distribution}"
+        ) from missing
+
+
+def path(name: str) -> Path:
+    """The archive of a data set: in $GKALIB_DATA, else in the default cache, else fetched.
+
+    Where it has several sources, what is here comes before what would have to be fetched.
+
+    Raises:
+        ValueError: if it is in neither and cannot be fetched, or has another checksum.
+    """
+    sources, failures = known(name).sources, []
+    if not sources:
+        raise ValueError(f"datasets: {name!r} has no archive, it comes from {known(name).source}")
+    try:
+        if here := next(filter(None, map(find, sources)), None):
+            return here
+    except (ValueError, OSError) as damaged:
+        failures.append(str(damaged))
+        sources = []
+    for source in sources:
+        try:
+            return fetch(source)
+        except (ValueError, OSError) as failure:
+            failures.append(str(failure))
+    files = " and ".join(source.file for source in known(name).sources)
+    raise ValueError(
+        f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
+        f"(looked for {files} in {' and '.join(map(str, places()))}; {'; '.join(failures)})"
+    )
+
+
+def text(name: str, file: str) -> str:
+    """The text of one of the files that were put in place by hand for a data set.
+
+    Raises:
+        ValueError: if the data set has no such file, or it is not here, or is another text.
+    """
+    folder = known(name).folder
+    if folder is None or file not in folder.files:
+        held = "none" if folder is None else ", ".join(folder.files)
+        raise ValueError(f"datasets: {name!r} has no file {file!r}. Its files: {held}")
+    try:
+        return read(folder, file)
+    except (ValueError, OSError) as failure:
+        raise ValueError(f"datasets: {name!r} is not here: {failure}") from failure
+
+
+def hub(name: str, part: str) -> list[Path]:
+    """The files of one part of a data set of the hub, by name.
+
+    Raises:
+        ValueError: if the data set is not one of the hub's or has no such part, or none of them is here.
+    """
+    source = known(name).hub
+    if source is None or part not in source.files:
+        held = "none" if source is None else ", ".join(source.files)
+        raise ValueError(f"datasets: {name!r} has no part {part!r} on the hub. Its parts: {held}")
+    if not (found := parts(source, part)):
+        raise ValueError(
+            f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
+            f"({lacks(source)})"
+        )
+    return found
+
+
+def ready(name: str) -> bool:
+    """Whether a data set loads without fetching anything.
+
+    Raises:
+        ValueError: if there is no such data set, or its archive here has another checksum.
+    """
+    entry = known(name)
+    if entry.here is not None and entry.here():
+        return True
+    if entry.hub is not None:
+        return all(parts(entry.hub, part) for part in entry.hub.files)
+    if entry.folder is not None:
+        return not lacking(entry.folder, entry.needs)
+    if not entry.sources or (entry.fixture is not None and entry.fixture.is_file()):
+        return True
+    return any(find(source) for source in entry.sources)
+
+
+def get(name: str) -> None:
+    """Make a data set ready: fetch what is missing, load it, and compare its content with the registry.
+
+    Raises:
+        ValueError: if it cannot be fetched or loaded, or its content is another.
+    """
+    entry = known(name)
+    if entry.hub is not None and not ready(name):
+        download(entry.hub)
+    entry.loader()
+
+
+def check(name: str) -> None:
+    """Load a data set that is here and compare its content with the registry; fetch nothing.
+
+    Raises:
+        ValueError: if it is not here, with the command to get it, or cannot be loaded, or is another.
+    """
+    if not ready(name):
+        raise ValueError(f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}")
+    entry = known(name)
+    if entry.hub is not None:
+        verify(entry.hub)
+    entry.loader()
+
+
+def as_table() -> str:
+    """The registry as the Markdown table of ``data/README.md``."""
+    lines = [
+        "| set | what | source | license | fetched with | sha256 of the content |",
+        "|---|---|---|---|---|---|",
+    ]
+    for _, entry in sorted(DATASETS.items()):
+        tried = [entry.url.url] if entry.url else []
+        tried += [f"{entry.archive.client}: `{entry.archive.package}`"] if entry.archive else []
+        fetched = ", then ".join(tried)
+        if entry.folder:
+            fetched = f"by hand into `{entry.folder.name}/`: {entry.folder.source}"
+        if entry.hub:
+            fetched = f"hub: `{entry.hub.repo}` at `{entry.hub.revision[:7]}`, {entry.hub.size}"
+        if entry.fixture:
+            fetched = f"`data/fixtures/{entry.fixture.name}`, cut from {fetched}"
+        cells = (
+            f"`{entry.name}`",
+            entry.description,
+            entry.source,
+            entry.license,
+            fetched,
+            f"`{entry.sha256}`" if entry.sha256 else "of each file, as the hub states it",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -1,0 +1,166 @@
+"""Rows of tokens and what follows each of them: windows at any offset, one document a row, or packed."""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+IGNORED = -1  # the label of a place that no loss counts
+Batch = tuple[Int64[Tensor, "b t"], Int64[Tensor, "b t"]]
+
+
+class Rows(ABC):
+    """Rows of T tokens, each with the token that follows as its label; a row is a function of its number.
+
+    Args:
+        context: T.
+    """
+
+    context: int
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+    @abstractmethod
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Tokens and labels of the rows of these numbers; a label is −1 where there is none."""
+
+
+@final
+class Windows(Rows):
+    """Windows of one long text: row r begins at token r · stride.
+
+    Args:
+        tokens: ``[n]``.
+        context: T, the length of a window.
+        stride: from one window to the next; where it is T, no label is in two rows.
+
+    Raises:
+        ValueError: if the text is shorter than a window and its last label.
+
+    References:
+        Chapter 20 trains on every offset of a text.
+    """
+
+    def __init__(self, tokens: np.ndarray, context: int, *, stride: int = 1):
+        if len(tokens) <= context:
+            raise ValueError(
+                f"data: a part of {len(tokens)} tokens holds no window of {context} and the token after it: "
+                "give more text or a shorter context"
+            )
+        self.tokens, self.context, self.stride = tokens, context, stride
+
+    def __len__(self) -> int:
+        """Every place where a whole window fits."""
+        return (len(self.tokens) - self.context - 1) // self.stride + 1
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Windows, and the same windows one token later."""
+        starts = _numbers(rows, len(self)) * self.stride
+        return _shifted(self.tokens[starts[:, None] + np.arange(self.context + 1)])
+
+
+@final
+class Documents(Rows):
+    """One document a row, from its beginning: cut off where it is longer, and padded where it is shorter.
+
+    Args:
+        arrays: ``[n T+1]`` each, one after the other, as :func:`cut_off` makes them; the largest number of
+            their type stands where a document has ended.
+        pad: the token that the model reads there; its labels are −1.
+        chosen: the numbers of the documents that are rows; all where it is not given.
+
+    References:
+        Chapter 20 counts what is padded and cut away.
+    """
+
+    def __init__(self, *arrays: np.ndarray, pad: int = 0, chosen: np.ndarray | None = None):
+        self.table, self.pad = _Table(arrays), pad
+        self.chosen = np.arange(self.table.rows) if chosen is None else chosen
+        self.context = self.table.width - 1
+
+    def __len__(self) -> int:
+        """One for each document."""
+        return len(self.chosen)
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Beginnings of documents, and the same one token later."""
+        taken = self.table.take(self.chosen[_numbers(rows, len(self))])
+        over = taken == np.iinfo(taken.dtype).max
+        inputs, labels = _shifted(np.where(over, self.pad, taken))
+        return inputs, labels.masked_fill(torch.from_numpy(over[:, 1:]), IGNORED)
+
+    def targets(self) -> np.ndarray:
+        """How many labels each row has, ``[rows]``: the tokens of its document after the first."""
+        counts = [(array[:, 1:] != np.iinfo(array.dtype).max).sum(axis=1) for array in self.table.arrays]
+        return np.concatenate(counts)[self.chosen]
+
+
+@final
+class Packed(Rows):
+    """Rows that begin with a document and are filled with others, see :func:`gkalib.data.packing.pack`.
+
+    Args:
+        arrays: ``[n T+1]`` each, one after the other; they may be files that are mapped into memory.
+        cropped: the share of all tokens that packing left out.
+
+    References:
+        Chapter 20 packs sentences.
+    """
+
+    def __init__(self, *arrays: np.ndarray, cropped: float = 0.0):
+        self.table, self.cropped = _Table(arrays), cropped
+        self.context = self.table.width - 1
+
+    def __len__(self) -> int:
+        """The rows of all arrays."""
+        return self.table.rows
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Rows without their last token, and without their first."""
+        return _shifted(self.table.take(_numbers(rows, len(self))))
+
+
+def cut_off(documents: list[np.ndarray], width: int, dtype: type[np.unsignedinteger]) -> np.ndarray:
+    """The first tokens of each document, ``[n width]``, and the type's largest number behind its end."""
+    table = np.full((len(documents), width), np.iinfo(dtype).max, dtype)
+    for row, document in zip(table, documents, strict=True):
+        row[: len(document)] = document[:width]
+    return table
+
+
+@final
+class _Table:
+    """Arrays of equal width, read as if they stood one below the other."""
+
+    def __init__(self, arrays: tuple[np.ndarray, ...]):
+        if not sum(map(len, arrays)):
+            raise ValueError(
+                "data: the text has too few tokens for one row: give more text or a shorter context"
+            )
+        self.arrays = arrays
+        self.begins = np.cumsum([0, *map(len, arrays)])
+        self.rows, self.width = int(self.begins[-1]), arrays[0].shape[1]
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        where = np.searchsorted(self.begins, rows, side="right") - 1
+        inside = zip(where, rows - self.begins[where], strict=True)
+        return np.stack([self.arrays[array][row] for array, row in inside])
+
+
+def _numbers(rows: np.ndarray, length: int) -> np.ndarray:
+    numbers = np.asarray(rows, dtype=np.int64)
+    if len(numbers) and (numbers.min() < 0 or numbers.max() >= length):
+        raise ValueError(
+            f"data: rows are numbered from 0 to {length - 1}, not {numbers.min()} to {numbers.max()}"
+        )
+    return numbers
+
+
+def _shifted(tokens: np.ndarray) -> Batch:
+    tokens = tokens.astype(np.int64)
+    return torch.from_numpy(tokens[:, :-1]), torch.from_numpy(tokens[:, 1:])

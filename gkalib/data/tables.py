@@ -1,0 +1,164 @@
+"""Small tables to smooth: one or several numbers that predict another."""
+
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from gkalib.data.registry import carrier, dataset, verified
+
+
+class Table(NamedTuple):
+    """A regression problem.
+
+    Args:
+        x: what is known, one row a case.
+        y: what is to be predicted.
+        features: the names of the columns of ``x``, with units.
+        target: the name of ``y``, with its unit.
+    """
+
+    x: Float64[np.ndarray, "n d"]
+    y: Float64[np.ndarray, " n"]
+    features: tuple[str, ...]
+    target: str
+
+
+@dataset(
+    description="Head acceleration in a simulated motorcycle crash: 133 readings against time",
+    source="Schmidt, Mattern and Schüler 1981, as in Silverman 1985; statsmodels",
+    license="measurements, none stated; statsmodels BSD-3-Clause",
+    sha256="35b70bdb6481c5e73314f71c9ffd60948298557b9acfa044700234ba66a9819d",
+)
+def mcycle() -> Table:
+    """Acceleration of a crash dummy's helmet against the time after the impact.
+
+    x is milliseconds ``[133, 1]``, y is multiples of g; several readings share a time.
+
+    Raises:
+        ValueError: if statsmodels is missing or carries other data.
+
+    References:
+        Silverman, Some aspects of the spline smoothing approach to non-parametric regression curve fitting,
+        1985. Chapter 1 smooths it.
+    """
+    carrier("statsmodels", "mcycle")
+    # statsmodels keeps it among the inputs of its tests and has no loader for it
+    text = files("statsmodels") / "gam" / "tests" / "results" / "motorcycle.csv"
+    if not text.is_file():
+        raise ValueError("datasets: this statsmodels came without its tests' data, which holds 'mcycle'")
+    rows = np.loadtxt(text.read_text().splitlines(), delimiter=",", skiprows=1)
+    return verified("mcycle", Table(rows[:, :1], rows[:, 1], ("time (ms)",), "acceleration (g)"))
+
+
+@dataset(
+    description="Yearly sunspot numbers, 1700 to 2008",
+    source="National Geophysical Data Center; statsmodels",
+    license="public domain",
+    sha256="7862fed4b9b7f46ad704750e457008b84e7612b3eb4bcd4bce5b6a39c9b485f9",
+)
+def sunspots() -> Table:
+    """Sunspot numbers by year: x is the year ``[309, 1]``, y the number, with a cycle of about eleven years.
+
+    Raises:
+        ValueError: if statsmodels is missing or carries other data.
+
+    References:
+        Chapter 3 fits products of decaying and periodic kernels to it.
+    """
+    frame = carrier("statsmodels.datasets.sunspots", "sunspots").load_pandas().data
+    x, y = frame["YEAR"].to_numpy(np.float64)[:, None], frame["SUNACTIVITY"].to_numpy(np.float64)
+    return verified("sunspots", Table(x, y, ("year",), "sunspot number"))
+
+
+@dataset(
+    description="Weekly carbon dioxide at Mauna Loa, 1958 to 2001, weeks without a reading left out",
+    source="Keeling and Whorf 2004, CDIAC; statsmodels",
+    license="public domain",
+    sha256="4f707738db3c3e910a3e416e0bdca591ed0bf098dc2f1dae3823398a13e13bc3",
+)
+def co2() -> Table:
+    """Carbon dioxide in the air at Mauna Loa by week.
+
+    x is the date in years, the fraction counting days ``[2225, 1]``; y is parts per million.
+
+    Raises:
+        ValueError: if statsmodels is missing or carries other data.
+
+    References:
+        Keeling and Whorf, Atmospheric CO2 concentrations derived from flask air samples, 2004. Chapter 3.
+    """
+    column = carrier("statsmodels.datasets.co2", "co2").load_pandas().data["co2"].dropna()
+    days = np.where(column.index.is_leap_year, 366.0, 365.0)
+    x = column.index.year.to_numpy(np.float64) + (column.index.day_of_year.to_numpy(np.float64) - 1) / days
+    return verified("co2", Table(x[:, None], column.to_numpy(np.float64), ("year",), "CO2 (ppm)"))
+
+
+@dataset(
+    description="Progression of diabetes after one year from ten measurements, 442 patients",
+    source="Efron, Hastie, Johnstone and Tibshirani 2004; scikit-learn",
+    license="none stated by its authors; scikit-learn BSD-3-Clause",
+    sha256="4da9aaf78c892122d0755ed6d67959a285c71b4e63012d0d80a8dd9d0a4a0cf7",
+)
+def diabetes() -> Table:
+    """Progression of diabetes one year on, from age, sex, body mass, blood pressure and six blood values.
+
+    x is in the units of the measurements, unscaled ``[442, 10]``; y is the authors' score.
+
+    Raises:
+        ValueError: if scikit-learn carries other data.
+
+    References:
+        Efron et al., Least angle regression, 2004. Chapter 2 shows the curse of dimension on it.
+    """
+    from sklearn.datasets import load_diabetes  # training elsewhere needs no scikit-learn
+
+    x, y = map(np.asarray, load_diabetes(return_X_y=True, scaled=False))
+    features = (
+        "age (years)",
+        "sex",
+        "body mass index",
+        "blood pressure",
+        *(f"serum {i}" for i in range(1, 7)),
+    )
+    return verified("diabetes", Table(x, y, features, "progression"))
+
+
+@dataset(
+    description="Mathematics results of 303 Californian school districts from eight of their figures, 1998",
+    source="Gill, Generalized linear models: a unified approach, 2000; statsmodels (star98)",
+    license="all rights with the author, carried by statsmodels with his permission; not redistributed here",
+    sha256="e7c6736bb817acf2bddf81006d0f51d4e9ccee9cd2b34ab08490148dab8be6d1",
+)
+def california_schools() -> Table:
+    """Share of ninth-graders above the national median in mathematics, by Californian school district.
+
+    x is eight figures of the district ``[303, 8]``; y is a share between 0 and 1. The source's four columns
+    on pupils' and teachers' descent and its products of columns are left out.
+
+    Raises:
+        ValueError: if statsmodels is missing or carries other data.
+
+    References:
+        Gill, Generalized linear models: a unified approach, 2000. Chapter 2 learns a metric on it.
+    """
+    frame = carrier("statsmodels.datasets.star98", "california_schools").load_pandas().data
+    columns = {
+        "LOWINC": "low-income pupils (%)",
+        "AVYRSEXP": "teachers' experience (years)",
+        "AVSALK": "teachers' salary (k$)",
+        "PERSPENK": "spending per pupil (k$)",
+        "PTRATIO": "pupils per teacher",
+        "PCTAF": "in college-preparatory courses (%)",
+        "PCTCHRT": "charter schools (%)",
+        "PCTYRRND": "year-round schools (%)",
+    }
+    above, below = frame["NABOVE"].to_numpy(np.float64), frame["NBELOW"].to_numpy(np.float64)
+    table = Table(
+        frame[list(columns)].to_numpy(np.float64),
+        above / (above + below),
+        tuple(columns.values()),
+        "share above the national median",
+    )
+    return verified("california_schools", table)

@@ -1,0 +1,43 @@
+"""Experiments: small comparisons that chapters quote, each trained on a CPU in a minute or two."""
+
+import pkgutil
+from importlib import import_module
+
+from gkalib.experiments.loop import Measure, Observer, evaluate, fit, train
+from gkalib.experiments.study import Study
+from gkalib.experiments.tasks import TASKS, Task, task
+
+_FURNITURE = {"loop", "options", "study", "tasks"}  # what experiments are made of
+
+
+def experiments() -> list[str]:
+    """The names of the experiments that are made of studies: the files of this folder that define them."""
+    names = {module.name for module in pkgutil.iter_modules(__path__)} - _FURNITURE
+    return sorted(name.replace("_", "-") for name in names)
+
+
+def experiment(name: str) -> tuple[list[Study], Measure | None]:
+    """The studies of an experiment, one an arm, and what it measures beyond the loss.
+
+    Raises:
+        ValueError: if there is no such experiment.
+    """
+    if name not in experiments():
+        raise ValueError(f"train: no experiment {name!r}. Known: {', '.join(experiments())}")
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    return module.studies(), getattr(module, "measure", None)
+
+
+__all__ = [
+    "TASKS",
+    "Measure",
+    "Observer",
+    "Study",
+    "Task",
+    "evaluate",
+    "experiment",
+    "experiments",
+    "fit",
+    "task",
+    "train",
+]

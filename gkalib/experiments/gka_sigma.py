@@ -1,0 +1,59 @@
+"""Where GKA's bandwidth starts: does anything mix, does the class token see the picture, does σ move?"""
+
+from typing import Any
+
+import torch
+
+from gkalib.experiments.study import Study
+from gkalib.smoothing import weights_of
+
+STARTS = (0.5, 1.0, 1.5, None, 4.0, 8.0, 32.0)  # None is d^¼, 2.38 for heads of 32 numbers
+
+
+def studies() -> list[Study]:
+    """GKA from each start with a class token, from three with the mean of patches; softmax and VLT."""
+    arms = [(f"class-{start or 'default'}", "gka", {"sigma": start}, True) for start in STARTS]
+    arms += [(f"mean-{start or 'default'}", "gka", {"sigma": start}, False) for start in (0.5, None, 8.0)]
+    arms += [("class-softmax", "softmax", {}, True), ("class-vlt", "vlt", {}, True)]
+    return [
+        Study(
+            experiment="gka-sigma",
+            arm=arm,
+            task="fashion-mnist",
+            attention=attention,
+            options=options,
+            model={"dim": 64, "depth": 3, "num_heads": 2, "class_token": class_token},
+            steps=400,
+            batch=32,
+        )
+        for arm, attention, options, class_token in arms
+    ]
+
+
+@torch.no_grad()
+def measure(model: Any, learned: Any) -> dict[str, float]:
+    """Of each layer, over 64 held-out pictures: what a row of weights does, and the bandwidths.
+
+    ``neighbors`` is the mean of 1 / Σ_j w_ij², ``diagonal`` of w_ii, ``first`` of the first token's weight on
+    itself, which is the class token's where there is one.
+    """
+    calls = []
+    hooks = [
+        block.attn.register_forward_pre_hook(
+            lambda layer, args, given: calls.append((layer, args, given)), with_kwargs=True
+        )
+        for block in model.blocks
+    ]
+    model(learned.held_out[0][:64])
+    for hook in hooks:
+        hook.remove()
+    found = {}
+    for number, (layer, args, given) in enumerate(calls, start=1):
+        weights = weights_of(layer.problem(*args, **given), "dense")
+        own = weights.diagonal(dim1=-2, dim2=-1)
+        found[f"neighbors_{number}"] = (1 / weights.square().sum(-1)).mean().item()
+        found[f"diagonal_{number}"] = own.mean().item()
+        found[f"first_{number}"] = own[..., 0].mean().item()
+        for head, sigma in enumerate(getattr(layer, "log_sigma", torch.zeros(0)).exp().tolist(), start=1):
+            found[f"sigma_{number}_{head}"] = sigma
+    return found

@@ -1,0 +1,108 @@
+"""KArAt's choices in one small vision transformer beside softmax attention: what chapter 9 quotes."""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from gkalib.experiments.study import Study
+from gkalib.experiments.tasks import Pictures, Task
+from gkalib.models import ViT
+from gkalib.normalizers import Normalizer
+from gkalib.smoothing import Problem, weights_of
+
+# Four heads, N = 50 tokens. What an arm does not say: Fourier with G = 3, r = 12, W Φ̂(a), damped, blockwise.
+ARMS = {
+    "g3": {},
+    "g3-universal": {"mode": "universal"},
+    "g3-paper": {"init": "paper"},
+    "rank-1": {"rank": 1},
+    "full": {"rank": None},
+    "mix-before": {"order": "mix_before"},
+    "hybrid": {"softmax_heads": 2},
+    "simplex": {"projection": "after"},
+    "simplex-paper": {"projection": "after", "init": "paper"},
+}
+
+
+def studies() -> list[Study]:
+    """Softmax attention, briefly and four times as long, and KArAt with one choice changed at a time."""
+    arms = [("softmax", "softmax", {}, 300), ("softmax-long", "softmax", {}, 1200)]
+    arms += [(name, "karat", options, 300) for name, options in ARMS.items()]
+    return [
+        Study(
+            experiment="karat-arms",
+            arm=arm,
+            task="fashion-mnist",
+            attention=attention,
+            options=options,
+            steps=steps,
+            batch=16,
+        )
+        for arm, attention, options, steps in arms
+    ]
+
+
+@final
+class Fixed(Normalizer):
+    """The same weights for every picture, whatever its scores: ``[1 h n m]``."""
+
+    averages = False
+
+    def __init__(self, weights: Tensor):
+        self.weights = weights
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        return self.weights.expand_as(scores)
+
+
+@torch.no_grad()
+def measure(model: nn.Module, learned: Task) -> dict[str, float]:
+    """What the weights of each layer are over 64 held-out pictures, and what they are worth.
+
+    ``negative`` is the share of weights below zero, ``sum`` and ``sum_spread`` the mean and the deviation of
+    a row's sum, ``one_hot`` the share of rows with all but a thousandth on one key, ``of_picture`` the share
+    of the weights' square that is not in their mean over pictures, ``logit`` the deviation of the scores and
+    ``beyond_pi`` the share of them outside one period of a Fourier unit. ``fixed_accuracy`` is the accuracy
+    with every layer's weights replaced by their mean over 256 training pictures.
+    """
+    assert isinstance(model, ViT) and isinstance(learned, Pictures)
+    found: dict[str, Tensor] = {}
+    posed = problems(model, learned.held_out[0][:64])
+    for number, problem in enumerate(posed, start=1):
+        weights = weights_of(problem, "dense")
+        scores = problem.kernel.log(problem.query, problem.key)
+        total = weights.sum(-1)
+        largest, mass = weights.amax(-1), weights.abs().sum(-1)
+        found |= {
+            f"negative_{number}": (weights < 0).float().mean(),
+            f"sum_{number}": total.mean(),
+            f"sum_spread_{number}": total.std(),
+            f"one_hot_{number}": (largest > 0.999 * mass).float().mean(),
+            f"of_picture_{number}": (weights - weights.mean(0)).square().sum() / weights.square().sum(),
+            f"logit_{number}": scores.std(),
+            f"beyond_pi_{number}": (scores.abs() > torch.pi).float().mean(),
+        }
+    for block, problem in zip(model.blocks, problems(model, learned.images[:256]), strict=True):
+        fixed = Fixed(weights_of(problem, "dense").mean(0, keepdim=True))
+        vars(block.get_submodule("attn"))["normalizer"] = lambda fixed=fixed: fixed
+    inputs, labels = learned.held_out
+    right = torch.cat([model(one).argmax(-1) for one in inputs.split(64)]) == labels
+    return {name: float(value) for name, value in found.items()} | {
+        "fixed_accuracy": right.float().mean().item()
+    }
+
+
+def problems(model: ViT, images: Tensor) -> list[Problem]:
+    """The smoothing problem that every layer solves while the model looks at the images."""
+    posed: list[Problem] = []
+
+    def pose(layer, args, given):
+        posed.append(layer.problem(*args, **given))
+
+    layers = [block.get_submodule("attn") for block in model.blocks]
+    hooks = [layer.register_forward_pre_hook(pose, with_kwargs=True) for layer in layers]
+    model(images)
+    for hook in hooks:
+        hook.remove()
+    return posed

@@ -1,0 +1,92 @@
+"""Who listens to whom in a small ViT: all, the nearest few, a neighborhood, or both, for chapter 10."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from gkalib.experiments.study import Study
+from gkalib.experiments.tasks import Pictures, Task
+from gkalib.layers import Smoother
+from gkalib.smoothing import weights_of
+
+DEPTH, SIDE = 6, 4
+COUNTS = torch.linspace(2, 4, DEPTH).round().int().tolist()  # k grows with depth to twice its start
+GRID = {"grid": (SIDE, SIDE), "radius": 1.0}  # four neighbors, the patch itself and the class token
+
+ARMS = {
+    "softmax": ["softmax"],
+    "gaussian": [{"name": "krause", "top_k": None}],
+    "top-k": [{"name": "krause", "top_k": count} for count in COUNTS],
+    "grid": [{"name": "krause", "top_k": None, **GRID}],
+    "krause": [{"name": "krause", "top_k": count, **GRID} for count in COUNTS],
+}
+
+
+def studies() -> list[Study]:
+    """One arm a rule; all but softmax with the Gaussian kernel and a learned bandwidth a head.
+
+    The counts and the four neighbors are the authors' for CIFAR.
+    """
+    return [
+        Study(
+            experiment="krause-arms",
+            arm=arm,
+            task="digits",
+            attention=attention,
+            model={"depth": DEPTH, "dim": 64},
+            steps=500,
+            batch=32,
+            lr=3e-3,
+        )
+        for arm, attention in ARMS.items()
+    ]
+
+
+@torch.no_grad()
+def measure(model: nn.Module, learned: Task) -> dict[str, float]:
+    """How alike the patches are before the first block and after each, and what each layer listens to."""
+    assert isinstance(learned, Pictures)
+    found: dict[str, float] = {}
+    tokens: list[Tensor] = []
+    hooks = []
+    for layer, block in enumerate(model.get_submodule("blocks").children(), start=1):
+
+        def note(block: nn.Module, given: tuple, out: Tensor) -> None:
+            tokens.extend([given[0], out] if not tokens else [out])
+
+        def listen(attention: nn.Module, given: tuple, layer: int = layer) -> None:
+            assert isinstance(attention, Smoother)
+            found.update({f"{name}_{layer}": value for name, value in of_layer(attention, given[0]).items()})
+
+        hooks += [block.register_forward_hook(note)]
+        hooks += [block.get_submodule("attn").register_forward_pre_hook(listen)]
+    model(learned.held_out[0][:64])
+    for hook in hooks:
+        hook.remove()
+    for layer, x in enumerate(tokens):
+        found |= {f"alike_{layer}": alike(x[:, 1:]), f"rank_{layer}": rank(x[:, 1:])}
+    return found
+
+
+def alike(x: Tensor) -> float:
+    """The mean cosine between two different tokens of one picture."""
+    gram = normalize(x, dim=-1) @ normalize(x, dim=-1).mT
+    count = x.shape[1]
+    return ((gram.sum((-1, -2)) - count) / (count * (count - 1))).mean().item()
+
+
+def rank(x: Tensor) -> float:
+    """In how many directions the tokens of one picture differ: exp of the entropy of their variances."""
+    variances = torch.linalg.svdvals(x - x.mean(1, keepdim=True)).square()
+    share = variances / variances.sum(-1, keepdim=True)
+    return torch.special.entr(share).sum(-1).exp().mean().item()
+
+
+def of_layer(attention: Smoother, x: Tensor) -> dict[str, float]:
+    """Effective neighbors of a row, and how much of all attention the most heard token gets."""
+    weights = weights_of(attention.problem(x))
+    return {
+        "neighbors": (1 / weights.square().sum(-1)).mean().item(),
+        "loudest": weights.mean(-2).amax(-1).mean().item(),
+        "class_token": weights[..., 1:, 0].mean().item(),
+    }

@@ -1,0 +1,48 @@
+"""Every variant on handwritten digits, looked at on one scale: how wide, how much itself, what sinks?"""
+
+from dataclasses import replace
+from typing import Any
+
+from gkalib.experiments.options import SMALL
+from gkalib.experiments.study import Study
+from gkalib.experiments.tasks import Task
+from gkalib.layers import variants
+from gkalib.viz.census import agreements, census, residuals
+from gkalib.viz.layers import layers
+
+PICTURES = 200  # of the held-out part, the first
+REGISTERS = {"softmax": (1, 4), "gka": (1, 4)}
+
+
+def studies() -> list[Study]:
+    """One arm a variant, the same before training; two with registers; and GKA from a wider start."""
+    trained = [
+        Study(
+            experiment="looking",
+            arm=name.replace("_", "-"),
+            task="digits",
+            attention=name,
+            options=SMALL.get(name, {}),
+            model={"depth": 4},
+            steps=600,
+            batch=32,
+            lr=4e-3,
+        )
+        for name in variants()
+    ]
+    # A step at a rate of zero: a model as it starts.
+    untrained = [replace(one, arm=f"{one.arm}-untrained", steps=1, lr=0.0) for one in trained]
+    with_registers = [
+        replace(one, arm=f"{one.arm}-registers{count}", model={**one.model, "registers": count})
+        for one in trained
+        for count in REGISTERS.get(one.arm, ())
+    ]
+    wide = [replace(one, arm="gka-wide", options={"sigma": 3.0}) for one in trained if one.arm == "gka"]
+    return [*trained, *untrained, *with_registers, *wide]
+
+
+def measure(model: Any, learned: Task) -> dict[str, float]:
+    """What ``census``, ``agreements`` and ``residuals`` say of the trained model."""
+    images, labels = (part[:PICTURES] for part in learned.held_out)
+    found = layers(model, images)
+    return census(model, found) | agreements(model, images, labels, found) | residuals(model, images)

@@ -1,0 +1,205 @@
+"""What can be learned here: pictures by class and text by character, with a part held out."""
+
+import math
+import textwrap
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import gkalib
+from gkalib.layers import Attention
+from gkalib.models import GPTConfig, ViTConfig, gpt, vit
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Task(ABC):
+    """Data in two parts, the model that fits it, and the loss of always guessing by frequency.
+
+    A held-out item is a picture or a window of text: losses are compared item by item.
+    """
+
+    held_out: Batch
+
+    @abstractmethod
+    def model(self, attention: Attention, **changes: Any) -> nn.Module:
+        """A small model of the task, with changes to its configuration."""
+
+    @abstractmethod
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Training batches without end."""
+
+    @abstractmethod
+    def log_frequencies(self) -> Tensor:
+        """The logarithm of how often each class occurs in the training part."""
+
+    def losses(self, model: nn.Module, size: int = 64) -> Tensor:
+        """The held-out loss of each item, in nats per label."""
+        inputs, labels = self.held_out
+        parts = zip(inputs.split(size), labels.split(size), strict=True)
+        return torch.cat([_per_item(model(one), label) for one, label in parts])
+
+    def baseline(self) -> Tensor:
+        """The held-out loss of each item where only the frequencies of the classes are known."""
+        labels = self.held_out[1]
+        return -self.log_frequencies()[labels].reshape(labels.shape[0], -1).mean(1)
+
+
+class Pictures(Task):
+    """Classify gray pictures, each brought to mean 0 and deviation 1 by the training part's own.
+
+    Args:
+        images: ``[n, height, width]``.
+        labels: ``[n]``.
+        train, test: how many pictures; the first are drawn once, by a fixed seed.
+        patch: the side of a patch, in pixels.
+    """
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray, *, train: int, test: int, patch: int):
+        order = np.random.default_rng(0).permutation(len(images))[: train + test]
+        chosen = torch.from_numpy(images[order].astype(np.float32))[:, None]
+        chosen = (chosen - chosen[:train].mean()) / chosen[:train].std()
+        label = torch.from_numpy(labels[order].astype(np.int64))
+        self.images, self.labels = chosen[:train], label[:train]
+        self.held_out = (chosen[train:], label[train:])
+        self.classes = int(labels.max()) + 1
+        self.config = ViTConfig(
+            image_size=images.shape[1],
+            patch_size=patch,
+            channels=1,
+            dim=32,
+            depth=2,
+            num_heads=4,
+            mlp_ratio=2.0,
+            num_classes=self.classes,
+        )
+
+    def model(self, attention: Attention, **changes: Any) -> nn.Module:
+        return vit(self.config, attention=attention, **changes)
+
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        while True:
+            index = torch.randint(len(self.images), (size,), generator=generator)
+            yield self.images[index], self.labels[index]
+
+    def log_frequencies(self) -> Tensor:
+        return _log_frequencies(self.labels, self.classes)
+
+
+class Characters(Task):
+    """Predict the next character of a text, whose last tenth is held out.
+
+    Args:
+        text: what is learned.
+        context: the length of a window, in characters.
+        wrap: the width at which lines are wrapped; None leaves them as they are.
+        limit: how many characters of the text are used; None is all.
+        windows: the most held-out windows that a loss is measured on, evenly spaced.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        context: int = 64,
+        wrap: int | None = None,
+        limit: int | None = None,
+        windows: int = 128,
+    ):
+        text = text[:limit]
+        if wrap is not None:
+            text = "\n".join(textwrap.fill(line, wrap) for line in text.splitlines())
+        self.characters = sorted(set(text))
+        index = {character: number for number, character in enumerate(self.characters)}
+        ids = torch.tensor([index[character] for character in text])
+        self.context, cut = context, len(ids) * 9 // 10
+        self.ids, rest = ids[:cut], ids[cut:]
+        self.held_out = self.windows_of(rest, context, windows)
+        self.rest = rest
+        self.config = GPTConfig(
+            vocab_size=len(self.characters), context=context, dim=64, depth=2, num_heads=4, positions="rope"
+        )
+
+    def windows_of(self, ids: Tensor, context: int, count: int) -> Batch:
+        """Evenly spaced windows of a text and the characters that follow each of theirs."""
+        count = min(count, (len(ids) - 1) // context)
+        starts = torch.linspace(0, len(ids) - context - 1, count).long()
+        where = starts[:, None] + torch.arange(context)
+        return ids[where], ids[where + 1]
+
+    def model(self, attention: Attention, **changes: Any) -> nn.Module:
+        return gpt(self.config, attention=attention, **changes)
+
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        while True:
+            starts = torch.randint(len(self.ids) - self.context, (size,), generator=generator)
+            where = starts[:, None] + torch.arange(self.context)
+            yield self.ids[where], self.ids[where + 1]
+
+    def log_frequencies(self) -> Tensor:
+        return _log_frequencies(self.ids, len(self.characters))
+
+
+def _per_item(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean cross-entropy of each item, ``[b]``."""
+    losses = cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none")
+    return losses.reshape(labels.shape[0], -1).mean(1)
+
+
+def _log_frequencies(labels: Tensor, classes: int) -> Tensor:
+    """Add-one smoothed, so that a class never seen costs a finite loss."""
+    counts = torch.bincount(labels, minlength=classes) + 1.0
+    return counts.log() - math.log(counts.sum().item())
+
+
+def _digits(*, train: int = 1300, test: int = 497, patch: int = 2) -> Task:
+    images, labels = gkalib.data.digits()
+    return Pictures(images, labels, train=train, test=test, patch=patch)
+
+
+def _fashion_mnist(*, train: int = 6000, test: int = 1000, patch: int = 4) -> Task:
+    images, labels = gkalib.data.fashion_mnist()
+    return Pictures(images, labels, train=train, test=test, patch=patch)
+
+
+def _mnist(*, train: int = 6000, test: int = 1000, patch: int = 4) -> Task:
+    images, labels = gkalib.data.mnist()
+    return Pictures(images, labels, train=train, test=test, patch=patch)
+
+
+def _state_of_the_union(**data: Any) -> Task:
+    return Characters(gkalib.data.state_of_the_union(), **data)
+
+
+def _tinystories(**data: Any) -> Task:
+    return Characters(gkalib.data.tinystories(), **data)
+
+
+def _dickens(**data: Any) -> Task:
+    return Characters(gkalib.data.dickens(), **data)
+
+
+TASKS = {
+    "digits": _digits,
+    "fashion-mnist": _fashion_mnist,
+    "mnist": _mnist,
+    "state-of-the-union": _state_of_the_union,
+    "tinystories": _tinystories,
+    "dickens": _dickens,
+}
+
+
+def task(name: str, **data: Any) -> Task:
+    """A task by its name, with settings of its data.
+
+    Raises:
+        ValueError: if there is no such task, or its data is not here.
+    """
+    if name not in TASKS:
+        raise ValueError(f"train: no task {name!r}. Known: {', '.join(TASKS)}")
+    return TASKS[name](**data)

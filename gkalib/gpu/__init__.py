@@ -1,0 +1,1 @@
+"""What prepares and proves the fused operations on a GPU, and on a machine without one."""

@@ -1,0 +1,231 @@
+"""Compile fused programs for sm_90a on a machine without a card, and read what the machine code says of them.
+
+The host function runs on CPU tensors under ``collected()``, which lists its launches; Triton's own rules
+then specialize each argument as a launch would, and the wheel's ptxas and cuobjdump do the rest:
+
+    python -m gkalib.gpu.ahead gka_forward --width 64 --rows 128 --columns 64 --warps 4 --stages 2
+"""
+
+import argparse
+import contextlib
+import io
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import create_function_from_signature
+
+from gkalib.gpu.cases import CALLS, Case, prepared
+from gkalib.smoothing.fused.configs import Config, forced
+from gkalib.smoothing.fused.launch import Launch, collected, interpreting
+
+TARGET = GPUTarget("cuda", 90, 32)
+SHARED_LIMIT = 227 * 1024
+"""The bytes of shared memory that one program can have on an H100."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the machine code of one program says.
+
+    Args:
+        program: its name.
+        rows, columns, warps, stages: its configuration; more warps where the compiler specialized them.
+        registers: of a thread.
+        spills: bytes of a thread that ptxas writes to local memory and reads back for want of registers.
+        shared: bytes of shared memory.
+        hgmma, hmma: tensor-core instructions of a warp group (what an H100 is fast at) and of a warp.
+        serialized: whether ptxas had to wait after every one of the former.
+        atomics: instructions that change memory in no fixed order; exchanges publish descriptors only.
+        local: loads from and stores to local memory in the hot loop.
+        loops: instructions of each innermost loop that holds a tensor-core product; the hot loop comes first.
+        per_score: instructions that a thread issues in the hot loop for each of its rows × columns scores.
+    """
+
+    program: str
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+    registers: int
+    spills: int
+    shared: int
+    hgmma: int
+    hmma: int
+    serialized: bool
+    atomics: int
+    local: int
+    loops: tuple[int, ...]
+    per_score: float | None
+
+    def __str__(self) -> str:
+        score = "     –" if self.per_score is None else f"{self.per_score:6.2f}"
+        return (
+            f"{self.program:<34} {self.rows:>4}×{self.columns:<4} w{self.warps} s{self.stages}"
+            f"  regs {self.registers:>3}  spills {self.spills:>4}  shared {self.shared:>6}"
+            f"  HGMMA {self.hgmma:>3}  HMMA {self.hmma:>3}  atomics {self.atomics}  local {self.local}"
+            f"  instr/score {score}  loops {list(self.loops)}{'  SERIALIZED' if self.serialized else ''}"
+        )
+
+
+def launches(case: Case, config: Config | None = None) -> list[Launch]:
+    """What the host function of a case would launch, with its own configurations or all with this one."""
+    if interpreting():
+        raise ValueError(
+            "ahead: programs were imported for the interpreter; unset TRITON_INTERPRET and start again"
+        )
+    from gkalib.smoothing.fused.specialized import specialization
+
+    call = prepared(case)
+    chosen = forced(config) if config else contextlib.nullcontext()
+    with collected() as found, specialization(False), chosen:  # the sample calls of those programs say so
+        call()
+    return found
+
+
+def ready(launch: Launch) -> str:
+    """Compile one launch, unless it lies in Triton's cache, so that a start on an H100 finds it there.
+
+    Returns:
+        What names the source.
+    """
+    source, options = _source(launch)
+    triton.compile(source, target=TARGET, options=options.__dict__)
+    return source.hash()
+
+
+def _source(launch: Launch) -> tuple[ASTSource, Any]:
+    """What Triton makes of a launch on an H100: each argument specialized, and the options."""
+    backend, program, config = make_backend(TARGET), launch.program, launch.config
+    binder = create_function_from_signature(program.signature, program.params, backend)
+    kwargs = launch.arguments | {
+        "num_warps": config.warps,
+        "num_stages": config.stages,
+        "debug": False,
+        "instrumentation_mode": "",
+    }
+    bound, special, rest = binder(**kwargs)
+    options, signature, constants, attributes = program._pack_args(backend, kwargs, bound, special, rest)
+    return ASTSource(program, signature, constants, attributes), options
+
+
+_built: dict[tuple, Report] = {}
+
+
+def build(launch: Launch, keep: Path | None = None) -> Report:
+    """Compile one launch exactly as Triton would on an H100, and read the result, once in a process."""
+    source, options = _source(launch)
+    key = (source.hash(), options.hash(), launch.config)
+    if key in _built and keep is None:
+        return _built[key]
+    said = io.StringIO()
+    with triton.knobs.compilation.scope(), triton.knobs.nvidia.scope(), contextlib.redirect_stdout(said):
+        triton.knobs.compilation.always_compile = True
+        triton.knobs.nvidia.dump_ptxas_log = True
+        compiled = triton.compile(source, target=TARGET, options=options.__dict__)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        code = "\n".join(f"{address:06x}  {words}" for address, words in disassemble(compiled.asm["cubin"]))
+        (keep / f"{launch.name}.sass").write_text(code + "\n")
+        for stage in ("ttgir", "ptx"):
+            (keep / f"{launch.name}.{stage}").write_text(compiled.asm[stage])
+    _built[key] = read(launch, compiled, said.getvalue())
+    return _built[key]
+
+
+def read(launch: Launch, compiled: Any, log: str) -> Report:
+    """The report of compiled code, from ptxas's words and the disassembly."""
+    code = disassemble(compiled.asm["cubin"])
+    everything, repeated = [words for _, words in code], loops(code)
+    holding = [loop for loop in repeated if _count(loop, "HGMMA")] or [
+        loop for loop in repeated if _count(loop, "HMMA")
+    ]
+    config, warps = launch.config, compiled.metadata.num_warps
+    hot = holding[0] if holding else []
+    # Where the compiler added warps, the program's own only load.
+    scores = config.rows * config.columns / (32 * (warps if warps == config.warps else warps - config.warps))
+    return Report(
+        program=launch.name.removesuffix("_kernel"),
+        rows=config.rows,
+        columns=config.columns,
+        warps=warps,
+        stages=config.stages,
+        registers=_number(r"Used (\d+) registers", log),
+        spills=_number(r"(\d+) bytes spill stores", log) + _number(r"(\d+) bytes spill loads", log),
+        shared=compiled.metadata.shared,
+        hgmma=_count(everything, "HGMMA"),
+        hmma=_count(everything, "HMMA"),
+        serialized="serialized" in log,
+        atomics=_count(everything, r"(RED|REDG|ATOM|ATOMG)\b(?!\S*EXCH)"),
+        local=_count(hot, "STL|LDL"),
+        loops=tuple(len(loop) for loop in holding),
+        per_score=round(len(hot) / scores, 2) if hot else None,
+    )
+
+
+def disassemble(cubin: bytes) -> list[tuple[int, str]]:
+    """The instructions of a program and their addresses."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        tool = triton.knobs.nvidia.cuobjdump.path
+        text = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"^\s+/\*([0-9a-f]{4,})\*/\s+([^;]*);", text, re.MULTILINE)
+    return [(int(address, 16), words.strip()) for address, words in found]
+
+
+def loops(code: list[tuple[int, str]]) -> list[list[str]]:
+    """The instructions of every loop, from where a branch jumps back to up to it; shortest loop first."""
+    place = {address: index for index, (address, _) in enumerate(code)}
+    spans = []
+    for index, (address, words) in enumerate(code):
+        jump = re.search(r"\bBRA\b.*?(0x[0-9a-f]+)", words)
+        if jump and int(jump[1], 16) < address:
+            spans.append((place[int(jump[1], 16)], index + 1))
+    return sorted(([words for _, words in code[start:stop]] for start, stop in spans), key=len)
+
+
+def _count(lines: list[str], operation: str) -> int:
+    return sum(bool(re.match(rf"(@!?U?P\w+\s+)?({operation})\b", line)) for line in lines)
+
+
+def _number(pattern: str, log: str) -> int:
+    found = re.search(pattern, log)
+    if found is None:
+        raise ValueError(f"ahead: ptxas did not say {pattern!r}, but: {log}")
+    return int(found[1])
+
+
+def main() -> int:
+    """Compile one case and print a line for each program that it launches."""
+    parser = argparse.ArgumentParser(prog="python -m gkalib.gpu.ahead", description=main.__doc__)
+    option = parser.add_argument
+    option("case", choices=CALLS, metavar="CASE", help=", ".join(CALLS))
+    option("--width", type=int, default=64, help="of a head (%(default)s)")
+    option("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"], help="(%(default)s)")
+    option("--mask", default="all", choices=["all", "band", "given"], help="(%(default)s)")
+    option("--length", type=int, default=1024, help="queries and keys (%(default)s)")
+    option("--rows", type=int, help="with the next three, a configuration for every program, not the table's")
+    option("--columns", type=int)
+    option("--warps", type=int)
+    option("--stages", type=int)
+    option("--keep", type=Path, metavar="FOLDER", help="leave PTX and machine code there")
+    chosen = parser.parse_args()
+    case = Case(chosen.case, chosen.width, getattr(torch, chosen.dtype), chosen.mask, chosen.length)
+    sizes = {name: value for name in Config.__dataclass_fields__ if (value := getattr(chosen, name))}
+    config = Config(**({"rows": 64, "columns": 64} | sizes)) if sizes else None
+    for launch in launches(case, config):
+        print(build(launch, chosen.keep), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

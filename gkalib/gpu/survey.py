@@ -1,0 +1,258 @@
+"""Every program with its shipped block sizes, compiled for an H100 and held against what is recorded.
+
+``make aot`` compiles all of it and compares; ``make aot UPDATE=1`` records it anew in ahead.json, where tests
+and chapters read it. The tests compile a part of it. Nothing here needs a card.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from gkalib.gpu.ahead import SHARED_LIMIT, Report, build, launches
+from gkalib.gpu.cases import CALLS, Case
+
+BASELINE = Path(__file__).with_name("ahead.json")
+WIDTHS = (16, 32, 64, 128, 256)
+ODD = 80
+"""A width that is no power of two, of which a program masks a part of each row."""
+LONG, VIT = 1024, 197
+"""A length that blocks divide, and the one of a ViT at 224 pixels, which they do not."""
+PAPERS = (64, 128)
+"""The widths that the papers use."""
+SHARING = {
+    "softmax_forward", "softmax_backward", "unnormalized_forward", "unnormalized_backward", "rbf_decode",
+    "gpa_decode",
+}  # fmt: skip
+"""Cases whose programs and entries of the table are another case's too."""
+MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode", "gpa_decode"}
+
+GOALS = {
+    ("gka_forward", "gka_forward"): 6.5,
+    ("gka_backward", "gka_backward"): 13.0,
+    ("gpa_forward", "smooth_forward"): 12.0,
+    ("row_features", "row_operator_forward"): 20.0,
+}
+"""Instructions per score that a case's program may need, for bfloat16 heads of 64 numbers without a mask."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A program that a case launches, and what its machine code says."""
+
+    case: str
+    width: int
+    dtype: str
+    mask: str
+    length: int
+    report: Report
+
+    @property
+    def key(self) -> str:
+        """What names it in a baseline."""
+        return " ".join(map(str, (*self.where, self.report.program)))
+
+    @property
+    def where(self) -> tuple[str, int, str, str, int]:
+        """The case's name, width, type, mask and length."""
+        return self.case, self.width, self.dtype, self.mask, self.length
+
+    @classmethod
+    def of(cls, fields: dict) -> "Row":
+        """From a line of JSON."""
+        fields = dict(fields)
+        own = {name: fields.pop(name) for name in ("case", "width", "dtype", "mask", "length")}
+        return cls(**own, report=Report(**(fields | {"loops": tuple(fields["loops"])})))
+
+    def line(self) -> str:
+        """As a line of JSON."""
+        fields = asdict(self)
+        return json.dumps(fields | fields.pop("report"), ensure_ascii=False)
+
+
+def everything() -> list[Case]:
+    """Each entry of the table at least once: all widths in both sizes of element, each mask, two lengths."""
+    half, single = torch.bfloat16, torch.float32
+    found = []
+    for name in CALLS:
+        if name.endswith("_specialized"):
+            found += [Case(name, width, half) for width in PAPERS]
+            continue
+        if name in SHARING:
+            found += [Case(name, width, half) for width in PAPERS] + [Case(name, 64, single)]
+        else:
+            found += [Case(name, width, dtype) for dtype in (half, single) for width in WIDTHS]
+            found += [Case(name, 64, torch.float16), Case(name, 64, half, "all", VIT), Case(name, ODD, half)]
+        if name not in MASKLESS:
+            found += [Case(name, width, half, "band") for width in PAPERS] + [Case(name, 64, single, "band")]
+            found += [Case(name, 64, half, "given")]
+    return found
+
+
+def quick() -> list[Case]:
+    """What each run of the tests compiles: bfloat16 at the papers' widths, and the rest for GKA."""
+    half = torch.bfloat16
+    found = []
+    for name in CALLS:
+        found += [Case(name, 64, half)]
+        if name not in MASKLESS and not name.endswith("_specialized"):
+            found += [Case(name, 128, half, "band")]
+    for name in ("gka_forward", "gka_backward"):
+        found += [
+            Case(name, 64, half, "all", VIT),
+            Case(name, 64, torch.float32),
+            Case(name, 64, half, "given"),
+        ]
+        found += [Case(name, 256, half), Case(name, 128, half)]
+    return found
+
+
+def survey(cases: Sequence[Case]) -> Iterator[Row]:
+    """Compile what each case launches. A program launched in two ways has a number behind its name."""
+    for case in cases:
+        reports = list(dict.fromkeys(build(launch) for launch in launches(case)))
+        names = [report.program for report in reports]
+        for index, report in enumerate(reports):
+            if again := names[:index].count(report.program):
+                report = replace(report, program=f"{report.program} {again + 1}")
+            yield Row(*case.where, report)
+
+
+def recorded() -> dict[str, Row]:
+    """The rows of the baseline by their keys."""
+    rows = [Row.of(fields) for fields in json.loads(BASELINE.read_text())]
+    return {row.key: row for row in rows}
+
+
+def record(rows: Sequence[Row]) -> None:
+    """Make these rows the baseline."""
+    BASELINE.write_text("[\n" + ",\n".join(row.line() for row in rows) + "\n]\n")
+
+
+def complaints(row: Row, before: Row | None) -> list[str]:
+    """What is worse than before, or never allowed; nothing for a program that holds its own."""
+    now = row.report
+    found = (
+        [f"{now.shared} bytes of shared memory: a program has {SHARED_LIMIT}"]
+        if now.shared > SHARED_LIMIT
+        else []
+    )
+    if now.atomics:
+        found += [f"{now.atomics} atomic additions: sums are to come out alike every time"]
+    if before is None:
+        return [*found, "it is not in the baseline"]
+    was = before.report
+    size, old = (now.rows, now.columns, now.warps, now.stages), (was.rows, was.columns, was.warps, was.stages)
+    if size != old:
+        found += [f"block sizes {size}, recorded {old}"]
+    if now.spills > was.spills:
+        found += [f"{now.spills} bytes spilled, recorded {was.spills}"]
+    if now.registers > was.registers + 8:
+        found += [f"{now.registers} registers, recorded {was.registers}"]
+    if now.local > was.local:
+        found += [f"{now.local} accesses to local memory in the hot loop, recorded {was.local}"]
+    if was.hgmma and not now.hgmma:
+        found += ["its products no longer run on a warp group's tensor cores"]
+    if now.serialized and not was.serialized:
+        found += ["its tensor-core products wait for one another"]
+    if was.per_score and (now.per_score is None or now.per_score > 1.1 * was.per_score):
+        found += [f"{now.per_score} instructions per score, recorded {was.per_score}"]
+    if sum(now.loops) > 1.1 * sum(was.loops):
+        found += [f"loops of {now.loops} instructions, recorded {was.loops}"]
+    return found
+
+
+def missed(row: Row) -> str | None:
+    """Why a row misses its goal, if it has one."""
+    goal = GOALS.get((row.case, row.report.program))
+    if goal is None or row.where[1:] != (64, "bfloat16", "all", LONG):
+        return None
+    spills, score = row.report.spills, row.report.per_score
+    if spills or score is None or score > goal:
+        return f"{spills} bytes spilled, {score} instructions per score; the goal is 0 and {goal}"
+    return None
+
+
+def compiled(cases: Sequence[Case], processes: int = 2) -> list[Row]:
+    """The survey in processes of their own, which import the programs for a card, with a fresh cache."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {"TRITON_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
+        environment.pop("TRITON_INTERPRET", None)
+        command = [sys.executable, "-m", "gkalib.gpu.survey", "--cases"]
+        running = []
+        for start in range(processes):
+            words = [_word(case) for case in cases[start::processes]]
+            running.append(
+                subprocess.Popen(
+                    [*command, *words],
+                    env=environment,
+                    text=True,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                )
+            )
+        said = [process.communicate() for process in running]
+    for process, (_, error) in zip(running, said, strict=True):
+        if process.returncode:
+            raise RuntimeError(f"the survey stopped: {error}")
+    rows = [Row.of(json.loads(line)) for out, _ in said for line in out.splitlines() if line.startswith("{")]
+    order = {case.where: index for index, case in enumerate(cases)}
+    return sorted(rows, key=lambda row: order[row.where])
+
+
+def _word(case: Case) -> str:
+    return ":".join(map(str, case.where))
+
+
+def _case(word: str) -> Case:
+    name, width, dtype, mask, length = word.split(":")
+    return Case(name, int(width), getattr(torch, dtype), mask, int(length))
+
+
+def main() -> int:
+    """Compile every program with its shipped block sizes, print a table, and compare with the baseline."""
+    parser = argparse.ArgumentParser(prog="python -m gkalib.gpu.survey", description=main.__doc__)
+    option = parser.add_argument
+    option("only", nargs="*", metavar="CASE", help="the cases to compile; all where none is named")
+    option("--cases", nargs="*", metavar="CASE", help="only print these as JSON: name:width:type:mask:length")
+    option("--update", action="store_true", help="record the rows instead of comparing them")
+    option("--quick", action="store_true", help="the part that the tests compile")
+    option("--processes", type=int, default=os.cpu_count() or 1, help="(%(default)s)")
+    chosen = parser.parse_args()
+    if chosen.cases is not None:
+        for row in survey([_case(word) for word in chosen.cases]):
+            print(row.line(), flush=True)
+        return 0
+    cases = [
+        case
+        for case in (quick() if chosen.quick else everything())
+        if not chosen.only or case.name in chosen.only
+    ]
+    rows = compiled(cases, chosen.processes)
+    known = recorded()
+    bad = 0
+    for row in rows:
+        told = [] if chosen.update else complaints(row, known.get(row.key))
+        told += [miss] if (miss := missed(row)) else []
+        bad += bool(told)
+        print(f"{row.case:<22} {row.width:>3} {row.dtype:<8} {row.mask:<5} {row.length:>4}  {row.report}")
+        for line in told:
+            print(f"    {line}")
+    if chosen.update:
+        anew = {case.where for case in cases}
+        wanted = {case.where: index for index, case in enumerate(everything())}
+        kept = [row for row in known.values() if row.where in wanted and row.where not in anew]
+        record(sorted([*kept, *rows], key=lambda row: wanted[row.where]))
+    print(f"{len(rows)} programs compiled, {bad} with complaints")
+    return bool(bad) and not chosen.update
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""Choose each program's block sizes by time: on a card, run every candidate of an entry and keep the fastest.
+
+Nothing is tuned while a model runs. ``python -m gkalib tune`` times the candidates of configs.json and
+rewrites what it ships; ``make aot UPDATE=1`` then records what the choice compiles to. The clock is an
+argument, so that the choice is tested without a card.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from gkalib.gpu.cases import CALLS, Call, Case, prepared
+from gkalib.smoothing.fused.configs import TABLE, Config, forced, forget, served
+from gkalib.smoothing.fused.launch import Launch, collected
+
+Clock = Callable[[Sequence[Call]], float]
+"""Milliseconds of one of several calls that do the same on different tensors."""
+
+SETS = 3
+"""Of tensors that calls on a card take in turn, so that none lies in its cache."""
+
+WORTH = 0.98
+"""Another configuration is shipped only if it takes at most this much of the time of the one that was."""
+
+LONG = {"length": 2048, "batch": 4, "heads": 16}
+SHORT = {"length": 197, "batch": 256, "heads": 6}
+"""What an entry is timed on; a card has 132 processors to fill."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long one candidate of one entry takes in one case; infinite where it cannot run.
+
+    Args:
+        program, width, kind: the entry.
+        case: the sample call, which may start other programs too.
+        config: rows, columns, warps and stages; nothing for the plain program in the place of this one.
+        ms: of the whole call.
+    """
+
+    program: str
+    width: int
+    kind: str
+    case: str
+    config: tuple[int, ...]
+    ms: float
+
+
+Table = dict[str, dict[str, dict[str, dict[str, list]]]]
+
+
+def entries(
+    known: Table, programs: Sequence[str] = (), widths: Sequence[int] = (), bits: Sequence[int] = ()
+) -> Iterator[tuple[str, int, str]]:
+    """The entries of a table that leave a choice: program, width and kind; of those named, if any are."""
+    for unknown in set(programs) - set(known):
+        raise ValueError(f"tune: no program {unknown!r} in the table. Known: {', '.join(sorted(known))}")
+    for program in programs or sorted(known):
+        for width, kinds in known[program].items():
+            for kind, entry in kinds.items():
+                asked = not widths or int(width) in widths
+                asked &= not bits or int(kind.split()[0]) in bits
+                if asked and len(entry["candidates"]) > 1:
+                    yield program, int(width), kind
+
+
+def cases(program: str, width: int, kind: str) -> list[Case]:
+    """The sample calls in which a program asks for an entry."""
+    words = kind.split()
+    found = []
+    for name in CALLS:
+        if name.endswith("_specialized"):  # with block sizes of their own
+            continue
+        case = Case(
+            name,
+            width,
+            torch.bfloat16 if words[0] == "16" else torch.float32,
+            "band" if "masked" in words else "all",
+            **(SHORT if "short" in words or name.startswith("row_features") else LONG),
+        )
+        with collected(), served() as asked:
+            prepared(replace(case, batch=1, heads=1))()
+        if (program, width, kind) in asked:
+            found.append(case)
+    return found
+
+
+def require(device: str) -> None:
+    """Refuse a device that is not there."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("tune: block sizes are chosen on a CUDA device, and there is none here")
+
+
+def measure(
+    clock: Clock,
+    known: Table,
+    programs: Sequence[str] = (),
+    widths: Sequence[int] = (),
+    bits: Sequence[int] = (),
+    *,
+    device: str = "cuda",
+) -> Iterator[Timing]:
+    """Time every candidate of the entries that leave a choice.
+
+    Raises:
+        ValueError: if there is no card, or a program is not in the table.
+        RuntimeError: if a candidate takes the device with it.
+    """
+    require(device)
+    for program, width, kind in entries(known, programs, widths, bits):
+        for case in cases(program, width, kind):
+            on_card = replace(case, device=device)
+            calls = [prepared(on_card) for _ in range(1 if device == "cpu" else SETS)]
+            for sizes in known[program][str(width)][kind]["candidates"]:
+                with choice(known, program, width, kind, sizes):
+                    try:
+                        ms = clock(calls)
+                    except Exception as error:  # too much shared memory, for one, which is no RuntimeError
+                        print(f"tune: {program} {width} {kind} cannot run with {sizes}: {error}", flush=True)
+                        ms = math.inf
+                yield Timing(program, width, kind, case.name, tuple(sizes), ms)
+                if ms == math.inf and device == "cuda":
+                    torch.cuda.synchronize()  # raises if the device is lost: what follows would count as slow
+
+
+@contextmanager
+def choice(known: Table, program: str, width: int, kind: str, sizes: Sequence[int]) -> Iterator[None]:
+    """Within it a program has these block sizes; with none, the plain one that it stands in for runs."""
+    if sizes:
+        with forced(Config(*sizes), program):
+            yield
+        return
+    plain = program.removesuffix("_specialized")
+    kinds = known[plain][str(width)]
+    with forced(Config(*kinds.get(kind, kinds[kind.split()[0]])["shipped"]), plain):
+        yield
+
+
+def launches(
+    known: Table, programs: Sequence[str] = (), widths: Sequence[int] = (), bits: Sequence[int] = ()
+) -> Iterator[tuple[str, int, str, list[int], Case, list[Launch]]]:
+    """What timing the candidates would start: entry, block sizes, case and launches."""
+    for program, width, kind in entries(known, programs, widths, bits):
+        for case in cases(program, width, kind):
+            call = prepared(case)  # its tensors lie in memory that nobody touches
+            for sizes in known[program][str(width)][kind]["candidates"]:
+                with collected() as found, choice(known, program, width, kind, sizes):
+                    call()
+                yield program, width, kind, sizes, case, found
+
+
+def choose(known: Table, timings: Iterable[Timing]) -> Table:
+    """The table with the fastest candidate of every timed entry shipped, by the mean ratio over its cases."""
+    changed = json.loads(json.dumps(known))
+    times: dict[tuple[str, int, str], dict[tuple, dict[str, float]]] = {}
+    for timing in timings:
+        entry = times.setdefault((timing.program, timing.width, timing.kind), {})
+        entry.setdefault(timing.config, {})[timing.case] = timing.ms
+    for (program, width, kind), entry in times.items():
+        place = changed.get(program, {}).get(str(width), {}).get(kind)
+        if place is None:
+            continue
+        base = entry.get(tuple(place["shipped"]), {})
+
+        def relative(config: tuple, entry=entry, base=base) -> float:
+            """The geometric mean of its times over those of what was shipped."""
+            own = entry[config]
+            if not all(map(math.isfinite, own.values())):
+                return math.inf
+            bases = {case: base[case] if math.isfinite(base.get(case, math.inf)) else 1.0 for case in own}
+            return math.exp(sum(math.log(ms / bases[case]) for case, ms in own.items()) / len(own))
+
+        best = min(entry, key=relative)
+        whole = bool(base) and all(map(math.isfinite, base.values()))
+        if math.isfinite(relative(best)) and (not whole or relative(best) <= WORTH):
+            place["shipped"] = list(best)
+    return changed
+
+
+def write(changed: Table, path: Path = TABLE) -> None:
+    """Write a table, an entry a line."""
+    programs = []
+    for program, widths in sorted(changed.items()):
+        lines = []
+        for width in sorted(widths, key=int):
+            kinds = ",\n".join(
+                f"   {json.dumps(kind)}: {json.dumps(widths[width][kind])}" for kind in sorted(widths[width])
+            )
+            lines.append(f"  {json.dumps(width)}: {{\n{kinds}\n  }}")
+        programs.append(f" {json.dumps(program)}: {{\n" + ",\n".join(lines) + "\n }")
+    path.write_text("{\n" + ",\n".join(programs) + "\n}\n")
+    forget()
+
+
+def rows(timings: Iterable[Timing]) -> list[dict[str, object]]:
+    """Timings as rows of a record."""
+    return [asdict(timing) | {"config": " ".join(map(str, timing.config))} for timing in timings]
+
+
+def timings(recorded: Iterable[dict[str, str]]) -> list[Timing]:
+    """And back."""
+    return [
+        Timing(
+            row["program"],
+            int(row["width"]),
+            row["kind"],
+            row["case"],
+            tuple(map(int, row["config"].split())),
+            float(row["ms"]),
+        )
+        for row in recorded
+    ]

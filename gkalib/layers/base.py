@@ -1,0 +1,298 @@
+"""What an attention layer is: a choice of query, key and value around one smoothing problem."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gkalib.kernels import DecayingPeriodicBank, Kernel
+from gkalib.layers.heads import HeadNorm, merge, split
+from gkalib.layers.positions import POSITIONS
+from gkalib.masks import Causal, Mask, given, joined, parts
+from gkalib.normalizers import Normalizer, RowSum
+from gkalib.smoothing import Cache, Method, Problem, Recurrent, pose, solve
+
+Tokens = Float[Tensor, "b n dim"]
+Context = Float[Tensor, "b m dim"]
+
+
+class Smoother(nn.Module, ABC):
+    r"""An attention layer: project, place, smooth, merge the heads.
+
+    $$y = \big[\mathrm{smooth}(Q_1, K_1, V_1), \dots, \mathrm{smooth}(Q_h, K_h, V_h)\big] W_O$$
+
+    A variant says how tokens become query, key and value (``project``) and which kernel compares them
+    (``kernel``); it may also choose a normalizer, a mask and a method, and change the output (``finish``).
+    The constructor takes what timm's blocks pass. A variant that needs the number of tokens has ``sized``
+    set and takes ``length``.
+
+    Args:
+        dim: D, the width of a token.
+        num_heads: h.
+        head_dim: d; None is D / h.
+        qkv_bias, proj_bias: whether the projections of the input, and of the output, have biases.
+        qk_norm: whether each head's query and key are normalized, before positions are written into them.
+        norm_layer: what normalizes them; None is ``HeadNorm``, which has no parameters.
+        proj_drop: the rate of dropout after the output projection.
+        position: None, ``"rope"`` or ``"susie"``.
+        registers: how many of the first tokens are registers; positions count from −registers.
+        bank: arguments of a ``DecayingPeriodicBank`` that multiplies the kernel, GPA's prior over lags.
+        channels: the part of the token's width, (start, stop), that makes the heads of a variant without
+            projections; None is all of it. Given where several variants share one layer.
+        project_out: whether there is an output projection; without it the merged heads are returned.
+        method: how ``smooth`` computes it.
+        scale_norm, attn_drop: timm's, which no variant implements.
+
+    Raises:
+        ValueError: if the heads do not divide the width, an option is unknown or not implemented.
+
+    Chapter 4 builds it by hand.
+    """
+
+    causal: ClassVar[bool] = True
+    """Whether it is defined under a causal mask."""
+    decodes: ClassVar[bool] = True
+    """Whether one new token can be computed from a cache of the earlier ones."""
+    why_not: ClassVar[str] = ""
+    """The reason where one of them is false."""
+    sized: ClassVar[bool] = False
+    """Whether it is built for a number of tokens, ``length``."""
+    projects_values: ClassVar[bool] = True
+    """Whether values are a projection of the tokens, so that something may be added to them."""
+    options: ClassVar[dict[str, Any]] = {}
+    """What ``gkalib.attention(name, **options)`` bound."""
+
+    def __init__(  # timm's arguments, and ours, all by keyword
+        self,
+        dim: int,
+        num_heads: int = 8,
+        *,
+        head_dim: int | None = None,
+        qkv_bias: bool = False,
+        proj_bias: bool = True,
+        qk_norm: bool = False,
+        norm_layer: Any = None,
+        proj_drop: float = 0.0,
+        position: str | None = None,
+        registers: int = 0,
+        bank: dict[str, Any] | None = None,
+        channels: tuple[int, int] | None = None,
+        project_out: bool = True,
+        method: str | Method = "auto",
+        scale_norm: bool = False,
+        attn_drop: float = 0.0,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        name = self.name()
+        if num_heads < 1 or dim < 1:
+            raise ValueError(f"{name}: dim and num_heads must be at least 1, not {dim} and {num_heads}")
+        if head_dim is None and dim % num_heads:
+            raise ValueError(f"{name}: num_heads {num_heads} does not divide dim {dim}")
+        if scale_norm or attn_drop:
+            option = "scale_norm" if scale_norm else f"attn_drop={attn_drop}"
+            raise ValueError(f"{name}: {option} is not implemented")
+        if registers < 0:
+            raise ValueError(f"{name}: registers must be zero or more, not {registers}")
+        if position is not None and position not in POSITIONS:
+            raise ValueError(f"{name}: no position {position!r}. Known: {', '.join(POSITIONS)}")
+        self.dim, self.num_heads = dim, num_heads
+        self.head_dim = dim // num_heads if head_dim is None else head_dim
+        self.qkv_bias, self.registers, self.channels, self.method = qkv_bias, registers, channels, method
+        self.factory = {"device": device, "dtype": dtype}
+        norm = HeadNorm if norm_layer is None else norm_layer
+        self.query_norm = norm(self.head_dim, **self.factory) if qk_norm else nn.Identity()
+        self.key_norm = norm(self.head_dim, **self.factory) if qk_norm else nn.Identity()
+        self.position = (
+            POSITIONS[position](num_heads, self.head_dim, registers=registers).to(**self.factory)
+            if position
+            else None
+        )
+        self.lag_kernel = None if bank is None else DecayingPeriodicBank(num_heads, **bank).to(**self.factory)
+        inner = num_heads * self.head_dim
+        self.proj = nn.Linear(inner, dim, bias=proj_bias, **self.factory) if project_out else nn.Identity()
+        self.proj_drop = nn.Dropout(proj_drop)
+
+    @abstractmethod
+    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value as heads, ``[b h n d]``, ``[b h m d]`` and ``[b h m e]``.
+
+        ``context`` is ``x`` itself in self-attention. One tensor object returned twice stays one: what is
+        written into a key is then also in the query, or in the value.
+        """
+
+    @abstractmethod
+    def kernel(self) -> Kernel:
+        """The kernel that compares query and key."""
+
+    def normalizer(self) -> Normalizer:
+        """From scores to weights."""
+        return RowSum()
+
+    def mask(self) -> Mask | None:
+        """What a query may see beyond what the caller forbids."""
+        return None
+
+    def finish(self, out: Tensor, problem: Problem) -> Tensor:
+        """The smoothed values ``[b h n e]`` before the heads are merged."""
+        return out
+
+    def start(self) -> None:
+        """Set what must start at a certain value, after a model has drawn its own start for all matrices."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The variant's name, which is its file's."""
+        return cls.__module__.rsplit(".", 1)[-1]
+
+    @classmethod
+    def shared(cls, dim: int, num_heads: int, **layer: Any) -> dict[str, nn.Module]:
+        """Modules that all layers of a model share, by the constructor's argument that takes them."""
+        return {}
+
+    def linear(self, heads: int | None = None) -> nn.Linear:
+        """A projection from tokens to heads."""
+        inner = (self.num_heads if heads is None else heads) * self.head_dim
+        return nn.Linear(self.dim, inner, bias=self.qkv_bias, **self.factory)
+
+    def heads(self, x: Tensor) -> Tensor:
+        """Projected tokens as heads."""
+        return split(x, self.num_heads)
+
+    def own_heads(self, x: Tensor) -> Tensor:
+        """The heads of the tokens themselves, without a projection."""
+        start, stop = self.own_channels()
+        return split(x[..., start:stop], self.num_heads)
+
+    def own_channels(self) -> tuple[int, int]:
+        """The part of the token's width that makes those heads; a constructor calls it to check it early.
+
+        Raises:
+            ValueError: if it is not as wide as the heads.
+        """
+        start, stop = self.channels or (0, self.dim)
+        if not 0 <= start < stop <= self.dim or stop - start != self.num_heads * self.head_dim:
+            raise ValueError(
+                f"{self.name()}: the heads of x itself need {self.num_heads} heads × {self.head_dim} = "
+                f"{self.num_heads * self.head_dim} channels, not {stop - start} of {self.dim}"
+            )
+        return start, stop
+
+    def cache(self, batch: int, length: int) -> Cache:
+        """An empty cache for ``length`` tokens, registers included.
+
+        Raises:
+            ValueError: if the variant cannot decode.
+        """
+        if not self.decodes:
+            raise ValueError(f"{self.name()}: cannot decode token by token: {self.why_not}")
+        return Cache(batch, length)
+
+    def problem(
+        self,
+        x: Tokens,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+        *,
+        context: Context | None = None,
+        mask: Mask | None = None,
+        positions: tuple[Tensor, Tensor] | None = None,
+        cache: Cache | Recurrent | None = None,
+        value_bias: Tensor | None = None,
+    ) -> Problem:
+        """The smoothing problem that ``forward`` solves; the arguments are ``forward``'s."""
+        name = self.name()
+        if cache is not None and (context is not None or positions is not None):
+            raise ValueError(f"{name}: a cache holds this layer's own tokens; no context, no positions")
+        mask = joined(joined(self.mask(), mask), given(name, attn_mask, is_causal))
+        if not self.causal and any(isinstance(part, Causal) for part in parts(mask)):
+            raise ValueError(f"{name}: cannot be causal: {self.why_not}")
+        query, key, value = self.project(x, x if context is None else context)
+        if value_bias is not None:
+            if not self.projects_values:
+                raise ValueError(f"{name}: has no projected values to add to")
+            value = value + value_bias
+        one_query, one_value = query is key, value is key
+        key = self.key_norm(key)
+        query = key if one_query else self.query_norm(query)
+        if self.position is not None:
+            query_position, key_position = self._positions(query, key, positions, cache)
+            key = self.position(key, key_position)
+            query = key if one_query else self.position(query, query_position)
+        value = key if one_value else value
+        if cache is not None:
+            earlier = cache.filled
+            key, value, key_position = cache.append(key, value)
+            if isinstance(cache, Cache) and cache.window is not None:
+                cache.check(name, mask)
+                if earlier:  # the keys may lie in any order
+                    rows = torch.arange(earlier, cache.filled, device=key.device)
+                    positions = rows, key_position
+        kernel = self.kernel()
+        return pose(
+            query,
+            key,
+            value,
+            kernel if self.lag_kernel is None else kernel * self.lag_kernel,
+            mask=mask,
+            normalizer=self.normalizer(),
+            positions=positions,
+            name=name,
+        )
+
+    def forward(
+        self,
+        x: Tokens,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+        *,
+        context: Context | None = None,
+        mask: Mask | None = None,
+        positions: tuple[Tensor, Tensor] | None = None,
+        cache: Cache | Recurrent | None = None,
+        value_bias: Tensor | None = None,
+    ) -> Float[Tensor, "b n out"]:
+        """Attend from the tokens ``x`` to themselves, or to ``context``.
+
+        Args:
+            x: ``[b n dim]``.
+            attn_mask: True where a query may see a key, broadcasting to ``[b h n m]``.
+            is_causal: whether no query sees a later key.
+            context: ``[b m dim]``, the tokens attended to; None is ``x``.
+            mask: a rule of ``gkalib.masks``, on top of the two above.
+            positions: (query positions, key positions); None counts the tokens.
+            cache: what ``cache`` made and earlier calls filled, or a ``Recurrent`` where the kernel has
+                features; ``x`` is then the new tokens.
+            value_bias: ``[b h m e]``, added to the values.
+
+        Returns:
+            ``[b n dim]``, or the merged heads where there is no output projection.
+
+        Raises:
+            ValueError: if the variant does not implement what is asked, or the shapes do not fit.
+        """
+        problem = self.problem(
+            x,
+            attn_mask,
+            is_causal,
+            context=context,
+            mask=mask,
+            positions=positions,
+            cache=cache,
+            value_bias=value_bias,
+        )
+        method = cache if isinstance(cache, Recurrent) else self.method
+        out = self.finish(solve(problem, method), problem)
+        return self.proj_drop(self.proj(merge(out)))
+
+    def _positions(self, query, key, positions, cache) -> tuple[Tensor, Tensor]:
+        """Where queries and keys stand: as given, else after the cache, the last query on the last key."""
+        if positions is not None:
+            return positions
+        start = (0 if cache is None else cache.filled) - self.registers
+        keys = start + torch.arange(key.shape[2], device=key.device)
+        queries = keys[-1] + 1 - query.shape[2] + torch.arange(query.shape[2], device=key.device)
+        return queries, keys

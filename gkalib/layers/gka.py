@@ -1,0 +1,98 @@
+"""Gaussian Kernel Attention: no query, key or value projections, one bandwidth per head."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gkalib.kernels import Gaussian, Kernel
+from gkalib.layers.base import Smoother
+from gkalib.masks import Mask, Window
+from gkalib.normalizers import Normalizer, RowSum
+
+
+class Attention(Smoother):
+    r"""Gaussian smoothing of the tokens' own heads.
+
+    $$w_{ij} = \frac{m_{ij}\exp(-\|x_i - x_j\|^2 / 2\sigma_h^2)}
+    {\sum_l m_{il}\exp(-\|x_i - x_l\|^2 / 2\sigma_h^2) + \varepsilon},
+    \qquad v = q = k = x^{(h)}, \qquad \sigma_h = e^{\ell_h}$$
+
+    This is the vision form. The language form has ``qk_norm=True, position="rope"``: x is then each head's
+    vector at root mean square one, turned by its position, and, as the paper prints it, the value too. That
+    writes absolute positions into the output; ``values="plain"`` keeps them out, and a cache then stores two
+    tensors instead of one. Unlike ``rbf`` nothing but ℓ and W_O is learned.
+
+    Args:
+        dim: D.
+        num_heads: h.
+        sigma: σ at the start, for all heads or one for each; None is d^¼, at which normalized tokens have the
+            temperature of softmax attention. The paper does not say where σ starts.
+        eps: ε, in units of the kernel. The paper's equations 4 and 7 have it, 11 and 12 do not, and no value
+            is printed.
+        window: None is all keys. With a causal mask W is the paper's, i − W < j ≤ i, exactly W keys with the
+            query's own. Without, which the paper leaves open, it is symmetric: |i − j| < W, 2W − 1 keys.
+        values: ``"placed"``, the vectors that are compared, or ``"plain"``, the heads of the tokens before
+            norm and position.
+        layer: the arguments of ``Smoother``.
+
+    Raises:
+        ValueError: if ``sigma`` is not positive or not one a head, ``eps`` is negative, ``window`` is below
+            1, ``values`` is unknown, or the tokens are not as wide as the heads.
+
+    References:
+        Kundu et al., Gaussian Kernel Attention, 2026, equations 2 to 7 and 11. Chapter 7 teaches it.
+    """
+
+    projects_values = False
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 8,
+        *,
+        sigma: float | Sequence[float] | None = None,
+        eps: float = 0.0,
+        window: int | None = None,
+        values: str = "placed",
+        **layer: Any,
+    ):
+        super().__init__(dim, num_heads, **layer)
+        self.own_channels()
+        if not (math.isfinite(eps) and eps >= 0):
+            raise ValueError(f"gka: eps must be zero or positive, not {eps}")
+        if window is not None and window < 1:
+            raise ValueError(f"gka: window must be at least 1, not {window}")
+        if values not in ("placed", "plain"):
+            raise ValueError(f"gka: values must be 'placed' or 'plain', not {values!r}")
+        start = _one_a_head(self.head_dim**0.25 if sigma is None else sigma, num_heads)
+        self.eps, self.values = eps, values
+        self.window = None if window is None else Window(window)
+        self.log_sigma = nn.Parameter(torch.tensor([math.log(one) for one in start], **self.factory))
+
+    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query = self.own_heads(x)
+        key = query if context is x else self.own_heads(context)
+        return query, key, key if self.values == "placed" else self.own_heads(context)
+
+    def kernel(self) -> Kernel:
+        return Gaussian(self.log_sigma.exp())
+
+    def normalizer(self) -> Normalizer:
+        return RowSum(eps=self.eps)
+
+    def mask(self) -> Mask | None:
+        return self.window
+
+
+def _one_a_head(sigma: float | Sequence[float], num_heads: int) -> list[float]:
+    """σ of each head, checked."""
+    given = [float(one) for one in sigma] if isinstance(sigma, Sequence) else [float(sigma)] * num_heads
+    if len(given) != num_heads:
+        raise ValueError(f"gka: {len(given)} values of sigma for {num_heads} heads")
+    wrong = [one for one in given if not (math.isfinite(one) and one > 0)]
+    if wrong:
+        raise ValueError(f"gka: sigma must be positive and finite, not {wrong[0]}")
+    return given

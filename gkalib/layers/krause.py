@@ -1,0 +1,158 @@
+"""Krause attention: a Gaussian of projected tokens that listens to few, near in content and in place."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gkalib.kernels import Gaussian, Kernel
+from gkalib.layers.base import Smoother
+from gkalib.masks import Mask, Place, Window
+from gkalib.normalizers import Normalizer, RowSum, TopK
+from gkalib.smoothing import Cache
+
+
+class Neighborhood(Mask):
+    """Patches on a grid see those within a distance; tokens before the patches see and are seen by all.
+
+    Args:
+        rows, columns: of the grid, in patches, which are counted row by row.
+        radius: the Euclidean distance up to which patches see each other. 1 is four neighbors, 1.5 eight, 2.9
+            twenty-four, beside the patch itself.
+        extra: how many tokens stand before the patches.
+
+    Raises:
+        ValueError: if a size is below 1, ``radius`` or ``extra`` is negative, or the tokens are not as many.
+
+    Chapter 10 teaches it.
+    """
+
+    def __init__(self, rows: int, columns: int, *, radius: float = 1.0, extra: int = 1):
+        if rows < 1 or columns < 1:
+            raise ValueError(f"krause: grid must be at least 1 by 1, not {rows} by {columns}")
+        if not radius >= 0 or extra < 0:
+            raise ValueError(
+                f"krause: radius and extra must be zero or more, not radius {radius} and extra {extra}"
+            )
+        self.rows, self.columns, self.radius, self.extra = rows, columns, radius, extra
+
+    def allows(self, place: Place) -> Tensor:
+        query, key = place.query - self.extra, place.key - self.extra
+        down = query // self.columns - key // self.columns
+        along = query % self.columns - key % self.columns
+        return (down * down + along * along <= self.radius**2) | (query < 0) | (key < 0)
+
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        tokens = self.extra + self.rows * self.columns
+        if queries != tokens or keys != tokens:
+            raise ValueError(
+                f"krause: a grid of {self.rows} by {self.columns} and {self.extra} extra tokens are {tokens} "
+                f"tokens, not {queries} queries and {keys} keys"
+            )
+
+    def __repr__(self) -> str:
+        return f"Neighborhood({self.rows}, {self.columns}, radius={self.radius}, extra={self.extra})"
+
+
+class Attention(Smoother):
+    r"""Softmax over the k nearest of the keys in a neighborhood.
+
+    $$w_{ij} \propto \exp(-\|q_i - k_j\|^2 / 2\sigma^2)\,
+    [\,j \in \mathcal{N}_i \text{ and among the } k \text{ nearest of } \mathcal{N}_i\,],
+    \qquad \sigma = e^{\ell}$$
+
+    The authors let k grow with the depth, linearly to twice its start; ``growing`` makes the list of layers
+    that a model takes. Where keys are equally near, the lower index is kept, so that there are exactly k. The
+    authors' vision code keeps k too and leaves the choice to ``torch.topk``; their language code keeps ties.
+
+    Args:
+        dim: D.
+        num_heads: h.
+        sigma: σ at the start.
+        sigma_per: ``"head"`` (the authors' generative models) or ``"layer"`` (their vision models).
+        top_k: k; None is all keys. With 2 to 4 for CIFAR, 8 to 16 for ImageNet, 96 for pixels, 16 for text.
+        window: None is no window. With a causal mask exactly so many keys, the query's own included, as in
+            the authors' generative models; without, |i − j| < window.
+        grid: (rows, columns) of patches, or None: then patches see those within ``radius``, as in the
+            authors' vision models.
+        radius, extra: see ``Neighborhood``.
+        layer: the arguments of ``Smoother``.
+
+    Raises:
+        ValueError: if ``sigma`` is not positive, ``top_k`` or ``window`` is below 1, ``sigma_per`` is
+            unknown, or the grid is empty or not as large as the tokens are many.
+
+    References:
+        Liu, Yue, Welling and Song, Krause Synchronization Transformers, 2026. Chapter 10 teaches it.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 8,
+        *,
+        sigma: float = 2.5,
+        sigma_per: str = "head",
+        top_k: int | None = 8,
+        window: int | None = None,
+        grid: tuple[int, int] | None = None,
+        radius: float = 1.0,
+        extra: int = 1,
+        **layer: Any,
+    ):
+        super().__init__(dim, num_heads, **layer)
+        if not (math.isfinite(sigma) and sigma > 0):
+            raise ValueError(f"krause: sigma must be positive and finite, not {sigma}")
+        if sigma_per not in ("head", "layer"):
+            raise ValueError(f"krause: sigma_per must be 'head' or 'layer', not {sigma_per!r}")
+        for name, count in (("top_k", top_k), ("window", window)):
+            if count is not None and count < 1:
+                raise ValueError(f"krause: {name} must be at least 1, not {count}")
+        self.top_k = top_k
+        rules = [None if window is None else Window(window)]
+        rules += [None if grid is None else Neighborhood(*grid, radius=radius, extra=extra)]
+        self.rules = [rule for rule in rules if rule is not None]
+        shape = (num_heads,) if sigma_per == "head" else ()
+        self.log_sigma = nn.Parameter(torch.full(shape, math.log(sigma), **self.factory))
+        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
+
+    def cache(self, batch: int, length: int) -> Cache:
+        if any(isinstance(rule, Neighborhood) for rule in self.rules):
+            raise ValueError("krause: cannot decode token by token: its grid is laid over all tokens at once")
+        return super().cache(batch, length)
+
+    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
+
+    def kernel(self) -> Kernel:
+        return Gaussian(self.log_sigma.exp())
+
+    def normalizer(self) -> Normalizer:
+        return RowSum() if self.top_k is None else TopK(self.top_k)
+
+    def mask(self) -> Mask | None:
+        joined = None
+        for rule in self.rules:
+            joined = rule if joined is None else joined & rule
+        return joined
+
+
+def growing(depth: int, top_k: int = 8, last: int | None = None, **options: Any) -> list[type[nn.Module]]:
+    """One class a layer, with k growing linearly from ``top_k`` to ``last``, which is twice that by default.
+
+    ``gkalib.vit("small", attention=growing(12, top_k=8, grid=(14, 14), radius=2.9))`` is the authors' choice.
+
+    Args:
+        depth: how many layers.
+        top_k, last: k of the first layer, and of the last.
+        options: arguments of ``Attention``, bound to every class.
+
+    Raises:
+        ValueError: if there is no such option.
+    """
+    from gkalib.layers import bind
+
+    last = 2 * top_k if last is None else last
+    counts = torch.linspace(top_k, last, depth).round().int().tolist()
+    return [bind(Attention, top_k=count, **options) for count in counts]

@@ -1,0 +1,85 @@
+"""Performer: softmax attention's kernel estimated by positive random features."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gkalib.kernels import Kernel, PositiveRandom
+from gkalib.kernels.features import STABILIZERS, orthogonal_gaussian
+from gkalib.layers.base import Smoother
+
+
+class Attention(Smoother):
+    r"""Softmax attention with a random kernel whose mean is the exponential dot product (FAVOR+).
+
+    $$w_{ij} \propto \varphi(q_i)^\top \varphi(k_j), \qquad
+    \varphi(x) = \frac{1}{\sqrt r} \exp\left(\sqrt s\,\omega^\top x - \tfrac{s}{2}\|x\|^2\right)$$
+
+    The rows of ω are drawn once, saved with the layer, and may be drawn again. With ``cache=Recurrent()`` it
+    decodes from sums of a fixed size, unless the stabilizer is ``"max"``.
+
+    Args:
+        dim: D.
+        num_heads: h; all heads share the rows.
+        num_features: r; None is ⌊d ln d⌋.
+        scale: s; None is 1/√d.
+        seed: of the rows; None takes one from PyTorch's generator, as a parameter does.
+        stabilizer: ``"none"``, ``"row"`` or ``"max"``; all give the same output until an exponential leaves
+            the range of its type. The paper has none.
+        floor: added to each feature, zero in the paper; see ``PositiveRandom``.
+        layer: the arguments of ``Smoother``.
+
+    Raises:
+        ValueError: if ``num_features`` is below 1, ``scale`` not positive, ``floor`` negative or the
+            stabilizer unknown.
+
+    References:
+        Choromanski et al., Rethinking attention with Performers, 2021; r and the alternatives for stabilizer
+        and floor are performer-pytorch's. Chapter 11 teaches it.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 8,
+        *,
+        num_features: int | None = None,
+        scale: float | None = None,
+        seed: int | None = None,
+        stabilizer: str = "row",
+        floor: float = 0.0,
+        **layer: Any,
+    ):
+        super().__init__(dim, num_heads, **layer)
+        default = max(1, math.floor(self.head_dim * math.log(self.head_dim)))
+        count = default if num_features is None else num_features
+        if count < 1:
+            raise ValueError(f"performer: num_features must be at least 1, not {count}")
+        if scale is not None and not (math.isfinite(scale) and scale > 0):
+            raise ValueError(f"performer: scale must be positive and finite, not {scale}")
+        if stabilizer not in STABILIZERS:
+            raise ValueError(f"performer: no stabilizer {stabilizer!r}. Known: {', '.join(STABILIZERS)}")
+        if not (math.isfinite(floor) and floor >= 0):
+            raise ValueError(f"performer: floor must be zero or positive, not {floor}")
+        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
+        kernel = PositiveRandom(
+            self.head_dim, count, scale=scale, seed=_drawn(seed), stabilizer=stabilizer, floor=floor
+        )
+        self.random = kernel.to(**self.factory)
+
+    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
+
+    def kernel(self) -> Kernel:
+        return self.random
+
+    def redraw(self, seed: int | None = None) -> None:
+        """Draw the rows of ω again; None takes the seed from PyTorch's generator."""
+        rows, columns = self.random.omega.shape
+        self.random.omega.copy_(orthogonal_gaussian(rows, columns, seed=_drawn(seed)))
+
+
+def _drawn(seed: int | None) -> int:
+    return int(torch.randint(2**31, (), device="cpu")) if seed is None else seed

@@ -1,0 +1,98 @@
+"""Kernelized attention with relative positions: a feature kernel times a learned kernel of the lag."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gkalib.kernels import Elu, Kernel, LagTable, PositiveRandom
+from gkalib.layers.base import Smoother
+
+FEATURES = ("positive-random", "elu")
+
+
+class Attention(Smoother):
+    r"""Linear attention whose weights also depend on the lag, each by a number of its own.
+
+    $$w_{ij} \propto e^{b_{i-j}}\, \varphi(\hat q_i)^\top \varphi(\hat k_j), \qquad \hat q = q / \|q\|$$
+
+    With b = 0 it is Performer on normalized queries and keys, or the linear transformer with
+    ``features="elu", normalize=False``. The sums are those of a Toeplitz matrix: ``method="toeplitz"``
+    computes them by Fourier transforms, ``"dense"``, which ``"auto"`` takes, pair by pair; both are exact for
+    the φ drawn.
+
+    Args:
+        dim: D.
+        num_heads: h.
+        length: the number of tokens that the table of lags is made for; b is ``[h, 2 · length − 1]``, zero at
+            the start.
+        features: φ, ``"positive-random"`` as in the paper or ``"elu"``.
+        num_features: r, of the positive random features; None is ⌊d ln d⌋. The heads share them.
+        normalize: whether queries and keys are normalized. They have length 1 under positive random features,
+            and √d, root mean square one, under elu.
+        scale: s; positive random features estimate exp(s q̂·k̂). The paper has 1, so that content can change
+            a weight by a factor of e² at most.
+        seed: of the features; None takes one from PyTorch's generator, as a parameter does.
+        layer: the arguments of ``Smoother``; with ``normalize``, ``qk_norm`` and ``norm_layer`` are not read.
+
+    Raises:
+        ValueError: if ``length`` is missing or below 1, ``features`` unknown, ``num_features`` below 1 or
+            ``scale`` not positive; in use, if there are more tokens than ``length``.
+
+    References:
+        Luo et al., Stable, Fast and Accurate: Kernelized Attention with Relative Positional Encoding, 2021.
+        Chapter 13 teaches it.
+    """
+
+    sized = True
+
+    def __init__(  # the slots of the layer, all by keyword
+        self,
+        dim: int,
+        num_heads: int = 8,
+        *,
+        length: int | None = None,
+        features: str = "positive-random",
+        num_features: int | None = None,
+        normalize: bool = True,
+        scale: float = 1.0,
+        seed: int | None = None,
+        **layer: Any,
+    ):
+        norm = {"qk_norm": True, "norm_layer": None} if normalize else {}
+        super().__init__(dim, num_heads, **(layer | norm))
+        if length is None or length < 1:
+            raise ValueError(f"rpe: needs length=, the number of tokens of its table of lags, not {length}")
+        if features not in FEATURES:
+            raise ValueError(f"rpe: no features {features!r}. Known: {', '.join(FEATURES)}")
+        if not (math.isfinite(scale) and scale > 0):
+            raise ValueError(f"rpe: scale must be positive and finite, not {scale}")
+        default = max(1, math.floor(self.head_dim * math.log(self.head_dim)))
+        count = default if num_features is None else num_features
+        if count < 1:
+            raise ValueError(f"rpe: num_features must be at least 1, not {count}")
+        self.length = length
+        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
+        self.content: Kernel = Elu()
+        if features == "positive-random":
+            # HeadNorm makes vectors of length √d, so s / d times their product is s · cosine.
+            drawn = int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
+            one = scale / self.head_dim if normalize else scale
+            self.content = PositiveRandom(self.head_dim, count, scale=one, seed=drawn, stabilizer="row")
+        self.content.to(**self.factory)
+        self.lags = LagTable(num_heads, length).to(**self.factory)
+
+    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        tokens = max(x.shape[1], context.shape[1])
+        if tokens > self.length:
+            raise ValueError(f"rpe: {tokens} tokens, its table of lags is made for {self.length}")
+        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
+
+    def kernel(self) -> Kernel:
+        return self.content * self.lags
+
+    def cache(self, batch: int, length: int):
+        if length > self.length:
+            raise ValueError(f"rpe: a cache of {length} tokens, its table of lags is made for {self.length}")
+        return super().cache(batch, length)

@@ -1,0 +1,1 @@
+"""How a smoothing problem is computed: one file a method."""

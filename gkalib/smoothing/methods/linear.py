@@ -1,0 +1,82 @@
+"""Kernels that are inner products of features, summed over the keys first: linear time."""
+
+import torch
+from torch import Tensor
+
+from gkalib.masks import Causal, KeyPadding, parts
+from gkalib.normalizers import RowSum, Unnormalized
+from gkalib.smoothing.methods.method import Method
+from gkalib.smoothing.problem import Problem
+
+CHUNK = 64  # keys whose pairs are formed at once under a causal mask
+
+
+class Linear(Method):
+    r"""A feature kernel's sums in linear time, by associativity.
+
+    $$\sum_j \varphi(q_i)^\top\varphi(k_j)\, v_j = \varphi(q_i)^\top \Big(\sum_j \varphi(k_j) v_j^\top\Big)$$
+
+    Under a causal mask the sum in brackets runs over the keys so far, a chunk at a time.
+
+    References:
+        Katharopoulos et al., Transformers are RNNs, 2020. Chapter 11 teaches it.
+    """
+
+    name = "linear"
+
+    def refuses(self, problem: Problem) -> str | None:
+        if problem.kernel.features() is None:
+            return f"{type(problem.kernel).__name__} is not a finite inner product of features"
+        if not isinstance(problem.normalizer, RowSum | Unnormalized):
+            return f"{problem.normalizer!r} needs the weights one by one"
+        rules = parts(problem.mask)
+        strange = [part for part in rules if not isinstance(part, Causal | KeyPadding)]
+        if strange:
+            return f"{strange[0]!r} does not split into sums over keys; Causal and KeyPadding do"
+        if any(isinstance(part, Causal) for part in rules):
+            if problem.given_positions:
+                return "its causal sums run over keys in the order given, without positions"
+            if problem.sizes[2] != problem.sizes[3]:
+                return "its causal sums need as many queries as keys"
+        return None
+
+    def __call__(self, problem: Problem) -> Tensor:
+        return feature_sums(problem)[0]
+
+
+def feature_sums(problem: Problem, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The output, and the sums over all keys, ``[b h r e+1]``, both after the sums of earlier keys."""
+    query, key, value = problem.upcast()
+    features = problem.kernel.features()
+    assert features is not None  # else the method refuses
+    query, key = features.query(query), features.key(key)
+    # One more value column, of ones, sums the weights.
+    value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1)
+    rules = parts(problem.mask)
+    for part in rules:
+        if isinstance(part, KeyPadding):
+            exists = torch.arange(key.shape[2], device=key.device) < part.lengths[:, None]
+            key = key * exists[:, None, :, None]
+    if state is None:
+        state = key.new_zeros(*key.shape[:2], key.shape[-1], value.shape[-1])
+    if any(isinstance(part, Causal) for part in rules):
+        sums, state = _causal_sums(query, key, value, state)
+    else:
+        state = state + key.mT @ value
+        sums = query @ state
+    out, total = sums[..., :-1], sums[..., -1:]
+    if isinstance(problem.normalizer, RowSum):
+        total = total + problem.normalizer.eps
+        nothing = total == 0
+        out = (out / total.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
+    return out.to(problem.query.dtype), state
+
+
+def _causal_sums(query: Tensor, key: Tensor, value: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """φ(q_i)ᵀ Σ_{j ≤ i} φ(k_j) v_jᵀ, with the pairs inside a chunk formed and all earlier keys summed up."""
+    parts = []
+    for start in range(0, query.shape[2], CHUNK):
+        q, k, v = (tensor[:, :, start : start + CHUNK] for tensor in (query, key, value))
+        parts.append(q @ state + (q @ k.mT).tril() @ v)
+        state = state + k.mT @ v
+    return torch.cat(parts, dim=2), state

@@ -1,1 +1,0 @@
-"""The experiments that chapters quote: one file each, with its arms."""

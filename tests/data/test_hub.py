@@ -1,0 +1,141 @@
+"""Files of the hub lie in a folder or are fetched into one, whole, and are what the hub says they are."""
+
+import dataclasses
+import hashlib
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from gkalib.data import registry
+from gkalib.data.hub import SUMS, Hub, download, parts, verify
+
+FILES = {"data/train-0.parquet": b"one", "data/train-1.parquet": b"two", "data/test-0.parquet": b"three"}
+SET = Hub(
+    repo="somebody/something",
+    revision="0123456789",
+    folder="something",
+    files={"train": "train-*.parquet", "test": "test-*.parquet"},
+    size="11 bytes",
+)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("GKALIB_DATA", raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    return tmp_path / "gkalib" / "something"
+
+
+def serve(monkeypatch, *, breaks=None, files=FILES):
+    """A hub of one data set; it may break after one file."""
+    asked = []
+
+    def tree(self, **source):
+        assert source == {
+            "repo_id": SET.repo,
+            "repo_type": "dataset",
+            "revision": SET.revision,
+            "recursive": True,
+        }
+        for path, content in FILES.items():
+            yield SimpleNamespace(path=path, lfs=SimpleNamespace(sha256=hashlib.sha256(content).hexdigest()))
+        yield SimpleNamespace(path="data")  # a folder
+
+    def snapshot(*, allow_patterns, local_dir, **source):
+        asked.extend(allow_patterns)
+        (local_dir / ".cache").mkdir(parents=True, exist_ok=True)
+        for path, content in files.items():
+            (local_dir / path).parent.mkdir(exist_ok=True)
+            (local_dir / path).write_bytes(content)
+            if breaks:
+                raise breaks
+
+    api = {"list_repo_tree": tree, "repo_info": lambda self, *, timeout, **source: None}
+    client = SimpleNamespace(HfApi=type("HfApi", (), api), snapshot_download=snapshot)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", client)
+    return asked
+
+
+def test_fetched_files_are_found_with_the_sums_that_the_hub_states(cache, monkeypatch):
+    asked = serve(monkeypatch)
+    assert parts(SET, "train") == []
+    assert download(SET) == cache
+    assert asked == ["*train-*.parquet", "*test-*.parquet"]
+    assert [path.name for path in parts(SET, "train")] == ["train-0.parquet", "train-1.parquet"]
+    assert verify(SET) == 3
+    assert (cache / SUMS).read_text().splitlines()[
+        0
+    ] == f"{hashlib.sha256(b'three').hexdigest()}  data/test-0.parquet"
+
+
+def test_a_fetch_that_broke_off_has_no_files_until_it_is_taken_up_again(cache, monkeypatch):
+    serve(monkeypatch, breaks=ConnectionError("the line is dead\nmore"))
+    with pytest.raises(
+        ValueError,
+        match=r"^datasets: the hub.s somebody/something could not be fetched: the line is dead; if it cannot",
+    ):
+        download(SET)
+    assert (cache / "data" / "train-0.parquet").is_file()
+    assert parts(SET, "train") == []
+    serve(monkeypatch)
+    download(SET)
+    assert len(parts(SET, "train")) == 2
+
+
+def test_a_file_with_other_bytes_is_refused(cache, monkeypatch):
+    serve(monkeypatch, files=FILES | {"data/train-1.parquet": b"tw0"})
+    with pytest.raises(
+        ValueError, match=r"train-1.parquet has sha256 \w{64}, not \w{64}: delete it and get it again"
+    ):
+        download(SET)
+    assert parts(SET, "train") == []
+
+
+def test_a_folder_put_in_place_by_hand_is_as_good(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("GKALIB_DATA", str(tmp_path / "mine"))
+    folder = tmp_path / "mine" / "something" / "anywhere"
+    folder.mkdir(parents=True)
+    (folder / "train-7.parquet").write_bytes(b"seven")
+    assert [path.name for path in parts(SET, "train")] == ["train-7.parquet"]
+    assert parts(SET, "test") == []
+    assert verify(SET) == 0  # nobody stated a sum
+
+
+def test_missing_files_name_the_command_the_repository_and_the_folder(cache, monkeypatch):
+    gated = dataclasses.replace(SET, terms="once its terms are accepted")
+    entry = dataclasses.replace(registry.DATASETS["fineweb_edu"], name="something", hub=gated)
+    monkeypatch.setitem(registry.DATASETS, "something", entry)
+    assert not registry.ready("something")
+    with pytest.raises(ValueError) as failure:
+        registry.hub("something", "train")
+    assert str(failure.value) == (
+        "datasets: 'something' is not here. Get it with: python -m gkalib data get something\n"
+        "(11 bytes of the hub's data set somebody/something, once its terms are accepted; or put its files "
+        f"train-*.parquet and test-*.parquet into the folder something of {cache.parent})"
+    )
+    with pytest.raises(ValueError, match=r"'something' has no part 'x' on the hub. Its parts: train, test"):
+        registry.hub("something", "x")
+    with pytest.raises(ValueError, match=r"'mcycle' has no part 'train' on the hub. Its parts: none"):
+        registry.hub("mcycle", "train")
+
+
+def test_getting_a_set_fetches_it_and_checking_compares_the_sums(cache, monkeypatch):
+    entry = registry.DATASETS["fineweb_edu"]
+    found = dataclasses.replace(
+        entry, name="something", hub=SET, loader=lambda: registry.hub("something", "test")
+    )
+    monkeypatch.setitem(registry.DATASETS, "something", found)
+    serve(monkeypatch)
+    registry.get("something")
+    registry.check("something")
+    (cache / "data" / "test-0.parquet").write_bytes(b"four")
+    with pytest.raises(ValueError, match=r"test-0.parquet has sha256"):
+        registry.check("something")
+
+
+def test_without_the_client_the_error_names_it(cache, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ValueError, match=r"the hub needs huggingface_hub: pip install 'gkalib\[hub\]'"):
+        download(SET)

@@ -1,0 +1,214 @@
+"""Large texts, as made-up files of the hub's layout: each row is made once, and nothing half stays."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gkalib
+from gkalib.data import prepared, registry, texts
+from gkalib.data.rows import IGNORED
+from gkalib.data.tokens import text_data
+
+PAGES = {"tokenizer": "bpe", "vocab_size": 512, "rows": "packed", "context": 48}
+STORIES = PAGES | {"rows": "documents", "registers": 1}
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return texts.sentences(gkalib.data.state_of_the_union())
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, sentences):
+    """Three files of pages and two of stories, with the names that the hub's have, and an empty cache."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def write(file, column):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(arrow.table({"text": column}), tmp_path / file, row_group_size=16)
+
+    for number, name in enumerate(("00000", "00001", "01822")):
+        write(f"fineweb-edu/shard_{name}.parquet", sentences[number * 300 : (number + 1) * 300])
+    for number in range(2):
+        name = f"tinystories-full/data/train-0000{number}-of-00002-2d5a1467fff1081b.parquet"
+        write(name, sentences[number * 600 : (number + 1) * 600])
+    return tmp_path
+
+
+def everything(rows):
+    return [part.tolist() for part in rows.batch(np.arange(len(rows)))]
+
+
+def test_files_are_prepared_once_and_then_read_from_the_cache(place, monkeypatch, capsys):
+    first = text_data("fineweb-edu", **PAGES)
+    assert capsys.readouterr().err.count("cut off") == 3
+    monkeypatch.setattr(prepared, "texts", lambda file: pytest.fail(f"{file} was read again"))
+    again = text_data("fineweb-edu", **PAGES)
+    assert again.tokenizer.to_json() == first.tokenizer.to_json()
+    for part in ("train", "held_out"):
+        assert everything(getattr(again, part)) == everything(getattr(first, part))
+    array = again.train.table.arrays[0]
+    assert isinstance(array, np.memmap) and array.dtype == np.uint16 and array.shape[1] == 49
+    assert 0 < again.train.cropped < 0.6
+
+
+def test_the_last_file_is_held_out(place, sentences):
+    data = text_data("fineweb-edu", **PAGES)
+    for rows, among in ((data.train, sentences[:600]), (data.held_out, sentences[600:900])):
+        inputs, _ = rows.batch(np.arange(len(rows)))
+        for row in inputs.tolist():
+            begin = data.tokenizer.decode(row).removeprefix("<|bos|>").split("<|bos|>")[0]
+            assert any(one.startswith(begin) for one in among)
+
+
+def test_each_file_is_packed_by_itself_so_that_more_files_change_no_row(place):
+    before = everything(text_data("fineweb-edu", **PAGES).train)
+    tokenizer = text_data("fineweb-edu", **PAGES).tokenizer
+    (place / "fineweb-edu" / "shard_00001.parquet").unlink()
+    fewer, _ = prepared.rows_of("fineweb-edu", tokenizer, layout="packed", width=49)
+    count = len(fewer)
+    assert everything(fewer) == [part[:count] for part in before]
+    assert count < len(before[0])
+
+
+def test_a_limit_reads_no_more_than_it_has_to(place, sentences):
+    data = text_data("fineweb-edu", **PAGES, limit=20_000)
+    assert len(data.train.table.arrays) == 1
+    reached = np.searchsorted(np.cumsum([len(one) for one in sentences]), 20_000) + 1
+    tokens = sum(map(len, data.tokenizer.begun(sentences[:reached])))
+    assert len(data.train) * 49 == pytest.approx(tokens * (1 - data.train.cropped))
+
+
+def test_stories_are_held_out_as_the_library_datasets_does(place, sentences):
+    library = pytest.importorskip("datasets")
+    reference = library.Dataset.from_dict({"text": sentences[:1200]}).train_test_split(
+        test_size=0.001, seed=42
+    )
+    data = text_data("tinystories-full", **STORIES)
+    for rows, expected in ((data.train, reference["train"]), (data.held_out, reference["test"])):
+        assert len(rows) == len(expected)
+        inputs, labels = rows.batch(np.arange(len(rows)))
+        for read, followed, text in zip(inputs.tolist(), labels.tolist(), expected["text"], strict=True):
+            ids = data.tokenizer.encode(text).tolist()[:47]
+            assert read == (ids + [data.tokenizer.bos] * 47)[:46]
+            assert followed == (ids[1:] + [IGNORED] * 47)[:46]
+
+
+def test_the_full_set_holds_out_as_many_stories_as_the_reference():
+    train, held_out = prepared._drawn(2_119_719)
+    assert (len(train), len(held_out)) == (2_117_599, 2_120)
+    assert len(np.union1d(train, held_out)) == 2_119_719
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from gkalib.data import prepared
+from gkalib.data.tokens import text_data
+
+save, left = np.save, int(sys.argv[1])
+
+def killed(path, array):
+    global left
+    save(path, array)
+    left -= 1
+    if left == 0:
+        os.truncate(path, os.path.getsize(path) // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+np.save = killed
+text_data("fineweb-edu", tokenizer="bpe", vocab_size=512, rows="packed", context=48)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+def test_killed_while_a_file_is_written_it_goes_on_after_the_last_whole_one(
+    place, tmp_path, monkeypatch, capsys
+):
+    done = subprocess.run([sys.executable, "-c", KILLED, "2"], capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    folder = next((tmp_path / "cache" / "gkalib" / "prepared").glob("fineweb-edu-packed-*"))
+    assert [one.name.split("-")[0] for one in folder.glob("shard*")] == ["shard_00000"]
+    left = list(folder.glob(".partial-*"))
+    assert len(left) == 1  # the half file, under no name that is read
+    os.utime(left[0], (0, 0))
+    resumed = text_data("fineweb-edu", **PAGES)
+    assert capsys.readouterr().err.count("cut off") == 2  # the first file is not made again
+    assert not list(folder.glob(".partial-*"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert everything(resumed.train) == everything(text_data("fineweb-edu", **PAGES).train)
+
+
+def test_a_full_disk_is_an_error_that_leaves_nothing(place, tmp_path, monkeypatch):
+    def full(path, array):
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(
+        ValueError, match=r"^data: .*shard_00000.* could not be written: No space left on device$"
+    ):
+        text_data("fineweb-edu", **PAGES)
+    folder = next((tmp_path / "cache" / "gkalib" / "prepared").glob("fineweb-edu-packed-*"))
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("tinystories-full", {"rows": "packed"}, "tinystories-full is read in rows of documents, not packed"),
+        (
+            "fineweb-edu",
+            {"rows": "windows"},
+            "fineweb-edu is read in rows of documents or packed, not windows",
+        ),
+        ("fineweb-edu", {"tokenizer": "characters"}, "fineweb-edu is too large for characters"),
+        (
+            "fineweb-edu",
+            {"vocab_size": 30_000},
+            r"the text yields \d+ tokens, fewer than the 30000 asked for",
+        ),
+    ],
+)
+def test_what_cannot_be_laid_out_says_why(place, name, changes, message):
+    with pytest.raises(ValueError, match=rf"^data: {message}"):
+        text_data(name, **PAGES | changes)
+
+
+def test_one_file_alone_has_none_to_hold_out(place):
+    for number in ("00000", "00001"):
+        (place / "fineweb-edu" / f"shard_{number}.parquet").unlink()
+    with pytest.raises(
+        ValueError, match=r"needs two files, since its last is held out; there is .*01822.parquet"
+    ):
+        text_data("fineweb-edu", **PAGES)
+
+
+@pytest.mark.parametrize("content", [b"not a table", None], ids=["other bytes", "other columns"])
+def test_other_files_are_refused(place, content):
+    path = place / "fineweb-edu" / "shard_00000.parquet"
+    if content is None:
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table({"url": ["a"]}), path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"^data: .*shard_00000.parquet is no Parquet file with a column text"
+    ):
+        text_data("fineweb-edu", **PAGES)
+
+
+def test_a_registered_set_of_the_hub_is_ready_where_its_files_lie(place):
+    assert registry.ready("fineweb-edu") and registry.ready("tinystories_full")
+    assert [path.name for path in gkalib.data.fineweb_edu()] == [
+        f"shard_{n}.parquet" for n in ("00000", "00001", "01822")
+    ]

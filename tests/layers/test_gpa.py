@@ -1,0 +1,136 @@
+"""Gaussian Process Attention: the bank's parameters, its limits, and what decoding and positions do."""
+
+import math
+
+import pytest
+import torch
+
+from gkalib.kernels import ExpDot
+from gkalib.layers import attention
+from gkalib.masks import Causal
+from gkalib.smoothing import weights_of
+from tests.tolerance import equal
+
+SMALL = {"num_terms": 5, "length": 20.0, "tau": (2.0, 9.0)}
+
+
+def _layer(**options):
+    return attention("gpa", **{**SMALL, **options})(32, 4).double()
+
+
+def _tokens(count: int = 16) -> torch.Tensor:
+    return torch.randn(2, count, 32, dtype=torch.float64)
+
+
+def test_the_papers_banks_have_4096_parameters():
+    layers = [attention("gpa")(512, 4) for _ in range(4)]
+    assert sum(p.numel() for layer in layers for p in layer.bank.parameters()) == 4096
+    gpa, softmax = (
+        sum(p.numel() for p in attention(name)(512, 4).parameters()) for name in ("gpa", "softmax")
+    )
+    assert gpa == softmax + 4 * 4 * 64
+
+
+def test_the_paper_starts_at_64_on_the_diagonal():
+    bank = attention("gpa")(32, 4).double().bank
+    equal(bank.lag_table(3)[:, 0], torch.full((4,), 64.0, dtype=torch.float64))
+    sigma = attention("gpa", num_terms=6, sigma=0.5)(32, 4).double().bank
+    equal(sigma.lag_table(3)[:, 0], torch.full((4,), 6 * 0.25, dtype=torch.float64))
+
+
+def test_weights_are_the_formula():
+    layer, x = _layer(), _tokens()
+    query, key = layer.heads(layer.query(x)), layer.heads(layer.key(x))
+    lag = torch.arange(16)[:, None] - torch.arange(16)
+    delta = lag.abs()[..., None]
+    tau, length = torch.linspace(2, 9, 5).double(), 20.0
+    bank = (torch.exp(-delta / length) * torch.exp(-2 * torch.sin(delta / tau) ** 2)).sum(-1)
+    scores = (query @ key.mT / math.sqrt(8) + bank).masked_fill(lag < 0, -torch.inf)
+    weights = weights_of(layer.problem(x, is_causal=True))
+    # The bank's own numbers are float32 logarithms, which the layer only widens.
+    torch.testing.assert_close(weights, scores.softmax(-1), rtol=1e-5, atol=1e-7)
+    equal(weights_of(layer.problem(x, is_causal=True), "dense"), weights)
+
+
+def test_a_bank_of_zeros_is_softmax_attention_and_stays_zero():
+    layer, x = _layer(sigma=0.0), _tokens()
+    softmax = attention("softmax")(32, 4).double()
+    softmax.load_state_dict({k: v for k, v in layer.state_dict().items() if not k.startswith("bank")})
+    for is_causal in (False, True):
+        equal(layer(x, is_causal=is_causal), softmax(x, is_causal=is_causal))
+    layer(x, is_causal=True).square().sum().backward()
+    assert (layer.bank.sigma.grad == 0).all() and (layer.bank.log_tau.grad == 0).all()
+
+
+def test_every_parameter_of_a_bank_learns():
+    layer = _layer()
+    layer(_tokens(), is_causal=True).square().sum().backward()
+    for name, parameter in layer.bank.named_parameters():
+        assert (parameter.grad != 0).all(), name
+
+
+def test_the_bank_alone_knows_lags_and_rope_adds_its_own():
+    x = _tokens()
+    away = tuple(torch.arange(16) + 100 for _ in range(2))
+    for position in (None, "rope"):
+        layer = _layer(position=position)
+        equal(layer(x, positions=away), layer(x))
+    bank, both = _layer(), _layer(position="rope")
+    both.load_state_dict(bank.state_dict())
+    assert (both(x) - bank(x)).abs().max() > 1e-3
+
+
+def test_equation_6_is_softmax_over_rotated_products_plus_the_bank():
+    layer, x = _layer(position="rope"), _tokens()
+    problem = layer.problem(x, is_causal=True)
+    places = torch.arange(16)
+    query = layer.position(layer.heads(layer.query(x)), places)
+    key = layer.position(layer.heads(layer.key(x)), places)
+    lag = (places[:, None] - places).abs()
+    scores = ExpDot().log(query, key) + layer.bank.lag_table(16)[:, lag]
+    scores = scores.masked_fill(places[:, None] < places, -torch.inf)
+    equal(weights_of(problem), scores.softmax(-1))
+
+
+@pytest.mark.parametrize("position", [None, "rope"])
+@pytest.mark.parametrize("chunks", [[1] * 16, [7, 1, 8]])
+def test_decoding_is_the_full_pass(position, chunks):
+    layer, x = _layer(position=position), _tokens()
+    cache = layer.cache(2, 16)
+    rows = [layer(part, is_causal=True, cache=cache) for part in x.split(chunks, dim=1)]
+    equal(torch.cat(rows, dim=1), layer(x, is_causal=True))
+
+
+def test_a_mask_rule_serves_as_well_as_the_flag():
+    layer, x = _layer(), _tokens()
+    equal(layer(x, mask=Causal()), layer(x, is_causal=True))
+
+
+def test_a_long_lag_keeps_its_digits_in_half_precision():
+    """Lag 257 is no bfloat16; the table must follow the parameters, not the rounded lags."""
+    bank = attention("gpa", num_terms=2)(32, 4, dtype=torch.bfloat16).bank
+    table = bank.lag_table(400)
+    assert table.dtype == torch.float32
+    torch.testing.assert_close(table.double(), bank.double().lag_table(400), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_terms": 0}, "gpa: num_terms must be at least 1, not 0"),
+        ({"length": 0.0}, r"gpa: length and tau must be positive and finite, not 0.0 and \(4.0, 192.0\)"),
+        ({"tau": (0.0, 5.0)}, r"gpa: length and tau must be positive and finite, not 150.0 and \(0.0, 5.0\)"),
+        ({"tau": (4.0, math.inf)}, "gpa: length and tau must be positive and finite"),
+        ({"sigma": math.nan}, "gpa: alpha and sigma must be finite, not 1.0 and nan"),
+        ({"alpha": math.inf}, "gpa: alpha and sigma must be finite, not inf and 1.0"),
+        ({"num_heads": 5}, "gpa: num_heads 5 does not divide dim 32"),
+    ],
+)
+def test_errors(options, words):
+    with pytest.raises(ValueError, match=words):
+        attention("gpa")(32, **options)
+
+
+def test_tau_is_two_numbers(as_a_user):
+    with pytest.raises(ValueError, match=r"gpa: tau must be the least and the greatest, two numbers, not"):
+        attention("gpa")(32, 4, tau=(4.0,))

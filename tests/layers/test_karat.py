@@ -1,0 +1,219 @@
+"""Kolmogorov–Arnold attention: its formula, what layers share, what it refuses, and the paper's counts."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import gkalib
+from gkalib.layers import attention
+from gkalib.layers.karat import Attention
+from gkalib.masks import Causal
+from gkalib.models import count, vit
+from gkalib.normalizers import Fourier, PerHead
+from tests.tolerance import equal
+
+F64 = torch.float64
+LENGTH = 9
+
+
+def _layer(**options) -> Attention:
+    return Attention(16, 4, **{"length": LENGTH, "rank": 3, "grid": 2, "dtype": F64, **options})
+
+
+def _tokens() -> torch.Tensor:
+    return 3 * torch.randn(2, LENGTH, 16, dtype=F64)
+
+
+def _universal(**options) -> tuple[Attention, Attention]:
+    """Two layers around one operator."""
+    given = {"length": LENGTH, "rank": 3, "grid": 2, "dtype": F64, **options}
+    shared = attention("karat", mode="universal").shared(16, 4, **given)
+    return _layer(mode="universal", **shared, **options), _layer(mode="universal", **shared, **options)
+
+
+def test_the_layer_is_the_papers_formula():
+    layer, x = _layer(), _tokens()
+    q, k, v = (m(x).unflatten(-1, (4, 4)).transpose(1, 2) for m in (layer.query, layer.key, layer.value))
+    a = q @ k.mT / math.sqrt(4)
+    units, mix = layer.operator.first, layer.operator.second.weight
+    cos = torch.stack([a.cos(), (2 * a).cos()], -1)
+    sin = torch.stack([a.sin(), (2 * a).sin()], -1)
+    c = units.coefficients
+    series = torch.einsum("bhnqm,hpqm->bhnpq", cos, c[..., :2]) + torch.einsum(
+        "bhnqm,hpqm->bhnpq", sin, c[..., 2:]
+    )
+    features = (units.basis_scale[:, None] * series).sum(-1)
+    weights = torch.einsum("hkr,bhnr->bhnk", mix, features)
+    equal(layer(x), layer.proj((weights @ v).transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.parametrize("method", ["reference", "dense"])
+def test_methods_agree_in_output_and_gradients(method):
+    layer, x = _layer(), _tokens().requires_grad_()
+    layer.method = method if method == "reference" else gkalib.smoothing.Dense(memory=2 * 4 * LENGTH * 8 * 2)
+    out = layer(x)
+    grads = torch.autograd.grad(out.square().sum(), [x, layer.operator.first.coefficients])
+    layer.method = "reference"
+    wanted = layer(x)
+    equal(out, wanted)
+    for grad, other in zip(
+        grads,
+        torch.autograd.grad(wanted.square().sum(), [x, layer.operator.first.coefficients]),
+        strict=True,
+    ):
+        equal(grad, other)
+
+
+def test_universal_layers_share_storage_and_gradients_add_up():
+    first, second = _universal()
+    operator = first.normalizer()
+    assert operator is second.normalizer()
+    assert not any("operator" in name for name in first.state_dict()), "the model stores it, once"
+    x = _tokens()
+    second(first(x)).square().sum().backward()
+    together = [p.grad.clone() for p in operator.parameters() if p.grad is not None]
+    assert len(together) == 3, "coefficients, scale and W; the scale of a zero base does nothing"
+
+    own = [copy.deepcopy(operator), copy.deepcopy(operator)]
+    for layer, one in zip((first, second), own, strict=True):
+        one.zero_grad()
+        layer._normalizer = (one,)
+    second(first(x)).square().sum().backward()
+    apart = [[p.grad for p in one.parameters() if p.grad is not None] for one in own]
+    for total, *parts in zip(together, *apart, strict=True):
+        equal(total, sum(parts))
+
+
+def test_zero_coefficients_give_zero_attention():
+    layer = _layer(proj_bias=False)
+    with torch.no_grad():
+        layer.operator.first.coefficients.zero_()
+    assert (layer(_tokens()) == 0).all()
+
+
+@pytest.mark.parametrize("softmax_heads", [1, 3])
+def test_hybrid_heads_are_softmax_attention(softmax_heads):
+    layer, x = _layer(softmax_heads=softmax_heads, project_out=False), _tokens()
+    softmax = attention("softmax")(16, 4, project_out=False, dtype=F64)
+    for name in ("query", "key", "value"):
+        getattr(softmax, name).load_state_dict(getattr(layer, name).state_dict())
+    width = 4 * softmax_heads
+    equal(layer(x)[..., :width], softmax(x)[..., :width])
+    assert (layer(x)[..., width:] - softmax(x)[..., width:]).abs().max() > 1e-2
+    assert isinstance(layer.normalizer(), PerHead)
+    assert layer.operator.num_heads == 4 - softmax_heads
+    assert "operator.first.coefficients" in layer.state_dict()
+    assert not any("_normalizer" in name for name in layer.state_dict())
+
+
+def test_universal_hybrid_shares_too():
+    first, second = _universal(softmax_heads=1)
+    assert first.normalizer().normalizers[1] is second.normalizer().normalizers[1]
+
+
+def test_projected_rows_are_averages():
+    layer, x = _layer(projection="after", project_out=False), _tokens()
+    out, values = layer(x), layer.value(x)
+    low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
+    assert ((out >= low - 1e-12) & (out <= high + 1e-12)).all()
+
+
+def test_cross_attention_to_the_tokens_it_was_built_for():
+    layer = _layer()
+    assert layer(torch.randn(2, 5, 16, dtype=F64), context=_tokens()).shape == (2, 5, 16)
+
+
+PRINTED = {  # size, grid, mode: operators added to the baseline, from the paper's section 4.3 by arithmetic
+    ("tiny", 3, "blockwise"): 765_936,
+    ("tiny", 3, "universal"): 63_828,
+    ("small", 3, "blockwise"): 1_531_872,
+    ("small", 3, "universal"): 127_656,
+    ("base", 1, "blockwise"): 1_702_080,
+    ("base", 1, "universal"): 141_840,
+}
+TOTALS = {  # in millions, as printed
+    ("tiny", 3, "blockwise"): 6.29,
+    ("tiny", 3, "universal"): 5.59,
+    ("small", 3, "blockwise"): 23.58,
+    ("small", 3, "universal"): 22.18,
+    ("base", 1, "blockwise"): 87.51,
+    ("base", 1, "universal"): 85.95,
+}
+GFLOPS = {("tiny", 3): 0.168, ("small", 3): 0.335, ("base", 1): 0.268}
+CLASSES = {"tiny": 10, "small": 1000, "base": 10}  # the paper's table mixes heads
+BASELINES = {"tiny": 5_526_346, "small": 22_050_664, "base": 85_806_346}
+HEADS = {"tiny": 3, "small": 6, "base": 12}
+
+
+def _vit(size: str, attention: object) -> nn.Module:
+    with torch.device("meta"):
+        return vit(size, attention=attention, num_classes=CLASSES[size])
+
+
+@pytest.mark.parametrize(("size", "grid", "mode"), PRINTED)
+def test_models_have_the_papers_parameters_and_gflops(size, grid, mode):
+    model = _vit(size, attention("karat", grid=grid, mode=mode))
+    counted = count(model, torch.empty(1, 3, 224, 224, device="meta"))
+    assert counted.parameters - BASELINES[size] == PRINTED[size, grid, mode]
+    assert round(counted.parameters / 1e6, 2) == TOTALS[size, grid, mode]
+    assert round(counted.activation_macs / 1e9, 3) == GFLOPS[size, grid]
+
+
+@pytest.mark.parametrize("mode", ["blockwise", "universal"])
+@pytest.mark.parametrize("grid", [1, 3, 5, 7, 9, 11])
+@pytest.mark.parametrize("size", ["tiny", "small", "base"])
+def test_added_parameters_follow_one_rule(size, grid, mode):
+    model = _vit(size, attention("karat", grid=grid, mode=mode))
+    copies = 12 if mode == "blockwise" else 1
+    added = sum(p.numel() for p in model.parameters()) - BASELINES[size]
+    assert added == copies * HEADS[size] * (2 * grid + 3) * 12 * 197
+
+
+def test_a_universal_model_stores_its_operator_once():
+    sizes = {"image_size": 8, "patch_size": 4, "dim": 16, "depth": 3, "num_heads": 2, "num_classes": 3}
+    model = vit("tiny", attention=attention("karat", mode="universal", rank=2), **sizes)
+    stored = [name for name in model.state_dict() if "coefficients" in name]
+    assert len(stored) == 1
+    operators = {id(block.attn.normalizer()) for block in model.blocks}
+    assert len(operators) == 1
+    model(torch.randn(2, 3, 8, 8)).square().sum().backward()
+    copied = copy.deepcopy(model)
+    assert len({id(block.attn.normalizer()) for block in copied.blocks}) == 1
+    assert copied.blocks[0].attn.normalizer() is not model.blocks[0].attn.normalizer()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Attention(16, 4), "karat: needs length"),
+        (lambda: _layer(rank=300), "karat: rank 300 is above the 9 tokens"),
+        (lambda: _layer(rank=0), "karat: rank must be at least 1"),
+        (lambda: _layer(grid=0), "karat: Fourier: grid must be at least 1, not 0"),
+        (lambda: _layer(basis="hermite"), "karat: no basis named 'hermite'. Known: fourier, b_spline"),
+        (lambda: _layer(basis="morlet"), "karat: the basis 'morlet' has no grid"),
+        (lambda: _layer(basis=Fourier(2)), "karat: grid=2 goes into the basis"),
+        (lambda: _layer(mode="global"), "karat: no mode 'global'. Known: blockwise, universal"),
+        (lambda: _layer(mode="universal"), "an operator that all layers share go together"),
+        (lambda: _layer(softmax_heads=4), "karat: softmax_heads must be from 0 to 3, not 4"),
+        (lambda: _layer(projection="l1"), "karat: projection must be None"),
+        (lambda: _layer(order="sideways"), "karat: no order 'sideways'"),
+        (lambda: _layer(base="relu"), "karat: no base activation 'relu'"),
+        (lambda: _layer(init="small"), "karat: init must be"),
+        (lambda: _layer()(_tokens()[:, 1:]), "karat: was built for 9 tokens, given 8"),
+        (
+            lambda: _layer()(torch.zeros(2, LENGTH + 1, 16, dtype=F64)),
+            "karat: was built for 9 tokens, given 10",
+        ),
+        (lambda: _layer()(_tokens(), is_causal=True), "karat: cannot be causal: a weight depends on all N"),
+        (lambda: _layer()(_tokens(), mask=Causal()), "karat: takes no mask: a weight depends on all N"),
+        (lambda: _layer()(_tokens(), torch.ones(9, 9, dtype=torch.bool)), "karat: takes no mask"),
+        (lambda: _layer().cache(1, 9), "karat: cannot decode token by token: a weight depends"),
+        (lambda: Attention(16, 5, length=9), "karat: num_heads 5 does not divide dim 16"),
+    ],
+)
+def test_bad_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

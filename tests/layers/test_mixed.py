@@ -1,0 +1,66 @@
+"""Heads of several variants in one layer, and layers of several variants in one model."""
+
+import pytest
+import torch
+
+from gkalib.layers import attention, layers
+from tests.tolerance import equal
+
+
+def test_heads_of_one_variant_are_that_variant():
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    alone = attention("gka")(32, 4).double()
+    mixed = attention("mixed", heads={"gka": 1})(32, 4).double()
+    mixed.branches["gka"].log_sigma.data.copy_(alone.log_sigma)
+    mixed.proj.load_state_dict(alone.proj.state_dict())
+    equal(mixed(x), alone(x))
+
+
+def test_each_variant_gets_its_own_channels():
+    mixed = attention("mixed", heads={"gka": 3, "softmax": 1})(32, 8)
+    gka, softmax = mixed.branches["gka"], mixed.branches["softmax"]
+    assert (gka.num_heads, gka.channels, softmax.num_heads, softmax.channels) == (6, (0, 24), 2, (24, 32))
+    x = torch.randn(1, 9, 32)
+    changed = x.clone()
+    changed[..., 24:] += 1
+    equal_heads = gka(x), gka(changed)
+    assert torch.equal(*equal_heads) and not torch.equal(softmax(x), softmax(changed))
+
+
+def test_variants_may_have_options():
+    gka = attention("gka", sigma=3.0)
+    mixed = attention("mixed", heads={"gka": 1, "softmax": 1}, variants={"gka": gka})(32, 4)
+    assert mixed.branches["gka"].log_sigma.exp().tolist() == pytest.approx([3.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    "heads, message",
+    [
+        ({}, "mixed: heads must give each variant at least one, not {}"),
+        ({"gka": 0}, "mixed: heads must give each variant at least one"),
+        ({"gka": 2, "softmax": 1}, "mixed: shares of 3 do not divide num_heads 4"),
+        ({"gkaa": 1}, "attention: no variant named 'gkaa'"),
+        ({"mixed": 1}, "mixed: mixed is no single variant"),
+    ],
+)
+def test_errors(heads, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        attention("mixed", heads=heads)(32, 4)
+
+
+def test_layers_are_cycled():
+    gka = attention("gka", sigma=2.0)
+    assert layers([gka, "softmax"], 3) == [gka, attention("softmax"), gka]
+    with pytest.raises(ValueError, match=r"^attention: the list of layers is empty"):
+        layers([], 3)
+
+
+def test_a_bank_multiplies_any_kernel():
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    softmax = attention("softmax", bank={"num_terms": 5, "sigma": 0.7})(32, 4).double()
+    gpa = attention("gpa", num_terms=5, sigma=0.7)(32, 4).double()
+    gpa.load_state_dict({k.replace("lag_kernel", "bank"): v for k, v in softmax.state_dict().items()})
+    equal(softmax(x, is_causal=True), gpa(x, is_causal=True))
+    gka = attention("gka", bank={"num_terms": 5, "sigma": 0.7})(32, 4).double()
+    order = torch.randperm(9)
+    assert (gka(x[:, order]) - gka(x)[:, order]).abs().max() > 1e-3

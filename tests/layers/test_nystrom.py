@@ -1,0 +1,104 @@
+"""Nyströmformer: exact with every landmark, its convolution, and what it refuses."""
+
+import pytest
+import torch
+
+from gkalib.layers import attention
+from gkalib.masks import KeyPadding
+from gkalib.smoothing import Nystrom, smooth
+from tests.tolerance import equal
+
+LENGTH = 12
+
+
+def layer(**options):
+    return attention("nystrom", **options)(24, 3, length=LENGTH, dtype=torch.float64)
+
+
+def tokens(length=LENGTH):
+    return torch.randn(2, length, 24, dtype=torch.float64)
+
+
+def test_with_every_landmark_and_the_exact_inverse_it_is_softmax_attention():
+    module, exact, x = (
+        layer(landmarks=LENGTH, iterations=None),
+        attention("softmax")(24, 3).double(),
+        tokens(),
+    )
+    exact.load_state_dict(module.state_dict())
+    difference = (module(x) - exact(x)).abs().max() / exact(x).abs().max()
+    assert difference < 1e-8  # the weights' condition number times rounding
+
+
+def test_six_steps_are_not_the_inverse():
+    x = tokens()
+    stopped, exact = layer(landmarks=LENGTH), layer(landmarks=LENGTH, iterations=None)
+    exact.load_state_dict(stopped.state_dict())
+    assert (stopped(x) - exact(x)).norm() > 1e-3 * exact(x).norm()
+
+
+def test_the_layer_is_the_method_between_its_projections():
+    module, x = layer(landmarks=4), tokens()
+    heads = [
+        part(x).unflatten(-1, (3, 8)).transpose(1, 2) for part in (module.query, module.key, module.value)
+    ]
+    out = smooth(*heads, module.kernel(), method=Nystrom(4))
+    equal(module(x), module.proj(out.transpose(1, 2).flatten(2)))
+
+
+def test_landmarks_need_not_divide_the_tokens():
+    x = tokens(11)
+    assert layer(landmarks=5)(x).shape == x.shape
+
+
+def test_the_convolution_adds_each_heads_filtered_values():
+    module, x = layer(landmarks=4, conv=3), tokens()
+    module.proj = torch.nn.Identity()
+    value = module.value(x).unflatten(-1, (3, 8))
+    before, after = torch.zeros_like(value), torch.zeros_like(value)
+    before[:, 1:], after[:, :-1] = value[:, :-1], value[:, 1:]
+    taps = module.conv.weight[:, 0, :, 0]
+    added = sum(t[:, None] * v for t, v in zip(taps.T, (before, value, after), strict=True))
+    with_conv = module(x)
+    module.conv = None
+    equal(with_conv - module(x), added.flatten(2))
+    assert sum(p.numel() for p in taps) == 3 * 3
+
+
+def test_a_padded_batch_is_its_sequences_one_by_one():
+    module, x = layer(landmarks=4, conv=3), tokens()
+    padded = module(x, mask=KeyPadding(torch.tensor([12, 7])))
+    equal(padded[:1], module(x[:1]))
+    equal(padded[1:, :7], module(x[1:, :7]))
+
+
+def test_the_parameters_are_softmax_attentions_and_the_filters():
+    count = sum(p.numel() for p in layer(landmarks=4, conv=5).parameters())
+    assert count == 4 * 24**2 + 24 + 3 * 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"landmarks": 13}, "nystrom: landmarks 13 is above the 12 tokens"),
+        ({"landmarks": 0}, "nystrom: landmarks 0 is below 1"),
+        ({"iterations": 0}, "nystrom: iterations must be at least 1, or None, not 0"),
+        ({"conv": 4}, "nystrom: conv must be an odd size, not 4"),
+        ({"num_heads": 5}, "nystrom: num_heads 5 does not divide dim 24"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        attention("nystrom")(24, **{"num_heads": 3, "length": LENGTH, **options})
+
+
+def test_what_it_cannot_do_it_says():
+    module, x = layer(landmarks=4, conv=3), tokens()
+    with pytest.raises(ValueError, match="nystrom: cannot be causal: a landmark is a mean over tokens"):
+        module(x, is_causal=True)
+    with pytest.raises(ValueError, match="nystrom: cannot decode token by token"):
+        module.cache(2, 12)
+    with pytest.raises(ValueError, match="12 queries do not match 8 keys"):
+        module(x, context=x[:, :8])
+    with pytest.raises(ValueError, match="4 landmarks are more than the 3 tokens"):
+        module(x[:, :3])

@@ -1,0 +1,286 @@
+"""What distinguishes RBF attention: its laws, its options and its errors."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import normalize, pad, scaled_dot_product_attention
+
+import gkalib
+from gkalib.kernels import ExpDot, Gaussian
+from gkalib.layers import attention
+from gkalib.masks import Causal
+from gkalib.models.gpt import gpt
+from gkalib.normalizers import RowSum, Unnormalized
+from gkalib.smoothing import weights_of
+from tests.tolerance import equal
+
+
+def _normal(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def _rbf(width: int) -> Gaussian:
+    """The article's kernel, γ = 1/√d."""
+    return Gaussian((2 / math.sqrt(width)) ** -0.5)
+
+
+def _naive(query, key, value, allowed):
+    """Distances from differences, γ = 1/√d."""
+    distance = (query[..., :, None, :] - key[..., None, :, :]).square().sum(-1)
+    scores = (-distance / math.sqrt(query.shape[-1])).masked_fill(~allowed, -torch.inf)
+    return scores.softmax(-1) @ value
+
+
+def _algebraic(query, key, value, allowed):
+    """2γ q·k − γ‖k‖²: the query's norm dropped."""
+    gamma = 1 / math.sqrt(query.shape[-1])
+    scores = 2 * gamma * query @ key.mT - gamma * key.square().sum(-1)[..., None, :]
+    return scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ value
+
+
+def _padded(query, key, value, allowed):
+    """The article's trick: one column more, zeros to a multiple of 8, PyTorch's attention."""
+    width = query.shape[-1]
+    more = -(width + 1) % 8
+    longer = pad(torch.cat([query, torch.ones_like(query[..., :1])], -1), (0, more))
+    other = pad(torch.cat([key, -0.5 * key.square().sum(-1, keepdim=True)], -1), (0, more))
+    return scaled_dot_product_attention(longer, other, value, attn_mask=allowed, scale=2 / math.sqrt(width))
+
+
+@pytest.mark.parametrize("width", [40, 65])
+@pytest.mark.parametrize("length", [17, 63])
+@pytest.mark.parametrize("causal", [False, True])
+def test_five_ways_to_one_result_and_one_gradient(width, length, causal):
+    inputs = [_normal(1, 2, length, width).requires_grad_() for _ in range(3)]
+    upstream = _normal(1, 2, length, width)
+    allowed = torch.ones(length, length, dtype=torch.bool)
+    allowed = allowed.tril() if causal else allowed
+    mask = Causal() if causal else None
+    ways = {
+        "naive": lambda *qkv: _naive(*qkv, allowed),
+        "algebraic": lambda *qkv: _algebraic(*qkv, allowed),
+        "padded by hand": lambda *qkv: _padded(*qkv, allowed),
+        **{
+            method: lambda *qkv, method=method: gkalib.smooth(*qkv, _rbf(width), mask=mask, method=method)
+            for method in ("reference", "dense", "padded")
+        },
+    }
+    found = {}
+    for name, way in ways.items():
+        out = way(*inputs)
+        found[name] = [out.detach(), *torch.autograd.grad(out, inputs, upstream)]
+    for name, results in found.items():
+        for result, exact in zip(results, found["naive"], strict=True):
+            torch.testing.assert_close(result, exact, rtol=1e-11, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("form", ["softmax", "unnormalized"])
+def test_the_printed_gradients(form):
+    query, key, value, upstream = (0.5 * _normal(1, 1, 9, 6) for _ in range(4))
+    inputs = [one.requires_grad_() for one in (query, key, value)]
+    gamma = 1 / math.sqrt(6)
+    normalizer = RowSum() if form == "softmax" else Unnormalized()
+    out = gkalib.smooth(*inputs, _rbf(6), normalizer=normalizer)
+    found = torch.autograd.grad(out, inputs, upstream)
+    with torch.no_grad():
+        weights = gkalib.attention_weights(query, key, _rbf(6), normalizer=normalizer)
+        inner = upstream @ value.mT
+        if form == "softmax":
+            inner = inner - (upstream * out).sum(-1, keepdim=True)
+        scores = weights * inner
+        over_keys, over_queries = scores.sum(-1)[..., None], scores.sum(-2)[..., None]
+        by_formula = (
+            2 * gamma * (scores @ key - over_keys * query),
+            2 * gamma * (scores.mT @ query - over_queries * key),
+            weights.mT @ upstream,
+        )
+    for actual, exact in zip(found, by_formula, strict=True):
+        torch.testing.assert_close(actual, exact, rtol=1e-12, atol=1e-14)
+    if form == "softmax":
+        assert over_keys.abs().max() < 1e-14  # the query's own norm drops out of its gradient
+
+
+def test_a_number_per_query_is_seen_without_a_denominator_only():
+    scores, shift = _rbf(8).log(_normal(1, 2, 7, 8), _normal(1, 2, 9, 8)), _normal(1, 2, 7, 1)
+    equal(RowSum()(scores + shift), RowSum()(scores))
+    factor = Unnormalized()(scores + shift) / Unnormalized()(scores)
+    torch.testing.assert_close(factor, shift.exp().expand_as(factor), rtol=1e-12, atol=0)
+
+
+KERNELS = {"rbf": _rbf(8), "gka": Gaussian(torch.tensor([0.7, 2.0], dtype=torch.float64)), "dot": ExpDot()}
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "gka"])
+def test_moving_everything_moves_no_distance(kernel):
+    query, key, shift = _normal(1, 2, 7, 8), _normal(1, 2, 9, 8), _normal(8)
+    here = gkalib.attention_weights(query, key, KERNELS[kernel])
+    there = gkalib.attention_weights(query + shift, key + shift, KERNELS[kernel])
+    torch.testing.assert_close(there, here, rtol=1e-12, atol=1e-14)
+
+
+def test_moving_everything_moves_dot_products():
+    query, key, shift = _normal(1, 2, 7, 8), _normal(1, 2, 9, 8), _normal(8)
+    here = gkalib.attention_weights(query, key, ExpDot())
+    assert (gkalib.attention_weights(query + shift, key + shift, ExpDot()) - here).abs().max() > 0.01
+    # The reason is the query's move: moving the keys alone adds a number per query.
+    torch.testing.assert_close(gkalib.attention_weights(query, key + shift, ExpDot()), here)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_turning_everything_changes_nothing(kernel):
+    query, key = _normal(1, 2, 7, 8), _normal(1, 2, 9, 8)
+    turn = torch.linalg.qr(_normal(8, 8)).Q
+    here = gkalib.attention_weights(query, key, KERNELS[kernel])
+    torch.testing.assert_close(
+        gkalib.attention_weights(query @ turn, key @ turn, KERNELS[kernel]), here, rtol=1e-12, atol=1e-14
+    )
+
+
+def test_on_the_unit_sphere_distance_is_the_dot_product():
+    query, key = normalize(_normal(1, 2, 7, 8), dim=-1), normalize(_normal(1, 2, 9, 8), dim=-1)
+    weights = gkalib.attention_weights(query, key, _rbf(8))
+    torch.testing.assert_close(
+        weights, (2 / math.sqrt(8) * query @ key.mT).softmax(-1), rtol=1e-12, atol=1e-14
+    )
+
+
+def test_a_key_that_grows_leaves_the_gaussian_and_takes_half_of_the_dot_products():
+    query, key = _normal(1, 1, 50, 8), _normal(1, 1, 9, 8)
+    key[..., 0, :] *= 1e6
+    assert gkalib.attention_weights(query, key, _rbf(8))[..., 0].max() == 0
+    share = gkalib.attention_weights(query, key, ExpDot())[0, 0, :, 0]
+    toward = (query @ key[..., :1, :].mT)[0, 0, :, 0] > 0
+    assert 5 < toward.sum() < 45
+    assert (share[toward] == 1).all() and (share[~toward] == 0).all()
+
+
+def test_the_exceptions_orthogonal_query_and_lonely_key():
+    key = _normal(1, 1, 3, 2)
+    key[..., 0, :] = torch.tensor([1e6, 0.0])
+    query = torch.tensor([[[[0.0, 1.0]]]], dtype=torch.float64)
+    scores = torch.cat([torch.zeros(1, dtype=torch.float64), key[0, 0, 1:, 1] / math.sqrt(2)])
+    equal(gkalib.attention_weights(query, key, ExpDot())[0, 0, 0], scores.softmax(0))
+    alone = torch.tensor([[True, False, False]])
+    for kernel in (ExpDot(), _rbf(2)):
+        assert gkalib.attention_weights(query, key, kernel, mask=alone)[0, 0, 0, 0] == 1
+
+
+def test_the_universal_sink_is_the_mean_of_the_queries_wherever_that_is():
+    query = _normal(1, 1, 40, 4) + torch.tensor([5.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    place = query.mean(2, keepdim=True).requires_grad_()
+    _rbf(4).log(query, place).mean().backward()
+    assert place.grad.abs().max() < 1e-12  # no place has a higher mean score: the score is concave there
+    at_origin = _rbf(4).log(query, torch.zeros_like(place)).mean()
+    assert _rbf(4).log(query, place.detach()).mean() > at_origin + 10
+
+
+def test_the_unnormalized_form_is_the_softmax_form_times_its_mass():
+    x = _normal(2, 9, 16)
+    torch.manual_seed(1)
+    averaging = attention("rbf", project_out=False)(16, 2).double()
+    free = attention("rbf", form="unnormalized", project_out=False)(16, 2).double()
+    free.load_state_dict(averaging.state_dict())
+    weights = weights_of(free.problem(x, is_causal=True))
+    assert (weights >= 0).all() and (weights <= 1).all()
+    assert ((weights > 0) == torch.ones(9, 9, dtype=torch.bool).tril()).all()
+    mass = weights.sum(-1).transpose(1, 2)[..., None].expand(2, 9, 2, 8).reshape(2, 9, 16)
+    torch.testing.assert_close(
+        free(x, is_causal=True) / mass, averaging(x, is_causal=True), rtol=1e-12, atol=1e-13
+    )
+
+
+def test_gamma_is_the_articles_unless_given():
+    layer = attention("rbf")(32, 2)
+    assert layer.gamma == 0.25
+    assert layer.kernel().sigma == pytest.approx(math.sqrt(2), rel=1e-15)
+    assert attention("rbf", gamma=2.0)(32, 2).kernel().sigma == 0.5
+
+
+def test_half_the_articles_gamma_is_softmax_attention_without_votes():
+    x = _normal(1, 7, 16)
+    dot = attention("softmax")(16, 2).double()
+    rbf = attention("rbf", gamma=0.5 / math.sqrt(8))(16, 2).double()
+    rbf.load_state_dict(dot.state_dict())
+    posed = dot.problem(x)
+    votes = (posed.key.square().sum(-1) / (2 * math.sqrt(8))).exp()[..., None, :]
+    elected = weights_of(rbf.problem(x)) * votes
+    torch.testing.assert_close(
+        elected / elected.sum(-1, keepdim=True), weights_of(posed), rtol=1e-11, atol=1e-13
+    )
+
+
+def test_xsa_takes_out_the_part_along_the_own_value():
+    x = _normal(2, 6, 16)
+    layer = attention("rbf", xsa=True)(16, 2).double()
+    problem = layer.problem(x, is_causal=True)
+    plain = gkalib.smooth(problem.query, problem.key, problem.value, problem.kernel, mask=Causal())
+    out = layer.finish(plain, problem)
+    assert (out * problem.value).sum(-1).abs().max() < 1e-14
+    off = plain - out
+    torch.testing.assert_close(
+        off,
+        (off * problem.value).sum(-1, keepdim=True)
+        * problem.value
+        / problem.value.square().sum(-1, keepdim=True),
+        rtol=0,
+        atol=1e-14,
+    )
+    assert out[:, :, 0].abs().max() < 1e-14  # the first token has nothing but its own value
+
+
+def test_xsa_reads_the_own_value_in_decoding_too():
+    x = _normal(2, 6, 16)
+    layer = attention("rbf", xsa=True, position="susie", registers=1)(16, 2).double()
+    cache = layer.cache(2, 6)
+    rows = [layer(x[:, i : i + 1], is_causal=True, cache=cache) for i in range(6)]
+    torch.testing.assert_close(torch.cat(rows, 1), layer(x, is_causal=True), rtol=1e-11, atol=1e-13)
+
+
+def test_positions_and_registers_are_all_that_it_adds_to_softmax():
+    def count(name: str, **options) -> int:
+        layer = attention(name, qkv_bias=True, **options)(256, 4)
+        return sum(one.numel() for one in layer.parameters())
+
+    assert count("rbf", position="susie", registers=3) - count("softmax", position="rope") == 4 * (
+        32 + 3 * 64
+    )
+    assert count("softmax", position="rope") == 4 * 256**2 + 4 * 256
+
+
+@pytest.mark.parametrize(
+    ("preset", "attention", "positions", "total"),
+    [
+        ("rbf-tiny", "rbf", "susie", 28_943_185),
+        ("rbf-tiny", "softmax", "rope", 28_941_649),
+        ("rbf-small", "rbf", "susie", 76_754_001),
+        ("rbf-small", "softmax", "rope", 76_735_569),
+    ],
+)
+def test_the_totals_of_the_articles_models(preset, attention, positions, total):
+    with torch.device("meta"):
+        model = gpt(preset, attention=attention, positions=positions)
+    assert sum(one.numel() for one in model.parameters()) == total
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gamma": 0.0}, "rbf: gamma must be positive and finite, not 0.0"),
+        ({"gamma": math.inf}, "rbf: gamma must be positive and finite, not inf"),
+        ({"form": "sigmoid"}, "rbf: no form 'sigmoid'. Known: softmax, unnormalized"),
+        ({"num_heads": 3}, "rbf: num_heads 3 does not divide dim 16"),
+        ({"position": "alibi"}, "rbf: no position 'alibi'. Known: rope, susie"),
+        ({"registers": -1}, "rbf: registers must be zero or more, not -1"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError) as raised:
+        attention("rbf")(16, **{"num_heads": 2, **options})
+    assert str(raised.value) == message
+
+
+def test_xsa_and_context_exclude_each_other():
+    layer = attention("rbf", xsa=True)(16, 2).double()
+    with pytest.raises(ValueError, match="rbf: xsa takes out a token's own value, and with context="):
+        layer(_normal(1, 3, 16), context=_normal(1, 3, 16))

@@ -1,0 +1,88 @@
+"""Skyformer: kernelized attention where every token is a landmark, and what it refuses."""
+
+import pytest
+import torch
+
+from gkalib.layers import attention
+from gkalib.masks import KeyPadding
+from gkalib.smoothing import weights_of
+from tests.tolerance import equal
+
+LENGTH = 12
+
+
+def layer(**options):
+    return attention("skyformer", **options)(24, 3, length=LENGTH, dtype=torch.float64)
+
+
+def tokens(length=LENGTH):
+    return torch.randn(2, length, 24, dtype=torch.float64)
+
+
+def test_its_weights_are_the_papers_scaled_exponentials():
+    module, x = layer(), tokens()
+    problem = module.problem(x)
+    query, key, root_d = problem.query, problem.key, 8**0.5
+    d_query, d_key = ((one.square().sum(-1) / root_d).exp() for one in (query, key))
+    scaled = d_query[..., None] ** -0.5 * (query @ key.mT / root_d).exp() * d_key[..., None, :] ** -0.5
+    equal(weights_of(problem), scaled)
+
+
+def test_with_every_token_a_landmark_it_is_exact():
+    module = layer(landmarks=2 * LENGTH, ridge=0.0, iterations=None, sampling="spaced")
+    exact, x = layer(method="dense"), tokens()
+    exact.load_state_dict(module.state_dict())
+    difference = (module(x) - exact(x)).abs().max() / exact(x).abs().max()
+    assert difference < 1e-8  # the Gram matrix's condition number times rounding
+
+
+def test_the_ridge_moves_it_away():
+    x = tokens()
+    options = {"landmarks": 2 * LENGTH, "iterations": None, "sampling": "spaced"}
+    exact, found = layer(method="dense"), [layer(ridge=ridge, **options) for ridge in (1e-3, 1e-1)]
+    errors = []
+    for module in found:
+        module.load_state_dict(exact.state_dict())
+        errors.append((module(x) - exact(x)).norm() / exact(x).norm())
+    assert errors[0] < 0.1 * errors[1] and errors[1] > 1e-3
+
+
+def test_a_padded_batch_is_its_sequences_one_by_one():
+    module, x = layer(landmarks=6), tokens()
+    padded = module(x, mask=KeyPadding(torch.tensor([12, 7])))
+    equal(padded[:1], module(x[:1]))
+    equal(padded[1:, :7], module(x[1:, :7]))
+
+
+def test_it_takes_at_most_128_landmarks_and_no_more_than_tokens():
+    ranks = [attention("skyformer")(24, 3, length=n).method.rank for n in (1, 5, 12, 128, 500)]
+    assert ranks == [2, 4, 12, 128, 128]
+    assert sum(p.numel() for p in layer().parameters()) == 4 * 24**2 + 24
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"landmarks": 26}, "skyformer: landmarks 26 is above twice the 12 tokens"),
+        ({"landmarks": 5}, "skyformer: landmarks must be even, half queries and half keys, not 5"),
+        ({"landmarks": 0}, "skyformer: landmarks must be even, half queries and half keys, not 0"),
+        ({"sigma": 0.0}, "skyformer: sigma must be positive and finite, not 0.0"),
+        ({"ridge": -0.1}, "skyformer: ridge must be zero or positive, not -0.1"),
+        ({"iterations": 0}, "skyformer: iterations must be at least 1"),
+        ({"sampling": "random"}, "skyformer: no sampling 'random'. Known: uniform, spaced"),
+        ({"num_heads": 5}, "skyformer: num_heads 5 does not divide dim 24"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        attention("skyformer")(24, **{"num_heads": 3, "length": LENGTH, **options})
+
+
+def test_what_it_cannot_do_it_says():
+    module, x = layer(landmarks=8), tokens()
+    with pytest.raises(ValueError, match="skyformer: cannot be causal: every landmark may be a later token"):
+        module(x, is_causal=True)
+    with pytest.raises(ValueError, match="skyformer: cannot decode token by token"):
+        module.cache(2, 12)
+    with pytest.raises(ValueError, match="half of the 8 landmarks are more than the 3 tokens"):
+        module(x[:, :3])

@@ -1,0 +1,89 @@
+"""Value-less attention: softmax attention whose value projection is the identity."""
+
+import pytest
+import torch
+
+from gkalib.layers import attention
+from gkalib.smoothing import weights_of
+from tests.tolerance import equal
+
+HEADS, DIM, LENGTH = 4, 32, 17
+
+
+def layer(name: str = "vlt", **options):
+    return attention(name)(DIM, HEADS, dtype=torch.float64, **options)
+
+
+def tokens() -> torch.Tensor:
+    return torch.randn(2, LENGTH, DIM, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("qkv_bias", [False, True])
+def test_it_is_softmax_attention_with_an_identity_for_values(qkv_bias):
+    vlt, softmax, x = layer(qkv_bias=qkv_bias), layer("softmax", qkv_bias=qkv_bias), tokens()
+    with torch.no_grad():
+        softmax.value.weight.copy_(torch.eye(DIM))
+        if qkv_bias:
+            vlt.bias.normal_()
+            softmax.value.bias.copy_(vlt.bias)
+    for part in ("query", "key", "proj"):
+        getattr(softmax, part).load_state_dict(getattr(vlt, part).state_dict())
+    equal(vlt(x, is_causal=True), softmax(x, is_causal=True))
+
+
+def test_the_kept_bias_does_what_the_output_bias_could():
+    module, x = layer(qkv_bias=True), tokens()
+    before = module(x)
+    with torch.no_grad():
+        module.bias.normal_()
+    equal(module(x) - before, (module.bias @ module.proj.weight.T).expand(2, LENGTH, DIM))
+
+
+def test_positions_and_norms_reach_queries_and_keys_only():
+    x = tokens()
+    problem = layer(position="rope", qk_norm=True).problem(x)
+    equal(problem.value, x.unflatten(-1, (HEADS, -1)).transpose(1, 2))
+    assert (problem.key.square().mean(-1) - 1).abs().max() < 1e-4  # the norm's own small constant
+
+
+def test_tied_to_a_multiple_of_the_identity_it_is_gka_on_a_sphere():
+    vlt, gka = layer(), layer("gka")
+    x = torch.nn.functional.normalize(tokens().unflatten(-1, (HEADS, -1)), dim=-1).flatten(-2)
+    with torch.no_grad():
+        vlt.query.weight.copy_(torch.eye(DIM))
+        vlt.key.weight.copy_(torch.eye(DIM))
+    equal(weights_of(vlt.problem(x)), weights_of(gka.problem(x)))
+
+
+@pytest.mark.parametrize(
+    ("keep_bias", "exact", "millions"), [(True, 5_275_048, 5.28), (False, 5_272_744, 5.27)]
+)
+def test_parameters_of_a_tiny_vision_transformer(keep_bias, exact, millions):
+    dim = 192
+    module = attention("vlt", keep_bias=keep_bias)(dim, 3, qkv_bias=True, device="meta")
+    deit = attention("softmax")(dim, 3, qkv_bias=True, device="meta")
+    rest = 5_717_416 - 12 * sum(p.numel() for p in deit.parameters())
+    count = rest + 12 * sum(p.numel() for p in module.parameters())
+    assert count == exact and round(count / 1e6, 2) == millions
+    without = attention("vlt", keep_bias=keep_bias)(dim, 3, device="meta")
+    assert sum(p.numel() for p in without.parameters()) == 3 * dim**2 + dim
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head_dim": 16}, "vlt: the heads of x itself need 4 heads × 16 = 64 channels, not 32 of 32"),
+        ({"channels": (0, 16)}, "vlt: the heads of x itself need 4 heads × 8 = 32 channels, not 16 of 32"),
+        ({"scale_norm": True}, "vlt: scale_norm is not implemented"),
+        ({"registers": -1}, "vlt: registers must be zero or more, not -1"),
+    ],
+)
+def test_bad_options_are_refused_in_the_callers_words(options, message):
+    with pytest.raises(ValueError) as error:
+        layer(**options)
+    assert str(error.value) == message
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ValueError, match="vlt: num_heads 5 does not divide dim 32"):
+        attention("vlt")(DIM, 5)
