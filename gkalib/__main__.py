@@ -123,6 +123,7 @@ def parser() -> argparse.ArgumentParser:
     option(
         "--tasks", nargs="+", metavar="TASK", help="CORE's tasks, for example hellaswag (the held-out data)"
     )
+    option("--whole", action="store_true", help="all held-out data (what the run's record is of)")
     option("--limit", type=_positive, metavar="N", help="questions of a task at most (all)")
     option("--shots", type=int, metavar="K", help="examples before each question (as CORE has it)")
     option("--step", type=int, help="which checkpoint (the newest)")

@@ -185,8 +185,11 @@ def evaluate(options: argparse.Namespace) -> None:
     say = print if world.main else (lambda *words: None)
     say(f"{loaded.run.recipe}, {loaded.run.arm}, {loaded.run.scale}, step {loaded.step:,}")
     if not options.tasks:
-        for name, value in trained.measured(loaded, world).items():
-            say(f"{name:<8} {value:.4f}")
+        numbers, items, total = trained.measured(loaded, world, whole=options.whole)
+        part = "" if items == total else f", those of its record; --whole takes all {total:,}"
+        say(f"on {items:,} held-out {'rows' if loaded.tokenizer_json else 'images'}{part}")
+        for name, value in numbers.items():
+            say(f"{name:<13} {value:.6g}")
         return
     found = trained.tasks(loaded, world, options.tasks, limit=options.limit, shots=options.shots)
     say(f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s")

@@ -20,7 +20,8 @@ counts:
 data check: name*
 data get: name*
 data list: name*
-evaluate: run --tasks=None --limit=None --shots=None --step=None --average=False --device=None --keep=False
+evaluate: run --tasks=None --whole=False --limit=None --shots=None --step=None \
+--average=False --device=None --keep=False
 explain: --kernel=gaussian --sigma=1.0 --normalizer=row-sum --top=8 --causal=False --window=None \
 --queries=1024 --keys=None --heads=4 --key-heads=None --head-dim=64 --value-dim=None \
 --dtype=float32 --device=cpu

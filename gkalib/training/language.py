@@ -58,10 +58,10 @@ def train(run: LanguageRun, launch: Launch) -> results.Record:
             session.begin(step)
             session.update(step, learn(session, model, data.train, order, step))
             if session.due(step) or step + 1 == run.steps:
-                found = measure(session, model, data)
+                found = measure(run, session.world, model, data)
                 session.measured(step, **found)
                 session.sample(step, sample(session, data.tokenizer))
-        found = found or measure(session, model, data)  # of a run that was finished before
+        found = found or measure(run, session.world, model, data)  # of a run that was finished before
         loss, rate = course(session)
         sizes = {
             "parameters": sum(parameter.numel() for parameter in session.model.parameters()),
@@ -134,11 +134,11 @@ def nats(logits: Float[Tensor, "b n v"], labels: Int[Tensor, "b n"]) -> Float[Te
     )
 
 
-def measure(session: Session, model: nn.Module, data: TextData) -> dict[str, float]:
-    """The loss per token and the bits per byte of held-out rows, over all processes."""
-    with session.precision():
-        sums = bit_sums(model, _held_out(session, data.held_out), data.tokenizer.byte_lengths())
-    found = bits_of(session.world.total(sums))
+def measure(run: LanguageRun, world: World, model: nn.Module, data: TextData) -> dict[str, float]:
+    """The loss per token and the bits per byte of ``run.eval_rows`` held-out rows, over all processes."""
+    with run.precision(world.device):
+        sums = bit_sums(model, held_out(run, world, data.held_out), data.tokenizer.byte_lengths())
+    found = bits_of(world.total(sums))
     return {"val_loss": found["loss"], "bits_per_byte": found["bpb"]}
 
 
@@ -173,14 +173,12 @@ def course(session: Session) -> tuple[float, float]:
     return loss, rate
 
 
-def _held_out(session: Session, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:
+def held_out(run: LanguageRun, world: World, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:
     """This process's batches of held-out rows, evenly spaced over all.
 
     Every process has equally many, all of one size: where weights are split over processes, each must take
     part in each pass. What fills up the last batches are the first rows again, without labels.
     """
-    run, world = session.run, session.world
-    assert isinstance(run, LanguageRun)
     count = min(run.eval_rows or len(rows), len(rows))
     stride = run.device_batch * world.size
     for begin in range(world.rank * run.device_batch, -(-count // stride) * stride, stride):

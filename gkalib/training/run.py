@@ -1,5 +1,6 @@
 """What a training run is: every setting that decides its result; and where and how it is computed."""
 
+import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
+import torch
 from torch import nn
 
 from gkalib.layers import attention
@@ -112,6 +114,12 @@ class Run(ABC):
     def parts(self) -> int:
         """How many parts of ``device_batch`` a step has."""
         return self.batch // self.device_batch
+
+    def precision(self, device: torch.device) -> contextlib.AbstractContextManager:
+        """The dtype of products inside it, in training and when the model is measured."""
+        if self.dtype == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(device.type, dtype=getattr(torch, self.dtype))
 
     def layers(self) -> list[type[nn.Module]]:
         """The classes of its attention layers, for a model to cycle through."""

@@ -150,9 +150,7 @@ class Session:
 
     def precision(self) -> contextlib.AbstractContextManager:
         """The dtype of products inside it."""
-        if self.run.dtype == "float32":
-            return contextlib.nullcontext()
-        return torch.autocast(self.world.device.type, dtype=getattr(torch, self.run.dtype))
+        return self.run.precision(self.world.device)
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of a part's share of the step's loss; all parts of a step add up to its mean."""

@@ -1,15 +1,14 @@
 """What a trained run is asked afterwards: its held-out part again, tasks that others use, text of its own."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from gkalib import results
 from gkalib.data.tokenizers import Tokenizer, tokenizer_of
-from gkalib.evaluation import TaskResult, accuracy, bit_sums, bits_of, core, evaluate
+from gkalib.evaluation import TaskResult, core, evaluate
 from gkalib.models import GPT
 from gkalib.training.checkpoint import Loaded, load
 from gkalib.training.distributed import World
@@ -19,12 +18,17 @@ from gkalib.training.run import LanguageRun, VisionRun
 EXPERIMENT = "core"  # what records of tasks belong to
 
 
-def measured(loaded: Loaded, world: World) -> dict[str, float]:
-    """A trained model's numbers on the whole held-out part of its data: accuracy, or loss and bits per byte.
+def measured(loaded: Loaded, world: World, *, whole: bool = False) -> tuple[dict[str, float], int, int]:
+    """The numbers of a trained model's record, measured again: the same items in the same precision.
 
     Args:
         loaded: what ``gkalib.training.checkpoint.load`` gave.
-        world: one process and its device.
+        world: the processes, which share the items.
+        whole: whether to measure on everything that was held out, of which a run may read a part.
+
+    Returns:
+        ``val_loss`` with ``bits_per_byte`` of text or ``top1`` and ``top5`` of images; how many rows or
+        images they are of; and how many were held out.
 
     Raises:
         ValueError: if the data is not here.
@@ -32,20 +36,19 @@ def measured(loaded: Loaded, world: World) -> dict[str, float]:
     # Imported here: text needs no timm, images no tokenizers.
     run, model = loaded.run, loaded.model.to(world.device)
     if isinstance(run, VisionRun):
-        from gkalib.training.pictures import held_out
-        from gkalib.training.vision import data_of as pictures_of
+        from gkalib.training import pictures, vision
 
-        return accuracy(model, held_out(run, pictures_of(run, world).held_out, world, workers=0))
-    from gkalib.training.language import data_of as text_of
+        run = replace(run, eval_images=None) if whole else run
+        images = vision.data_of(run, world).held_out
+        numbers = vision.score(run, world, model, pictures.held_out(run, images, world))
+        return numbers, run.eval_images or len(images), len(images)
+    from gkalib.training import language
 
     assert isinstance(run, LanguageRun)
-    data = text_of(run, world)
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(data.held_out), run.device_batch):
-            yield data.held_out.batch(np.arange(start, min(start + run.device_batch, len(data.held_out))))
-
-    return bits_of(bit_sums(model, batches(), data.tokenizer.byte_lengths()))
+    run = replace(run, eval_rows=None) if whole else run
+    data = language.data_of(run, world)
+    total = len(data.held_out)
+    return language.measure(run, world, model, data), min(run.eval_rows or total, total), total
 
 
 def tasks(

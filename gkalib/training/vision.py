@@ -102,11 +102,17 @@ def measure(session: Session, held: DataLoader) -> dict[str, int | float]:
     found: dict[str, int | float] = {}
     for name, model in {"": session.model, "ema_": session.average}.items():
         if model is not None:
-            with session.precision():
-                sums = accuracy_sums(model, held)
-            one = accuracy_of(session.world.total(sums))
-            found |= {f"{name}top1": one["top1"], f"{name}top5": one["top5"], f"{name}val_loss": one["loss"]}
+            numbers = score(session.run, session.world, model, held)
+            found |= {name + key: value for key, value in numbers.items()}
     return found
+
+
+def score(run: VisionRun, world: World, model: nn.Module, held: DataLoader) -> dict[str, float]:
+    """Accuracy and loss of one model on held-out pictures, over all processes."""
+    with run.precision(world.device):
+        sums = accuracy_sums(model, held)
+    numbers = accuracy_of(world.total(sums))
+    return {"top1": numbers["top1"], "top5": numbers["top5"], "val_loss": numbers["loss"]}
 
 
 def summary(session: Session) -> tuple[dict[str, int | float], float]:

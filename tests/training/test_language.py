@@ -203,7 +203,9 @@ def test_held_out_rows_that_fill_a_batch_do_not_count(rows, count, tmp_path):
     chosen = np.arange(count) * 8 // count
     with Session(run, quiet(tmp_path), TOKENS) as session:
         model = session.build()
-        found = bits_of(bit_sums(model, language._held_out(session, Padded()), TOKENS.byte_lengths()))
+        found = bits_of(
+            bit_sums(model, language.held_out(run, session.world, Padded()), TOKENS.byte_lengths())
+        )
         inputs, labels = Padded().batch(chosen)
         exact = cross_entropy(model(inputs).mT, labels, ignore_index=IGNORED)
         assert found["loss"] == pytest.approx(exact.item(), rel=1e-6)

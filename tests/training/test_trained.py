@@ -21,27 +21,48 @@ def smoke(name: str, folder: Path, **changes) -> results.Record:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """A decoder of characters after three steps, its folder and its record."""
+    """A decoder of characters after three steps, measured on 16 rows; its folder and its record."""
     folder = tmp_path_factory.mktemp("text")
-    return folder, smoke("gpa-dickens", folder, eval_rows=None)
+    return folder, smoke("gpa-dickens", folder)
 
 
-def test_what_training_measured_is_measured_again(text, capsys):
-    folder, record = text
-    assert main(["evaluate", str(folder)]) == 0
+def evaluated(folder: Path, capsys, *words: str) -> tuple[list[str], dict[str, float]]:
+    """The two lines that `evaluate` begins with, and its numbers."""
+    assert main(["evaluate", str(folder), "--device", "cpu", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "gpa-dickens, rope, smoke, step 3"
-    found = dict(line.split() for line in lines[1:])
-    assert float(found["loss"]) == pytest.approx(record.metrics["val_loss"], abs=1e-4)
-    assert float(found["bpb"]) == pytest.approx(record.metrics["bits_per_byte"], abs=1e-4)
+    return lines[:2], {name: float(number) for name, number in map(str.split, lines[2:])}
+
+
+def test_evaluate_gives_the_numbers_of_the_record(text, capsys):
+    folder, record = text
+    said, numbers = evaluated(folder, capsys)
+    assert said == [
+        "gpa-dickens, rope, smoke, step 3",
+        "on 16 held-out rows, those of its record; --whole takes all 868",
+    ]
+    assert numbers == {name: float(f"{record.metrics[name]:.6g}") for name in ("val_loss", "bits_per_byte")}
+
+
+def test_all_held_out_rows_have_another_loss(text, capsys):
+    folder, record = text
+    said, numbers = evaluated(folder, capsys, "--whole")
+    assert said[1] == "on 868 held-out rows"
+    assert 1e-5 < abs(numbers["val_loss"] - record.metrics["val_loss"]) < 0.1
+
+
+def test_evaluate_computes_in_the_precision_of_training(tmp_path, capsys):
+    record = smoke("gpa-dickens", tmp_path, dtype="bfloat16")
+    assert evaluated(tmp_path, capsys)[1]["val_loss"] == float(f"{record.metrics['val_loss']:.6g}")
 
 
 def test_a_classifier_is_measured_again(tmp_path, capsys):
     record = smoke("gka-imagenet-tiny", tmp_path)
     for words, prefix in (([], ""), (["--average"], "ema_")):
-        assert main(["evaluate", str(tmp_path), "--device", "cpu", *words]) == 0
-        found = dict(line.split() for line in capsys.readouterr().out.splitlines()[1:])
-        assert float(found["top1"]) == pytest.approx(record.metrics[f"{prefix}top1"], abs=1e-4)
+        said, numbers = evaluated(tmp_path, capsys, *words)
+        assert said[1].startswith("on 128 held-out images, those of its record")
+        assert numbers == {
+            name: float(f"{record.metrics[prefix + name]:.6g}") for name in ("top1", "top5", "val_loss")
+        }
     assert main(["generate", str(tmp_path)]) == 2
     assert "gka-imagenet-tiny is no model of text" in capsys.readouterr().err
 
