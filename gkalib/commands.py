@@ -246,9 +246,9 @@ def look(options: argparse.Namespace) -> None:
 
 def counts(options: argparse.Namespace) -> None:
     """Count the papers' models and keep a record of each."""
-    from gkalib.bench.counts import keep
+    from gkalib.experiments.runner import run
 
-    keep()
+    run("counts")
 
 
 def _class(option: str) -> str:

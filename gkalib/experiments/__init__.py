@@ -1,4 +1,4 @@
-"""Experiments: small comparisons that chapters quote, each trained on a CPU in a minute or two."""
+"""Experiments: small comparisons that chapters quote, each trained or measured on a CPU in minutes."""
 
 import pkgutil
 from importlib import import_module
@@ -7,13 +7,17 @@ from gkalib.experiments.loop import Measure, Observer, evaluate, fit, train
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import TASKS, Task, task
 
-_FURNITURE = {"loop", "options", "study", "tasks"}  # what experiments are made of
+MEASURED = ("approximations", "counts", "kan-mlp", "karat-rank", "structure", "traps")
+"""The experiments that are measured, not trained; ``gkalib.experiments.runner`` runs both."""
+
+# what experiments are made of
+_FURNITURE = {"__main__", "loop", "options", "runner", "study", "tasks", "trained_vit"}
 
 
 def experiments() -> list[str]:
     """The names of the experiments that are made of studies: the files of this folder that define them."""
     names = {module.name for module in pkgutil.iter_modules(__path__)} - _FURNITURE
-    return sorted(name.replace("_", "-") for name in names)
+    return sorted({name.replace("_", "-") for name in names} - {*MEASURED})
 
 
 def experiment(name: str) -> tuple[list[Study], Measure | None]:
@@ -29,6 +33,7 @@ def experiment(name: str) -> tuple[list[Study], Measure | None]:
 
 
 __all__ = [
+    "MEASURED",
     "TASKS",
     "Measure",
     "Observer",

@@ -1,6 +1,6 @@
 """What ran and what came out: the records that chapters quote, read from ``data/results``."""
 
-from gkalib.results.record import SCALES, SOURCES, Record, digest, provenance
+from gkalib.results.record import SCALES, SOURCES, Record, digest, processor, provenance
 from gkalib.results.store import experiments, find, folder, load, rows, save
 from gkalib.results.table import Table, table
 
@@ -14,6 +14,7 @@ __all__ = [
     "find",
     "folder",
     "load",
+    "processor",
     "provenance",
     "rows",
     "save",

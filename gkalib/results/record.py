@@ -3,6 +3,8 @@
 import hashlib
 import json
 import math
+import os
+import platform
 import re
 import subprocess
 from collections.abc import Mapping
@@ -48,6 +50,11 @@ def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: metadata.version(name) for name in packages},
     }
+
+
+def processor() -> str:
+    """This machine's processor in words, as records name it."""
+    return f"{os.cpu_count()} cores {platform.machine()}"
 
 
 @final

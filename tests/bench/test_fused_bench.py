@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gkalib import results
-from gkalib.bench import arms, fused, goals, gpu, models, roofline, run, shapes, traps
+from gkalib.bench import arms, fused, goals, gpu, models, roofline, run, shapes
 from gkalib.bench.registry import Comparison, benchmarks
 from gkalib.smoothing.fused.launch import LAUNCHES
 
@@ -365,22 +365,6 @@ def test_every_goal_names_a_shape_and_a_command():
 def test_the_readme_shows_what_has_been_run():
     printed = README.read_text(encoding="utf-8").split("<!-- speed -->\n")[1].split("\n<!-- /speed -->")[0]
     assert printed == goals.markdown()
-
-
-def test_the_traps_are_measured(tmp_path, monkeypatch, quick):
-    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
-    monkeypatch.setattr(traps, "SIZES", (2**16, 2**20))
-    monkeypatch.setattr(traps, "RUNS", 50)
-    monkeypatch.setattr(gpu, "cache_bytes", lambda device: 2**20)
-    traps.main()
-    cache, runs = sorted(results.load("traps"), key=lambda record: record.arm)
-    assert set(cache.metrics) == {"cache_mib"} | {
-        f"gbs_{name}_{size}" for name in ("again", "in_turn") for size in (2**16, 2**20)
-    }
-    assert cache.metrics["cache_mib"] == 1 and min(cache.metrics.values()) > 0
-    told = runs.metrics
-    assert told["least"] <= told["decile_1"] <= told["median"] <= told["decile_9"] <= told["greatest"]
-    assert told["least"] <= told["mean"] <= told["greatest"] and len(results.rows(runs)) == 50
 
 
 class Clock:

@@ -1,20 +1,19 @@
 """B-spline Kolmogorov–Arnold networks beside perceptrons, on small pictures: KArAt's table 8, reduced.
 
-``python -m gkalib.bench.kan --seeds 3`` records the experiment ``kan-mlp``; chapter 9 reads it.
+Chapter 9 reads the records.
 """
 
-import argparse
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cache, partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gkalib import results
 from gkalib.data import fashion_mnist, mnist
+from gkalib.experiments.runner import Experiment, Measured
 from gkalib.normalizers import BSpline, Units
 
 DATA = {"mnist": mnist, "fashion-mnist": fashion_mnist}
@@ -49,6 +48,7 @@ ARMS: dict[str, tuple[Callable[[], nn.Module], float]] = {
 }
 
 
+@cache
 def pictures(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Training pictures ``[1 1 n 784]`` at mean 0 and deviation 1, their labels, and the same held out."""
     images, labels = DATA[name]()
@@ -84,37 +84,29 @@ def train(model: nn.Module, x: Tensor, labels: Tensor, *, rate: float, seed: int
         schedule.step()
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train every arm on both sets and record it."""
-    parser = argparse.ArgumentParser(prog="python -m gkalib.bench.kan", description=__doc__)
-    parser.add_argument("arm", nargs="*", default=list(ARMS), help=f"any of {', '.join(ARMS)}; all if none")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from 0 (%(default)s)")
-    options = parser.parse_args(arguments)
-    data = {name: pictures(name) for name in DATA}
-    for arm in options.arm:
-        make, rate = ARMS[arm]
-        for seed in range(options.seeds):
-            start, metrics = time.perf_counter(), {}
-            for name, (x, labels, test, test_labels) in data.items():
-                torch.manual_seed(seed)
-                model = make()
-                train(model, x, labels, rate=rate, seed=seed)
-                metrics[name.replace("-", "_")] = accuracy(model, test, test_labels)
-                metrics["parameters"] = sum(p.numel() for p in model.parameters())
-            record = results.Record(
-                experiment="kan-mlp",
-                arm=arm,
-                scale="reduced",
-                recipe={"arm": arm, "train": TRAIN, "test": TEST, "steps": STEPS, "batch": BATCH, "lr": rate},
-                seed=seed,
-                device="cpu",
-                wall_seconds=round(time.perf_counter() - start, 1),
-                metrics=metrics,
-                **results.provenance("torch", "numpy"),
-            )
-            results.save(record)
-            print(arm, seed, {name: round(value, 3) for name, value in metrics.items()}, flush=True)
+def accuracies(arm: str, seed: int) -> Measured:
+    """The accuracy on held-out pictures of either set, and the number of parameters."""
+    build, rate = ARMS[arm]
+    metrics = {}
+    for name in DATA:
+        x, labels, test, test_labels = pictures(name)
+        torch.manual_seed(seed)
+        model = build()
+        train(model, x, labels, rate=rate, seed=seed)
+        metrics[name.replace("-", "_")] = accuracy(model, test, test_labels)
+        metrics["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+    return metrics, []
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENT = Experiment(
+    name="kan-mlp",
+    arms={arm: partial(accuracies, arm) for arm in ARMS},
+    recipe=lambda arm: {
+        "arm": arm,
+        "train": TRAIN,
+        "test": TEST,
+        "steps": STEPS,
+        "batch": BATCH,
+        "lr": ARMS[arm][1],
+    },
+)

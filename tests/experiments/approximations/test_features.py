@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from gkalib.bench import features
-from gkalib.bench.approximations import ARMS, Trial, softmax
 from gkalib.data import Heads
+from gkalib.experiments.approximations import ARMS, Trial, features, softmax
 from gkalib.kernels import ExpDot, Gaussian
 from tests.tolerance import equal
 

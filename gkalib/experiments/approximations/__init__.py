@@ -1,23 +1,17 @@
-"""How far each approximation is from the exact sum, on the queries, keys and values of a trained model.
+"""How far each approximation is from the exact sum, on a trained model's heads: chapters 11, 12 and 13."""
 
-``python -m gkalib.bench.approximations nystrom linformer --seeds 3`` records runs of the experiment
-``approximations``; chapters 11, 12 and 13 read them.
-"""
-
-import argparse
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from gkalib import results
-from gkalib.bench import features, low_rank, structure
 from gkalib.data import Heads, trained_heads
+from gkalib.experiments.approximations import features, low_rank, structure
+from gkalib.experiments.runner import Experiment, Measured
 from gkalib.kernels import Elu, ExpDot
 from gkalib.smoothing import attention_weights, smooth
 
@@ -139,73 +133,54 @@ ARMS = {
 }
 
 
-def relative_error(found: Tensor, exact: Tensor) -> Tensor:
-    """‖found − exact‖ / ‖exact‖ of each head, over all passages and tokens, ``[h]``."""
-    difference, whole = (part.square().sum((0, 2, 3)) for part in (found - exact, exact))
+def relative_error(approximate: Tensor, exact: Tensor) -> Tensor:
+    """‖approximate − exact‖ / ‖exact‖ of each head, over all passages and tokens, ``[h]``."""
+    difference, whole = (part.square().sum((0, 2, 3)) for part in (approximate - exact, exact))
     return (difference / whole).sqrt()
 
 
-def measure(
-    arm: Arm, layers: list[Heads], aside: list[Heads], seed: int
-) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """The mean error by size, with its share of the exact sum's operations, and a row for every layer."""
-    metrics: dict[str, float] = {}
-    rows: list[dict[str, float]] = []
-    for size in arm.sizes:
-        errors, counted = [], 0.0
-        for layer, (heads, others) in enumerate(zip(layers, aside, strict=True)):
+@cache
+def _trained() -> tuple[list[Heads], list[Heads]]:
+    """Every layer's heads on the text measured on, and on the text that is aside."""
+    layers = trained_heads(2 * PASSAGES, LENGTH).heads
+    on, aside = (
+        [Heads(*(part[first::2].double() for part in heads)) for heads in layers] for first in (0, 1)
+    )
+    return on, aside
+
+
+def errors(arm: str, seed: int) -> Measured:
+    """The mean error by size, with its share of the exact sum's operations, and a row for every head."""
+    chosen, metrics, rows = ARMS[arm], {}, []
+    for size in chosen.sizes:
+        by_layer, counted = [], 0.0
+        for layer, (heads, aside) in enumerate(zip(*_trained(), strict=True)):
             generator = torch.Generator().manual_seed(seed * 1000 + layer)
-            trial = Trial(size, layer, others, generator)
             # Counting watches every operation, which makes loops over small tensors many times slower.
             counter = FlopCounterMode(display=False)
-            with counter if arm.flops is None else nullcontext():
-                found = arm.approximate(heads, trial)
-            counted += counter.get_total_flops() if arm.flops is None else arm.flops(size, heads)
-            error = relative_error(found, arm.exact(heads))
+            with counter if chosen.flops is None else nullcontext():
+                approximate = chosen.approximate(heads, Trial(size, layer, aside, generator))
+            counted += counter.get_total_flops() if chosen.flops is None else chosen.flops(size, heads)
+            by_layer.append(relative_error(approximate, chosen.exact(heads)))
             rows += [
-                {"size": size, "layer": layer, "head": head, "error": one}
-                for head, one in enumerate(error.tolist())
+                {"size": size, "layer": layer, "head": head, "error": error}
+                for head, error in enumerate(by_layer[-1].tolist())
             ]
-            errors.append(error)
-        table = torch.stack(errors)
+        table = torch.stack(by_layer)
         metrics[f"err_{size}"] = table.mean().item()
         metrics[f"median_{size}"] = table.median().item()
-        metrics |= {f"err_layer{n + 1}_{size}": one.mean().item() for n, one in enumerate(table)}
+        metrics |= {f"err_layer{n}_{size}": row.mean().item() for n, row in enumerate(table, start=1)}
         metrics[f"gflops_{size}"] = counted / 1e9
     return metrics, rows
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure the arms named, and record them."""
-    parser = argparse.ArgumentParser(prog="python -m gkalib.bench.approximations", description=__doc__)
-    parser.add_argument("arm", nargs="*", default=list(ARMS), help=f"any of {', '.join(ARMS)}; all if none")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from 0 (%(default)s)")
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.arm if name not in ARMS]
-    if unknown:
-        sys.exit(f"approximations: no arm {unknown[0]!r}. Known: {', '.join(ARMS)}")
-    read = trained_heads(2 * PASSAGES, LENGTH).heads
-    layers = [Heads(*(part[::2].double() for part in heads)) for heads in read]
-    aside = [Heads(*(part[1::2].double() for part in heads)) for heads in read]
-    for name in options.arm:
-        for seed in range(options.seeds):
-            start = time.perf_counter()
-            metrics, rows = measure(ARMS[name], layers, aside, seed)
-            record = results.Record(
-                experiment="approximations",
-                arm=name,
-                scale="reduced",
-                recipe={"arm": name, "passages": PASSAGES, "length": LENGTH, "sizes": list(ARMS[name].sizes)},
-                seed=seed,
-                device="cpu",
-                wall_seconds=time.perf_counter() - start,
-                metrics=metrics,
-                **results.provenance("torch", "numpy"),
-            )
-            results.save(record, rows=rows)
-            errors = "  ".join(f"{size}: {metrics[f'err_{size}']:.3f}" for size in ARMS[name].sizes)
-            print(f"{name} seed {seed}  {errors}")
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENT = Experiment(
+    name="approximations",
+    arms={name: partial(errors, name) for name in ARMS},
+    recipe=lambda name: {
+        "arm": name,
+        "passages": PASSAGES,
+        "length": LENGTH,
+        "sizes": list(ARMS[name].sizes),
+    },
+)

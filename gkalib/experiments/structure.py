@@ -1,15 +1,14 @@
 """When sums by structure are faster than sums pair by pair: seconds against length and dimension.
 
-``python -m gkalib.bench.structure_times`` records the experiment ``structure``; chapter 13 reads it.
+Chapter 13 reads the records.
 """
 
 import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from gkalib import results
+from gkalib.experiments.runner import Experiment
 from gkalib.kernels import Elu, Gaussian, Kernel, LagTable
 from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import FastGauss, Method, smooth
@@ -54,35 +53,14 @@ def by_dimension(method: str | Method) -> dict[str, float]:
     return metrics
 
 
-ARMS: dict[str, Callable[[], dict[str, float]]] = {
-    "toeplitz": lambda: by_length("toeplitz"),
-    "pairs-of-tokens": lambda: by_length("dense"),
-    "fast-gauss": lambda: by_dimension(FastGauss(EPS)),
-    "pairs-of-points": lambda: by_dimension("dense"),
-}
-
-
-def main() -> None:
-    """Time all arms and record them."""
-    torch.set_num_threads(1)
-    for name, arm in ARMS.items():
-        torch.manual_seed(0)
-        start = time.perf_counter()
-        metrics = arm()
-        record = results.Record(
-            experiment="structure",
-            arm=name,
-            scale="reduced",
-            recipe={"arm": name, "threads": 1},
-            seed=0,
-            device="cpu",
-            wall_seconds=time.perf_counter() - start,
-            metrics=metrics,
-            **results.provenance("torch", "numpy"),
-        )
-        results.save(record)
-        print(name, "  ".join(f"{key}: {value:.3g}" for key, value in metrics.items()))
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENT = Experiment(
+    name="structure",
+    arms={
+        "toeplitz": lambda seed: (by_length("toeplitz"), []),
+        "pairs-of-tokens": lambda seed: (by_length("dense"), []),
+        "fast-gauss": lambda seed: (by_dimension(FastGauss(EPS)), []),
+        "pairs-of-points": lambda seed: (by_dimension("dense"), []),
+    },
+    recipe=lambda arm: {"arm": arm, "threads": 1},
+    threads=1,
+)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gkalib.bench import kan, karat_rank, trained_vit
 from gkalib.data.fetch import find
+from gkalib.experiments import kan_mlp, karat_rank, trained_vit
 from gkalib.normalizers import Fourier, RowOperator
 
 F64 = torch.float64
@@ -44,7 +44,7 @@ def test_the_spectrum_counts_directions(small):
 
 
 def test_perceptron_and_spline_network_have_equally_many_parameters():
-    sizes = {name: sum(p.numel() for p in make().parameters()) for name, (make, _) in kan.ARMS.items()}
+    sizes = {name: sum(p.numel() for p in make().parameters()) for name, (make, _) in kan_mlp.ARMS.items()}
     assert sizes["kan-3"] == sum(a * b * (10 + 3 - 1 + 2) for a, b in ((784, 10), (10, 10), (10, 10)))
     assert abs(sizes["mlp-equal"] / sizes["kan-3"] - 1) < 0.01
 
@@ -53,16 +53,16 @@ def test_both_networks_learn():
     labels = torch.arange(64) % 10
     x = torch.randn(10, 784)[labels][None, None]
     for name in ("kan-1", "mlp"):
-        make, rate = kan.ARMS[name]
+        make, rate = kan_mlp.ARMS[name]
         model = make()
-        kan.train(model, x, labels, rate=rate, seed=0, steps=25)
-        assert kan.accuracy(model, x, labels) > 0.5, name
+        kan_mlp.train(model, x, labels, rate=rate, seed=0, steps=25)
+        assert kan_mlp.accuracy(model, x, labels) > 0.5, name
 
 
 def test_rows_of_the_trained_transformer():
     pytest.importorskip("onnx", reason="reads the pretrained model")
     if find(trained_vit.ARCHIVE) is None:
-        pytest.skip("the pretrained ViT is not here; python -m gkalib.bench.karat_rank fetches it")
+        pytest.skip("the pretrained ViT is not here; python -m gkalib.experiments karat-rank fetches it")
     images = trained_vit.crops(("cat",), 1)
     assert images.shape == (1, 3, 196, 196)
     first, last = trained_vit.heads(images, (1, 3))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from gkalib import results
+from gkalib.experiments.runner import Experiment
 from gkalib.layers import attention
 from gkalib.models import count, gpt, vit
 
@@ -34,7 +34,7 @@ def _karat(size: str, grid: int, mode: str, rank: int = 12) -> Counted:
 
 def models() -> dict[str, Counted]:
     """Every model that a paper prints a size of, by the name of its arm."""
-    known = {}
+    known: dict[str, Counted] = {}
     for short, size in (("ti", "tiny"), ("s", "small"), ("b", "base")):
         known[f"deit-{short}"] = Counted(lambda size=size: vit(size))
         known[f"gka-{short}"] = Counted(
@@ -81,42 +81,22 @@ def numbers(name: str) -> dict[str, int | float]:
         The fields of ``gkalib.count``, the number of bandwidths, the differences from the baseline, and
         ``file_mebibytes``, the size of the file in which ``torch.save`` stores a checkpoint.
     """
-    one = models()[name]
-    model = _empty(one.build)
-    counted = count(model, _input(model, one))
-    found: dict[str, int | float] = {key: value for key, value in vars(counted).items() if value is not None}
-    found["sigmas"] = sum(p.numel() for path, p in model.named_parameters() if "log_sigma" in path)
-    if (one.image and one.baseline is None) or name.startswith("gka"):
-        found["file_mebibytes"] = _file(model)
-    if one.tokens:
-        found["training_flops"] = found["flops_per_token"] * one.tokens
-    if one.baseline is not None:
-        base_model = _empty(models()[one.baseline].build)
-        base = count(base_model, _input(base_model, one))
-        found["added_parameters"] = counted.parameters - base.parameters
+    chosen = models()[name]
+    model = _empty(chosen.build)
+    counted = count(model, _input(model, chosen))
+    metrics = {key: value for key, value in vars(counted).items() if value is not None}
+    metrics["sigmas"] = sum(p.numel() for path, p in model.named_parameters() if "log_sigma" in path)
+    if (chosen.image and chosen.baseline is None) or name.startswith("gka"):
+        metrics["file_mebibytes"] = _file(model)
+    if chosen.tokens:
+        metrics["training_flops"] = metrics["flops_per_token"] * chosen.tokens
+    if chosen.baseline is not None:
+        base_model = _empty(models()[chosen.baseline].build)
+        base = count(base_model, _input(base_model, chosen))
+        metrics["added_parameters"] = counted.parameters - base.parameters
         for key in ("parameters", "attention_parameters", "flops"):
-            found[f"{key}_change"] = 100 * (getattr(counted, key) / getattr(base, key) - 1)
-    return found
-
-
-def keep() -> None:
-    """Count every model and keep a record of each."""
-    for name in models():
-        found = numbers(name)
-        print(f"{name:<24} {found['parameters']:>13,}", flush=True)
-        results.save(
-            results.Record(
-                experiment="counts",
-                arm=name,
-                scale="full",
-                recipe={"model": name},
-                seed=0,
-                device="any",
-                wall_seconds=0,
-                metrics=found,
-                **results.provenance("torch", "timm"),
-            )
-        )
+            metrics[f"{key}_change"] = 100 * (getattr(counted, key) / getattr(base, key) - 1)
+    return metrics
 
 
 def _empty(build: Callable[[], nn.Module]) -> nn.Module:
@@ -124,8 +104,8 @@ def _empty(build: Callable[[], nn.Module]) -> nn.Module:
         return build()
 
 
-def _input(model: Any, one: Counted) -> torch.Tensor:
-    if one.image:
+def _input(model: Any, counted: Counted) -> torch.Tensor:
+    if counted.image:
         return torch.empty(1, 3, 224, 224, device="meta")
     return torch.empty(1, model.config.context, dtype=torch.long, device="meta")
 
@@ -134,3 +114,13 @@ def _file(model: nn.Module) -> float:
     stored = io.BytesIO()
     torch.save({name: torch.zeros(t.shape, dtype=t.dtype) for name, t in model.state_dict().items()}, stored)
     return stored.tell() / 2**20
+
+
+EXPERIMENT = Experiment(
+    name="counts",
+    arms={name: lambda seed, name=name: (numbers(name), []) for name in models()},
+    recipe=lambda name: {"model": name},
+    scale="full",
+    device="any",
+    packages=("torch", "timm"),
+)

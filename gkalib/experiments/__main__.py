@@ -1,0 +1,30 @@
+"""``python -m gkalib.experiments NAME ARM …`` runs an experiment that chapters quote, and records it."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from gkalib import experiments
+from gkalib.experiments.runner import run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one experiment; an error that a user can mend is one line and status 2."""
+    known = ", ".join([*experiments.experiments(), *experiments.MEASURED])
+    parser = argparse.ArgumentParser(prog="python -m gkalib.experiments", description=__doc__)
+    parser.add_argument("name", help=f"any of {known}")
+    parser.add_argument("arm", nargs="*", help="an arm of it; all of them where none is named")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds (%(default)s)")
+    parser.add_argument("--smoke", action="store_true", help="what is trained takes a few steps")
+    chosen = parser.parse_args(arguments)
+    try:
+        run(chosen.name, chosen.arm, seed=chosen.seed, seeds=chosen.seeds, smoke=chosen.smoke)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Runs an experiment by its name, trained or measured, and keeps a record of every arm and seed."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, final
+
+import torch
+
+from gkalib import experiments, results
+
+Measured = tuple[dict[str, float], list[dict[str, Any]]]
+"""The metrics and the rows of a record."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """An experiment whose arms are measured, where a ``Study`` is trained.
+
+    Args:
+        name: of its records.
+        arms: from a seed to what is measured, by the name of the arm.
+        recipe: from an arm to every setting of it, as JSON.
+        scale: of its records.
+        device: what it runs on, in words; where the numbers depend on it, more than ``"cpu"``.
+        packages: whose versions matter.
+        threads: of PyTorch; as many as it takes by itself where not given.
+    """
+
+    name: str
+    arms: Mapping[str, Callable[[int], Measured]]
+    recipe: Callable[[str], dict[str, Any]] = field(default=lambda arm: {"arm": arm})
+    scale: str = "reduced"
+    device: str = "cpu"
+    packages: tuple[str, ...] = ("torch", "numpy")
+    threads: int | None = None
+
+    def measure(self, arm: str, seed: int, *, keep: bool = True) -> results.Record:
+        """Measure one arm, and keep its record unless told otherwise."""
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        torch.manual_seed(seed)
+        start = time.perf_counter()
+        metrics, rows = self.arms[arm](seed)
+        record = results.Record(
+            experiment=self.name,
+            arm=arm,
+            scale=self.scale,
+            recipe=self.recipe(arm),
+            seed=seed,
+            device=self.device,
+            wall_seconds=round(time.perf_counter() - start, 1),
+            metrics=metrics,
+            **results.provenance(*self.packages),
+        )
+        if keep:
+            results.save(record, rows=rows)
+        return record
+
+
+def run(
+    name: str, arms: Sequence[str] = (), *, seed: int = 0, seeds: int = 1, smoke: bool = False
+) -> list[results.Record]:
+    """Run an experiment, keep a record of each arm and seed, and print a line for it.
+
+    Args:
+        name: of the experiment.
+        arms: those to run; all of them where none is named.
+        seed, seeds: the first seed, and how many.
+        smoke: train in a few steps; what is measured has no such form.
+
+    Raises:
+        ValueError: if there is no such experiment or arm.
+    """
+    if name in experiments.MEASURED and smoke:
+        raise ValueError(f"experiment: {name} is measured, not trained, and has no smoke form")
+    call = _measured(name) if name in experiments.MEASURED else _trained(name, smoke=smoke)
+    unknown = [arm for arm in arms if arm not in call]
+    if unknown:
+        raise ValueError(f"experiment: no arm {unknown[0]!r} in {name!r}. Known: {', '.join(call)}")
+    return list(_records(call, arms or list(call), range(seed, seed + seeds)))
+
+
+def _records(
+    call: Mapping[str, Callable[[int], results.Record]], arms: Sequence[str], seeds: Sequence[int]
+) -> Iterator[results.Record]:
+    for arm in arms:
+        for seed in seeds:
+            record = call[arm](seed)
+            shown = list(record.metrics.items())[:4]
+            print(record.run, *(f" {name} {value:.4g}" for name, value in shown), flush=True)
+            yield record
+
+
+def _measured(name: str) -> dict[str, Callable[[int], results.Record]]:
+    chosen = import_module(f"gkalib.experiments.{name.replace('-', '_')}").EXPERIMENT
+    return {arm: lambda seed, arm=arm: chosen.measure(arm, seed) for arm in chosen.arms}
+
+
+def _trained(name: str, *, smoke: bool) -> dict[str, Callable[[int], results.Record]]:
+    studies, measure = experiments.experiment(name)
+
+    def train(study: experiments.Study, seed: int) -> results.Record:
+        chosen = replace(study, seed=seed)
+        return experiments.train(chosen.smoke() if smoke else chosen, measure=measure, keep=True)
+
+    return {study.arm: lambda seed, study=study: train(study, seed) for study in studies}

@@ -1,0 +1,77 @@
+"""An experiment is run by its name, trained or measured, and leaves one record an arm and seed."""
+
+import pytest
+import torch
+
+from gkalib import experiments, results
+from gkalib.data import Heads
+from gkalib.experiments import approximations, runner, traps
+from gkalib.experiments.__main__ import main
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """An empty store of results."""
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    return tmp_path
+
+
+def test_every_measured_experiment_has_the_arms_that_are_recorded():
+    for name in experiments.MEASURED:
+        chosen = runner.import_module(f"gkalib.experiments.{name.replace('-', '_')}").EXPERIMENT
+        assert chosen.name == name
+        records = results.load(name)
+        assert {record.arm for record in records} == set(chosen.arms)
+        for record in records:
+            assert (record.scale, record.device == "cpu") == (chosen.scale, chosen.device == "cpu")
+            assert record.recipe == chosen.recipe(record.arm)
+
+
+def test_a_measured_arm_is_kept_for_each_seed(store, monkeypatch, capsys):
+    heads = Heads(*torch.randn(3, 2, 3, 24, 8, dtype=torch.float64).unbind())
+    monkeypatch.setattr(approximations, "_trained", lambda: ([heads], [heads]))
+    assert main(["approximations", "mean", "elu", "--seed", "1", "--seeds", "2"]) == 0
+    kept = results.load("approximations")
+    assert {(record.arm, record.seed) for record in kept} == {
+        (arm, seed) for arm in ("mean", "elu") for seed in (1, 2)
+    }
+    (mean, _) = (record for record in kept if record.arm == "mean")
+    errors = [float(row["error"]) for row in results.rows(mean)]
+    assert mean.metrics["err_1"] == pytest.approx(sum(errors) / 3) and len(errors) == 3
+    assert capsys.readouterr().out.startswith("mean-reduced-s1-cpu  err_1 ")
+
+
+def test_a_study_is_trained_and_kept(store, capsys):
+    assert main(["variants-digits", "softmax", "--smoke"]) == 0
+    (record,) = results.load("variants-digits")
+    assert (record.arm, record.scale) == ("softmax", "smoke") and record.metrics["val_loss"] > 0
+    assert "val_loss" in capsys.readouterr().out
+
+
+def test_what_cannot_be_run_is_refused(store, capsys):
+    for words, said in (
+        (["nothing"], "no experiment 'nothing'"),
+        (["traps", "cash"], "experiment: no arm 'cash' in 'traps'. Known: cache, runs"),
+        (["counts", "--smoke"], "experiment: counts is measured, not trained, and has no smoke form"),
+    ):
+        assert main(words) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_the_traps_are_measured(store, monkeypatch):
+    for name, value in (
+        ("SIZES", (2**16, 2**20)),
+        ("RUNS", 50),
+        ("SECONDS", 0.01),
+        ("cache_bytes", lambda: 2**20),
+    ):
+        monkeypatch.setattr(traps, name, value)
+    cache, runs = runner.run("traps")
+    assert set(cache.metrics) == {"cache_mib"} | {
+        f"gbs_{name}_{size}" for name in ("again", "in_turn") for size in (2**16, 2**20)
+    }
+    assert cache.metrics["cache_mib"] == 1 and min(cache.metrics.values()) > 0
+    metrics = runs.metrics
+    assert metrics["least"] <= metrics["decile_1"] <= metrics["median"] <= metrics["decile_9"]
+    assert metrics["decile_9"] <= metrics["greatest"] and metrics["least"] <= metrics["mean"]
+    assert len(results.rows(runs)) == 50
