@@ -33,7 +33,7 @@ define LOCK_HEADER
 endef
 export LOCK_HEADER
 
-.PHONY: help book serve test aot lint types pairs chapters links bench lock env clean
+.PHONY: help book serve test aot lint types pairs chapters jitter links bench lock env clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ test: export OMP_NUM_THREADS ?= 1
 test: $(FULL)/.ready ## everything CI checks: style, types, floors, spelling, stamps, pages, chapters, tests
 	@$(MAKE) --no-print-directory lint types pairs book
 	@$(FULL)/bin/python -m gkalib data get minilm gpt2
-	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist worksteal
+	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations 10
 
 aot: $(FULL)/.ready ## compile every fused program for an H100 and compare with the baseline (UPDATE=1 records it, ONLY="CASE ...")
 	@$(FULL)/bin/python -m gkalib.gpu.survey $(ONLY) --processes $(JOBS) $(if $(UPDATE),--update)
@@ -70,6 +70,9 @@ pairs: $(FULL)/.ready ## chapters agree with their texts, outputs with the code 
 
 chapters: $(FULL)/.ready ## execute the chapters again and store their outputs (ONLY="01-nadaraya-watson ...")
 	@$(FULL)/bin/python book/execute.py $(ONLY)
+
+jitter: $(FULL)/.ready ## execute chapters under perturbed arithmetic (ONLY="12-low-rank ...", HOW="plain noise-0", SEED=2026-01-31)
+	@$(FULL)/bin/python book/jitter.py $(ONLY) $(if $(HOW),--how $(HOW)) $(if $(SEED),--seed $(SEED)) --processes $(JOBS)
 
 links: $(LIGHT)/.ready ## visit every external link
 	@$(LIGHT)/bin/jupyter-book build . --path-output _build/links --builder custom --custom-builder linkcheck

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import matplotlib.font_manager  # noqa: F401  builds its cache here: the notice would land in a chapter
@@ -56,7 +57,23 @@ def environment() -> dict[str, str]:
     }
 
 
-async def _run(notebook: NotebookNode, root: Path) -> dict:
+async def run(
+    notebook: NotebookNode,
+    root: Path,
+    *,
+    settings: Mapping[str, str] | None = None,
+    before: str = "",
+    go_on=False,
+) -> dict:
+    """Execute a notebook's cells in a fresh kernel, in place, and return what its stamp says of that.
+
+    Args:
+        notebook: its outputs are replaced.
+        root: of the book; cells run in its ``chapters``.
+        settings: what the kernel's environment has beside ``environment()``.
+        before: code that runs before the first cell and should leave no name behind.
+        go_on: whether to go on after a cell that fails; its error is an output then.
+    """
     manager = AsyncKernelManager(kernel_name="python3")
     # A kernel specification installed elsewhere may name another interpreter: take this one.
     manager.kernel_spec.argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -65,11 +82,13 @@ async def _run(notebook: NotebookNode, root: Path) -> dict:
         notebook,
         km=manager,
         timeout=600,
+        allow_errors=go_on,
         coalesce_streams=True,  # on a busy machine a cell's lines arrive in pieces
         resources={"metadata": {"path": root / "chapters"}},
     )
-    async with client.async_setup_kernel(env=environment(), cwd=str(root / "chapters"), cleanup_kc=True):
-        await client.kc.execute(_BEFORE, silent=True, reply=True, timeout=60)
+    around = {**environment(), **(settings or {})}
+    async with client.async_setup_kernel(env=around, cwd=str(root / "chapters"), cleanup_kc=True):
+        await client.kc.execute(_BEFORE + before, silent=True, reply=True, timeout=60)
         start = time.perf_counter()
         for index, cell in enumerate(notebook.cells):
             await client.async_execute_cell(cell, index)
@@ -129,7 +148,7 @@ def execute(slug: str, *, root: Path = ROOT) -> dict:
     """
     write_set_up(root, slug)
     notebook = read_text(root, slug)
-    measured = asyncio.run(_run(notebook, root))
+    measured = asyncio.run(run(notebook, root))
     clean(notebook, root)
     for cell in notebook.cells:
         for output in cell.get("outputs", []):

@@ -1,6 +1,12 @@
-"""Set-up of every test: shapes are checked, threads are few, an empty tensor is poisoned."""
+"""Set-up of every test: shapes are checked, threads are few, an empty tensor is poisoned.
 
+At its end a run says what it left out, by reason, and what would make it run.
+"""
+
+import datetime
 import os
+import re
+from collections import Counter
 
 import jaxtyping
 import pytest
@@ -19,6 +25,57 @@ HOOK.hook.should_instrument = lambda name: CHECKED(name) and not name.startswith
 torch.set_num_threads(1)
 torch.utils.deterministic.fill_uninitialized_memory = True
 torch.use_deterministic_algorithms(True)  # with it, memory that nobody wrote reads as NaN
+
+# What a skipped test's reason speaks of, the same in a word, and what makes it run.
+LEFT_OUT = (
+    (
+        r"chromium|\bnpm\b",
+        "no browser or no npm",
+        "apt-get install chromium fonts-dejavu-core npm, as .ci/run does (macOS: brew install node and "
+        "brew install --cask chromium); then make book",
+    ),
+    (r"\bhere: ", "no data set", "python -m gkalib data get NAME fetches it, or says where to put it"),
+    (
+        r"not installed|could not import|is an extra",
+        "no package",
+        "$(make -s env)/bin/pip install PACKAGE, into an environment of your own",
+    ),
+    (r"interpret|bfloat16|\bcards?\b|\bGPU\b", "no card", "make test on a machine with a GPU"),
+    ("", "other", ""),
+)
+
+
+def left_out(reports) -> list[str]:
+    """Lines that say how many tests were skipped, by reason, and what makes them run."""
+    groups: dict[int, Counter[str]] = {}
+    for report in reports:
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        kind = next(n for n, (words, *_) in enumerate(LEFT_OUT) if re.search(words, reason, re.IGNORECASE))
+        groups.setdefault(kind, Counter())[reason] += 1
+    lines = []
+    for kind, reasons in sorted(groups.items()):
+        _, name, remedy = LEFT_OUT[kind]
+        lines.append(f"{name}: {sum(reasons.values())} not run" + (f"; {remedy}" if remedy else ""))
+        lines += [f"    {count:4} {reason}" for reason, count in reasons.most_common()]
+    return lines
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say at the end what was left out; pytest-xdist has brought the workers' reports together."""
+    lines = left_out(terminalreporter.stats.get("skipped", []))
+    if lines:
+        terminalreporter.section("left out")
+        terminalreporter.write_line("\n".join(lines))
+
+
+def pytest_configure():
+    """Choose, for all workers, the seed that draws the chapters computed with perturbed arithmetic."""
+    os.environ.setdefault("JITTER", datetime.datetime.now(datetime.UTC).date().isoformat())
+
+
+def pytest_report_header():
+    """Print that seed: what it drew can be repeated on any day."""
+    return f"jitter: what tests/chapters/test_jitter.py draws today: make jitter SEED={os.environ['JITTER']}"
 
 
 @pytest.fixture(autouse=True)
