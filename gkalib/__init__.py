@@ -13,6 +13,7 @@ _PUBLIC = {
     "normalizers": "gkalib.normalizers",
     "results": "gkalib.results",
     "data": "gkalib.data",
+    "analysis": "gkalib.analysis",
     "viz": "gkalib.viz",
     "smooth": "gkalib.smoothing",
     "attention_weights": "gkalib.smoothing",
@@ -24,11 +25,13 @@ _PUBLIC = {
     "gpt": "gkalib.models",
     "count": "gkalib.models",
     "replace_attention": "gkalib.models",
+    "capture_attention": "gkalib.analysis",
     "train": "gkalib.training",
 }
 
 if TYPE_CHECKING:
-    from gkalib import data, kernels, masks, normalizers, results, viz
+    from gkalib import analysis, data, kernels, masks, normalizers, results, viz
+    from gkalib.analysis import capture_attention
     from gkalib.layers import attention
     from gkalib.models import count, gpt, replace_attention, vit
     from gkalib.regression import LocalLinear, NadarayaWatson
@@ -39,8 +42,10 @@ __all__ = [
     "LocalLinear",
     "NadarayaWatson",
     "__version__",
+    "analysis",
     "attention",
     "attention_weights",
+    "capture_attention",
     "count",
     "data",
     "explain",

@@ -2,17 +2,24 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from gkalib import results
+from gkalib.analysis import (
+    agreement_metrics,
+    attention_metrics,
+    capture_attention,
+    picture_rows,
+    residual_metrics,
+    spectrum_metrics,
+    text_rows,
+)
 from gkalib.evaluation.mode import evaluating
 from gkalib.models import GPT, ViT
 from gkalib.training import trajectory
@@ -20,10 +27,7 @@ from gkalib.training.checkpoint import NAME, Loaded
 from gkalib.training.distributed import World
 from gkalib.training.record import NAMES, device
 from gkalib.training.run import LanguageRun, VisionRun
-from gkalib.viz import bandwidths, magnitudes, maps, portrait, sheets, style
-from gkalib.viz.census import agreements, census, residuals
-from gkalib.viz.layers import Layer, layers
-from gkalib.viz.rows import banks_of, picture_rows, text_rows
+from gkalib.viz import figures, style
 
 EXPERIMENT = "looking"  # what records of looks belong to, with the study of that name
 PICTURES = ("astronaut", "camera", "cat", "coffee")  # of scikit-image, in its package
@@ -81,27 +85,28 @@ def look(
     style.use()
     model = loaded.model.to(world.device).eval()
     shown = subject_of(loaded, world, subject)
-    found = layers(model, shown.inputs)
+    captured = capture_attention(model, shown.inputs)
     inputs, labels = sample(loaded, world, held_out) if held_out else (shown.inputs, None)
-    weights = layers(model, inputs) if held_out else found
+    measured = capture_attention(model, inputs) if held_out else captured
+    weights = [layer.weights for layer in measured]
     snapshots = [
         one.weights for one in trajectory.read(folder.parent if NAME.fullmatch(folder.name) else folder)
     ]
     loss = None if labels is None else _loss(inputs, labels)
-    made = drawn(model, shown, found)
-    made |= portrait.figures(model, [one.weights for one in weights], snapshots, loss)
+    drawn = figures.attention_figures(model, captured, picture=shown.picture, tokens=shown.tokens)
+    drawn |= figures.spectrum_figures(model, weights, snapshots, loss)
     out.mkdir(parents=True, exist_ok=True)
-    for name, figure in made.items():
+    for name, figure in drawn.items():
         (out / f"{name}.png").write_bytes(style.png(figure, dpi=130))
-    said = [f"{len(made)} figures in {out}: {', '.join(made)}"]
+    said = [f"{len(drawn)} figures in {out}: {', '.join(drawn)}"]
     if keep:
-        numbers = census(model, weights)
+        numbers = attention_metrics(model, measured)
         if isinstance(model, ViT):
-            numbers |= residuals(model, inputs)
+            numbers |= residual_metrics(model, inputs)
             if labels is not None:
-                numbers |= agreements(model, inputs, labels, weights)
-        numbers |= portrait.metrics(model, [one.weights for one in weights], snapshots)
-        rows = picture_rows(model, found) if isinstance(model, ViT) else text_rows(model, found)
+                numbers |= agreement_metrics(model, inputs, labels, measured)
+        numbers |= spectrum_metrics(model, weights, snapshots)
+        rows = picture_rows(model, captured) if isinstance(model, ViT) else text_rows(model, captured)
         record = _record(loaded, world, shown, held_out, numbers, seconds=time.perf_counter() - begin)
         said.append(f"{EXPERIMENT}/{results.save(record, rows=rows).name}")
     return said
@@ -150,39 +155,6 @@ def sample(loaded: Loaded, world: World, count: int) -> tuple[Tensor, Tensor]:
         raise ValueError(f"look: {run.data} holds out {len(rows)} rows, not {count}")
     inputs, labels = rows.batch(np.arange(count) * len(rows) // count)
     return inputs.to(world.device), labels.to(world.device)
-
-
-def drawn(model: nn.Module, subject: Subject, found: list[Layer]) -> dict[str, Figure]:
-    """The figures of the GKA paper's section 7 for a picture, and their counterparts for a text, by name.
-
-    Where weights have signs, maps and flows are of their absolute values; the matrices keep them.
-
-    Args:
-        model: what was looked at.
-        subject: with what.
-        found: what ``layers`` gave.
-    """
-    shares = [magnitudes(layer.weights) for layer in found]
-    made: dict[str, Figure] = {}
-    if isinstance(model, ViT):
-        picture = subject.picture
-        made["rollout"] = sheets.rollouts(picture, model, shares)
-        made["evolution"] = sheets.evolution(picture, model, shares)
-        for index, layer in enumerate(shares):
-            made[f"class-layer{index}"] = sheets.class_maps(picture, model, layer)
-            made[f"patches-layer{index}"] = sheets.patch_maps(picture, model, layer)
-    else:
-        made["last-rows"] = sheets.last_rows(subject.tokens, shares)
-        made["sinks"] = sheets.sinks(shares)
-        if banks := banks_of(model):
-            made["banks"] = sheets.banks(banks, shares[0].shape[-1])
-    for index, layer in enumerate(found):
-        # Neighbors of a patch are anywhere in the order, those of a token beside it: these are not thinned.
-        shown = layer.weights if isinstance(model, ViT) else layer.weights[..., -maps.MOST :, -maps.MOST :]
-        made[f"matrices-layer{index}"] = sheets.matrices(shown)
-    with suppress(ValueError):  # a variant without bandwidths has no such figure
-        made["bandwidths"] = sheets.sigmas(bandwidths(model))
-    return made
 
 
 def _picture(run: VisionRun, world: World, given: str) -> Subject:

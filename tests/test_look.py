@@ -9,13 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from gkalib import results
+from gkalib import capture_attention, results
 from gkalib.__main__ import main
+from gkalib.analysis import neighbors
 from gkalib.look import sample, subject_of
 from gkalib.training import Launch, recipe, train
 from gkalib.training.checkpoint import load
 from gkalib.training.distributed import World
-from gkalib.viz import layers, neighbors
 
 HERE = World(0, 1, torch.device("cpu"))
 
@@ -71,11 +71,12 @@ def test_a_decoder_is_drawn_and_kept(text: Path, tmp_path: Path, monkeypatch):
     record, rows = kept(tmp_path / "results")
     loaded = load(text)
     shown = subject_of(loaded, HERE, "We the People")
-    found = layers(loaded.model, shown.inputs)
-    expected = neighbors(found[0].weights[:, 0]).mean().item()
+    captured = capture_attention(loaded.model, shown.inputs)
+    expected = neighbors(captured[0].weights[:, 0]).mean().item()
     assert record.metrics["neighbors_0_0"] == pytest.approx(expected)
-    assert len([row for row in rows if row["figure"] == "bank" and row["layer"] == "0"]) == 13 * len(
-        found[0].variants
+    assert (
+        len([row for row in rows if row["figure"] == "bank" and row["layer"] == "0"])
+        == 13 * captured[0].weights.shape[1]
     )
 
 

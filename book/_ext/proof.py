@@ -153,7 +153,7 @@ class Judge:
     @cached_property
     def drawing(self) -> list[str]:
         """The source of what names the figures of ``look``."""
-        files = (self.root / "gkalib" / name for name in ("look.py", "viz/portrait.py"))
+        files = (self.root / "gkalib" / name for name in ("look.py", "viz/figures.py"))
         return [file.read_text(encoding="utf-8") for file in files if file.is_file()]
 
     @cached_property

@@ -7,24 +7,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gkalib.experiments.loop import Observer
-from gkalib.experiments.study import Study
-from gkalib.experiments.tasks import Pictures
-from gkalib.smoothing.problem import scores
-from gkalib.viz.landscape import (
+from gkalib import capture_attention
+from gkalib.analysis.landscape import (
     Loss,
     Plane,
     Surface,
     loss_on,
-    placed,
     random_plane,
+    snapshot,
+    step_cosine,
+    step_lengths,
     trajectory_plane,
-    weights_of,
+    using,
+    walk_shares,
 )
-from gkalib.viz.layers import layers
-from gkalib.viz.sharpness import relative_sharpness, sharpness
-from gkalib.viz.spectrum import effective_rank, kind, matrices, singular_values
-from gkalib.viz.walks import step_cosine, step_lengths, walk_shares
+from gkalib.analysis.sharpness import relative_sharpness, sharpness
+from gkalib.analysis.spectrum import effective_rank, kind, matrices, singular_values
+from gkalib.experiments.loop import Observer
+from gkalib.experiments.study import Study
+from gkalib.experiments.tasks import Pictures
+from gkalib.smoothing.problem import scores
 
 # Two layers of four heads on N = 17 tokens. KArAt as in karat-arms: G = 3, r = 12, damped, blockwise.
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -81,7 +83,7 @@ class Landscape(Observer):
     def watch(self, step: int, model: nn.Module) -> None:
         if step % self.every == 0:
             self.steps.append(step)
-            self.snapshots.append(weights_of(model))
+            self.snapshots.append(snapshot(model))
 
     def measure(self, model: Any, learned: Any) -> dict[str, float]:
         """Of the path, of the planes through its end, of sharpness, and of spectra at four times.
@@ -168,7 +170,7 @@ class Landscape(Observer):
         """Sharpness where the loss is first as low as it is asked to be; nothing where it never is."""
         for step, weights, value in zip(self.steps, self.snapshots, self.losses, strict=True):
             if value <= EQUAL:
-                with placed(model, weights):
+                with using(model, weights):
                     found = {f"{name}_equal": number for name, number in _sharp(model, loss).items()}
                 return {**found, "step_equal": float(step), "fixed_loss_equal": value}
         return {}
@@ -179,9 +181,9 @@ class Landscape(Observer):
         for percent in (0, 25, 50, 100):
             weights = self.snapshots[last * percent // 100]
             step = self.steps[last * percent // 100]
-            with placed(model, weights):
-                looked = layers(model, images)
-            for number, layer in enumerate(looked):
+            with using(model, weights):
+                captured = capture_attention(model, images)
+            for number, layer in enumerate(captured):
                 problem = layer.problems[0]
                 before = scores(problem, problem.query, problem.grouped_key)
                 for name, rows in (("before", before), ("after", layer.weights)):
@@ -214,7 +216,7 @@ def _on(images: Tensor, labels: Tensor) -> Loss:
 
 @torch.no_grad()
 def _at(model: nn.Module, weights: dict[str, Tensor], loss: Loss) -> float:
-    with placed(model, weights):
+    with using(model, weights):
         return loss(model).item()
 
 
@@ -228,14 +230,14 @@ def _sharp(model: nn.Module, loss: Loss) -> dict[str, float]:
 def _rescaled(model: nn.Module, loss: Loss) -> dict[str, float]:
     """Sharpness of the same function with other weights, where the variant has values to scale."""
     changed = {}
-    for name, tensor in weights_of(model).items():
+    for name, tensor in snapshot(model).items():
         if ".attn.value." in name:
             changed[name] = ALPHA * tensor
         elif name.endswith(".attn.proj.weight"):
             changed[name] = tensor / ALPHA
     if not any(".attn.value." in name for name in changed):
         return {}
-    with placed(model, changed):
+    with using(model, changed):
         return {f"{name}_rescaled": number for name, number in _sharp(model, loss).items()}
 
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+from gkalib import capture_attention
+from gkalib.analysis import agreement_metrics, attention_metrics, residual_metrics
 from gkalib.experiments.options import SMALL
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Task
 from gkalib.layers import variants
-from gkalib.viz.census import agreements, census, residuals
-from gkalib.viz.layers import layers
 
 PICTURES = 200  # of the held-out part, the first
 REGISTERS = {"softmax": (1, 4), "gka": (1, 4)}
@@ -42,7 +42,8 @@ def studies() -> list[Study]:
 
 
 def measure(model: Any, learned: Task) -> dict[str, float]:
-    """What ``census``, ``agreements`` and ``residuals`` say of the trained model."""
+    """What a record keeps of the trained model's attention."""
     images, labels = (part[:PICTURES] for part in learned.held_out)
-    found = layers(model, images)
-    return census(model, found) | agreements(model, images, labels, found) | residuals(model, images)
+    captured = capture_attention(model, images)
+    agreements = agreement_metrics(model, images, labels, captured)
+    return attention_metrics(model, captured) | agreements | residual_metrics(model, images)

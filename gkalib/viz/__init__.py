@@ -1,62 +1,16 @@
-"""What trained models do, in numbers and figures; the book's figures: their style, digests and controls."""
+"""The book's figures: their style, digests and controls, maps of weights, and a trained model's figures."""
 
-from gkalib.viz import landscape, maps, portrait, sharpness, sheets, spectrum, style, walks
-from gkalib.viz.bandwidths import bandwidths, heat, lines
-from gkalib.viz.bank import bank
-from gkalib.viz.census import agreements, census, class_row, residuals
+from gkalib.viz import figures, maps, style
 from gkalib.viz.explore import Explore, explore
-from gkalib.viz.layers import (
-    Layer,
-    entropy,
-    layers,
-    magnitudes,
-    mass,
-    measures,
-    negative,
-    neighbors,
-    own,
-    received,
-)
-from gkalib.viz.occlusion import agreement, occlusion, residual_share, saliency
-from gkalib.viz.rollout import discarded, rollout
-from gkalib.viz.rows import banks_of, picture_rows, text_rows
+from gkalib.viz.figures import bandwidth_lines, bandwidth_map, bank_lines
 
 __all__ = [
     "Explore",
-    "Layer",
-    "agreement",
-    "agreements",
-    "bandwidths",
-    "bank",
-    "banks_of",
-    "census",
-    "class_row",
-    "discarded",
-    "entropy",
+    "bandwidth_lines",
+    "bandwidth_map",
+    "bank_lines",
     "explore",
-    "heat",
-    "landscape",
-    "layers",
-    "lines",
-    "magnitudes",
+    "figures",
     "maps",
-    "mass",
-    "measures",
-    "negative",
-    "neighbors",
-    "occlusion",
-    "own",
-    "picture_rows",
-    "portrait",
-    "received",
-    "residual_share",
-    "residuals",
-    "rollout",
-    "saliency",
-    "sharpness",
-    "sheets",
-    "spectrum",
     "style",
-    "text_rows",
-    "walks",
 ]

@@ -1,7 +1,5 @@
 """Weight matrices as pictures, and weights on patches as maps over the picture that they come from."""
 
-import math
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
@@ -11,7 +9,6 @@ from gkalib.viz import style
 from gkalib.viz.digest import array
 
 HEAT = "inferno"
-MOST = 50  # tokens of a matrix that can be told apart in a figure
 
 
 def weights(
@@ -95,42 +92,6 @@ def overlay(
     return image
 
 
-def grid(map):
-    """Weights on P² patches, `[…, P²]`, as the square that the patches make, `[…, P, P]`.
-
-    Args:
-        map: tensor or array, the class token and registers left out.
-
-    Raises:
-        ValueError: when their number is no square.
-
-    Taught in: chapter 23.
-    """
-    count = map.shape[-1]
-    side = math.isqrt(count)
-    if side * side != count:
-        raise ValueError(f"maps.grid: {count} weights make no square; leave class token and registers out")
-    return map.reshape(*map.shape[:-1], side, side)
-
-
-def queries(side: int) -> dict[str, tuple[int, int]]:
-    """The four patches whose maps the GKA paper shows, as (row, column) of a grid of `side` by `side`.
-
-    Args:
-        side: P.
-
-    References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.5. Taught in: chapter 23.
-    """
-    quarter, half, last = side // 4, side // 2, 3 * side // 4
-    return {
-        "upper left": (quarter, quarter),
-        "center": (half, half),
-        "lower right": (last, last),
-        "upper right": (quarter, last),
-    }
-
-
 def off_diagonal(matrix) -> np.ndarray:
     """A weight matrix whose diagonal is zero, so that colors tell the other weights apart.
 
@@ -147,25 +108,6 @@ def off_diagonal(matrix) -> np.ndarray:
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(f"maps.off_diagonal: needs as many keys as queries, not shape {matrix.shape}")
     return np.where(np.eye(matrix.shape[-1], dtype=bool), 0.0, matrix)
-
-
-def subsample(matrix, *, most: int = MOST) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix of at most so many tokens, evenly spaced and the first and last among them, and which.
-
-    Args:
-        matrix: `[…, n, n]`, tensor or array.
-        most: how many tokens are kept where there are more.
-
-    Returns:
-        `[…, k, k]` and the k tokens' numbers.
-
-    References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 23.
-    """
-    matrix = array(matrix)
-    count = matrix.shape[-1]
-    kept = np.arange(count) if count <= most else np.linspace(0, count - 1, most).round().astype(int)
-    return matrix[..., kept[:, None], kept], kept
 
 
 def _picture(picture) -> np.ndarray:

@@ -8,9 +8,11 @@ import torch
 from torch import nn
 
 import gkalib
+from gkalib import capture_attention
+from gkalib.analysis import discarded, entropy, neighbors, own, received, rollout
 from gkalib.layers import attention
 from gkalib.smoothing import weights_of
-from gkalib.viz import discarded, entropy, layers, maps, neighbors, own, received, rollout
+from gkalib.viz import maps
 
 
 def rows(*shape, sharpness=1.0, seed=0):
@@ -145,7 +147,7 @@ def test_rows_of_karat_are_refused_by_rollout_and_their_sums_are_free():
         "tiny", attention=attention("karat", rank=4), image_size=8, patch_size=2, channels=1, dim=16,
         num_heads=2, depth=2, num_classes=3,
     )  # fmt: skip
-    found = [layer.weights for layer in layers(model, torch.randn(2, 1, 8, 8))]
+    found = [layer.weights for layer in capture_attention(model, torch.randn(2, 1, 8, 8))]
     with pytest.raises(ValueError, match="negative weights"):
         rollout(found)
     assert (found[0].sum(-1) - 1).abs().max() > 0.1

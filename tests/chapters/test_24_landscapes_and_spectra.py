@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gkalib.analysis.landscape import Surface, loss_on, random_plane, snapshot, walk_shares
+from gkalib.analysis.sharpness import sharpness
+from gkalib.analysis.spectrum import effective_rank, singular_values
 from gkalib.layers import attention
 from gkalib.normalizers import RowOperator
-from gkalib.viz.landscape import Surface, loss_on, random_plane, weights_of
-from gkalib.viz.sharpness import sharpness
-from gkalib.viz.spectrum import effective_rank, singular_values
-from gkalib.viz.walks import walk_shares
 from tests.tolerance import equal, oracle
 
 F64 = torch.float64
@@ -51,7 +50,7 @@ def test_a_filter_plane_follows_a_layer_and_not_a_head():
     layer, x = _layer(), torch.randn(4, 5, HEADS * WIDTH, dtype=F64)
 
     def surface(scale: str) -> Tensor:
-        plane = random_plane(weights_of(layer), seed=0, scale=scale)
+        plane = random_plane(snapshot(layer), seed=0, scale=scale)
         return loss_on(plane, layer, lambda one: one(x).square().mean(), points=5, span=1.0).losses
 
     before = {scale: surface(scale) for scale in ("filter", "unit")}

@@ -7,10 +7,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from gkalib import results
+from gkalib.analysis.landscape import trajectory_plane
+from gkalib.analysis.sharpness import sharpness
 from gkalib.experiments import Study, experiment, fit, train
 from gkalib.experiments.landscapes import Landscape
-from gkalib.viz.landscape import trajectory_plane
-from gkalib.viz.sharpness import sharpness
 
 
 def smoke(arm: str) -> Study:

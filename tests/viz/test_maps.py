@@ -1,4 +1,4 @@
-"""Maps over pictures, bandwidths and banks: their arithmetic, and what the figures carry."""
+"""Maps over pictures, bandwidths and banks: what their figures carry."""
 
 import math
 
@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib import attention, gpt, vit
+from gkalib import gpt
 from gkalib.kernels import DecayingPeriodicBank
-from gkalib.models import GPTConfig, ViTConfig
-from gkalib.viz import bandwidths, maps
-from gkalib.viz.bandwidths import heat, lines
-from gkalib.viz.bank import bank
+from gkalib.models import GPTConfig
+from gkalib.viz import bandwidth_lines, bandwidth_map, bank_lines, maps
 
-SMALL = ViTConfig(image_size=8, patch_size=4, dim=16, depth=3, num_heads=2, num_classes=5)
 PICTURE = np.linspace(0, 1, 8 * 12).reshape(8, 12)
 
 
@@ -25,22 +22,6 @@ def axes():
     plt.close(figure)
 
 
-def test_patches_make_the_square_row_by_row():
-    found = maps.grid(torch.arange(18).view(2, 9))
-    assert found.shape == (2, 3, 3) and found[0].tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-    with pytest.raises(ValueError, match=r"maps.grid: 17 weights make no square"):
-        maps.grid(np.zeros((2, 17)))
-
-
-def test_the_papers_queries_on_its_grid():
-    assert maps.queries(14) == {
-        "upper left": (3, 3),
-        "center": (7, 7),
-        "lower right": (10, 10),
-        "upper right": (3, 10),
-    }
-
-
 def test_the_diagonal_is_set_to_zero_and_nothing_else():
     matrix = torch.rand(2, 4, 4) + 1
     found = maps.off_diagonal(matrix)
@@ -48,16 +29,6 @@ def test_the_diagonal_is_set_to_zero_and_nothing_else():
     np.testing.assert_allclose(found + np.eye(4) * matrix.numpy(), matrix.numpy())
     with pytest.raises(ValueError, match="as many keys as queries"):
         maps.off_diagonal(np.ones((3, 4)))
-
-
-def test_large_matrices_are_thinned_evenly_from_end_to_end():
-    matrix = np.arange(101.0)[:, None] + np.arange(101.0)
-    found, kept = maps.subsample(matrix, most=11)
-    assert kept.tolist() == list(range(0, 101, 10))
-    np.testing.assert_array_equal(found, matrix[::10, ::10])
-    same, every = maps.subsample(matrix[:50, :50])
-    assert same.shape == (50, 50) and every.tolist() == list(range(50))
-    assert maps.subsample(np.zeros((3, 65, 65)))[0].shape == (3, 50, 50)
 
 
 def test_a_map_covers_its_picture(axes):
@@ -78,48 +49,30 @@ def test_a_map_of_other_shape_is_refused(axes):
         maps.overlay(axes, np.ones((3, 8, 8)), np.ones((2, 2)))
 
 
-def test_bandwidths_are_read_by_layer_and_head():
-    model = vit(SMALL, attention=attention("gka", sigma=[1.5, 4.0]))
-    with torch.no_grad():
-        model.blocks[1].attn.log_sigma.fill_(math.log(3.0))
-    torch.testing.assert_close(bandwidths(model), torch.tensor([[1.5, 4.0], [3.0, 3.0], [1.5, 4.0]]))
-    krause = vit(SMALL, attention=attention("krause", sigma=2.0, sigma_per="layer"))
-    torch.testing.assert_close(bandwidths(krause), torch.full((3, 2), 2.0))
-
-
-def test_heads_without_a_bandwidth_have_none():
-    mixed = vit(SMALL, attention=attention("mixed", heads={"gka": 1, "softmax": 1}))
-    found = bandwidths(mixed)
-    assert found.shape == (3, 2) and found[:, 0].isfinite().all() and found[:, 1].isnan().all()
-    for name in ("softmax", "gpa"):
-        with pytest.raises(ValueError, match="look: no kernel in"):
-            bandwidths(vit(SMALL, attention=name))
-
-
 def test_bandwidths_are_drawn_heads_down_and_layers_across(axes):
     sigma = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    image = heat(axes, sigma)
+    image = bandwidth_map(axes, sigma)
     np.testing.assert_array_equal(image.get_array(), [[1, 3, 5], [2, 4, 6]])
     assert image.get_cmap().name == "YlOrRd" and axes.get_xlabel() == "layer"
-    lines(axes, sigma)
+    bandwidth_lines(axes, sigma)
     assert [line.get_ydata().tolist() for line in axes.lines] == [[1, 3, 5], [2, 4, 6]]
 
 
 def test_a_bank_is_drawn_by_its_formula(axes):
     kernel = DecayingPeriodicBank(2, 1, alpha=0.7, sigma=1.5, length=9.0, tau=(3.0, 3.0))
-    bank(axes, kernel, 5)
+    bank_lines(axes, kernel, 5)
     expected = [
         1.5**2 * math.exp(-lag / 9) * math.exp(-2 * 0.7**2 * math.sin(lag / 3) ** 2) for lag in range(5)
     ]
     for line in axes.lines:
         np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-5)
     with pytest.raises(ValueError, match="at least one lag, not 0"):
-        bank(axes, kernel, 0)
+        bank_lines(axes, kernel, 0)
 
 
 def test_a_bank_of_a_trained_decoder_is_found(axes):
     model = gpt(
         GPTConfig(vocab_size=5, context=8, dim=16, depth=1, num_heads=2, positions="none"), attention="gpa"
     )
-    bank(axes, model.blocks[0].attn.bank, 8)
+    bank_lines(axes, model.blocks[0].attn.bank, 8)
     assert len(axes.lines) == 2

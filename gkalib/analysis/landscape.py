@@ -1,4 +1,4 @@
-"""The loss over a plane in the space of weights: along a trajectory's main directions, or at random."""
+"""The loss around a trained model: planes along its path or at random, and the path beside a random walk."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ Loss = Callable[[nn.Module], Tensor]
 SCALES = ("filter", "unit")
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of a model's parameters by name: a snapshot of it."""
+def snapshot(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of a model's parameters by name."""
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
 @contextlib.contextmanager
-def placed(model: nn.Module, weights: Weights) -> Iterator[nn.Module]:
+def using(model: nn.Module, weights: Weights) -> Iterator[nn.Module]:
     """A model with other weights for a while; its own come back to the bit.
 
     Args:
@@ -32,16 +32,16 @@ def placed(model: nn.Module, weights: Weights) -> Iterator[nn.Module]:
 
     Taught in: chapter 24.
     """
-    held = _held(model, weights)
-    before = {name: tensor.detach().clone() for name, tensor in held.items()}
+    tensors = _tensors(model, weights)
+    before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     try:
-        _copy(held, weights)
+        _copy(tensors, weights)
         yield model
     finally:
-        _copy(held, before)
+        _copy(tensors, before)
 
 
-def _held(model: nn.Module, weights: Weights) -> dict[str, Tensor]:
+def _tensors(model: nn.Module, weights: Weights) -> dict[str, Tensor]:
     own = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     for name, tensor in weights.items():
         if name not in own:
@@ -53,8 +53,8 @@ def _held(model: nn.Module, weights: Weights) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _copy(held: Weights, weights: Weights) -> None:
-    for name, tensor in held.items():
+def _copy(tensors: Weights, weights: Weights) -> None:
+    for name, tensor in tensors.items():
         tensor.copy_(weights[name])
 
 
@@ -197,13 +197,91 @@ def loss_on(
         raise ValueError(f"landscape: points must be two or more and span positive, not {points} and {span}")
     first, second = plane.ticks(points, span)
     losses = torch.empty(points, points, dtype=torch.float64)
-    with placed(model, plane.origin), torch.no_grad():
-        held = _held(model, plane.origin)
+    with using(model, plane.origin), torch.no_grad():
+        tensors = _tensors(model, plane.origin)
         for i, alpha in enumerate(first.tolist()):
             for j, beta in enumerate(second.tolist()):
-                _copy(held, plane.at(alpha, beta))
+                _copy(tensors, plane.at(alpha, beta))
                 losses[i, j] = float(loss(model))
     return Surface(first, second, losses)
+
+
+def random_walk(steps: int, size: int, *, seed: int) -> list[dict[str, Tensor]]:
+    r"""A random walk from zero in ``size`` dimensions, as snapshots.
+
+    $$\theta_t = \theta_{t-1} + \epsilon_t, \qquad \epsilon_t \sim \mathcal N(0, I)$$
+
+    Taught in: chapter 24.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    moves = torch.randn(steps, size, generator=generator, dtype=torch.float64)
+    path = torch.cat([torch.zeros(1, size, dtype=torch.float64), moves.cumsum(0)])
+    return [{"weights": row} for row in path]
+
+
+def walk_shares(lengths: Float[Tensor, " steps"]) -> Float[Tensor, " steps"]:
+    r"""The shares of variance of a walk whose steps have given lengths and are orthogonal to each other.
+
+    $$G_{st} = \sum_{i \le \min(s, t)} \ell_i^2, \qquad
+    \text{share}_k = \frac{\lambda_k(J G J)}{\operatorname{tr} J G J}, \qquad
+    J = I - \tfrac{1}{T + 1} \mathbf 1 \mathbf 1^\top$$
+
+    Independent steps are nearly orthogonal in many dimensions, so that this is what a run's own steps would
+    give in directions drawn at random. For T equal steps share k is 6 / ((n² − 1) · 4 sin²(πk / 2n)) with
+    n = T + 1, and 6 / (π² k²) in the limit.
+
+    Args:
+        lengths: ``[T]``, ℓ: the distances of successive snapshots, such as ``step_lengths`` gives.
+
+    Raises:
+        ValueError: if no length is above zero.
+
+    References:
+        Antognini and Sohl-Dickstein, PCA of high dimensional random walks with comparison to neural network
+        training, 2018. Taught in: chapter 24.
+    """
+    if not bool((lengths > 0).any()):
+        raise ValueError("landscape: a walk needs a step with a length above zero")
+    done = torch.cat([lengths.new_zeros(1), lengths.double().square().cumsum(0)])
+    gram = torch.minimum(done, done[:, None])
+    centered = gram - gram.mean(0) - gram.mean(1, keepdim=True) + gram.mean()
+    values = torch.linalg.eigvalsh(centered).flip(0)[:-1].clamp(min=0)  # centering leaves a zero
+    return values / values.sum()
+
+
+def step_lengths(snapshots: Sequence[Weights]) -> Float[Tensor, " steps"]:
+    """The distances of successive snapshots, ``[T]`` for T + 1 of them.
+
+    Taught in: chapter 24.
+    """
+    return _products(snapshots).diagonal().clamp(min=0).sqrt()
+
+
+def step_cosine(snapshots: Sequence[Weights]) -> float:
+    """The mean cosine between successive differences of snapshots: near 0 for a walk, 1 for a straight line.
+
+    Raises:
+        ValueError: if there are fewer than three snapshots, or two successive ones are equal.
+
+    Taught in: chapter 24.
+    """
+    products = _products(snapshots)
+    lengths = products.diagonal().clamp(min=0).sqrt()
+    if len(lengths) < 2 or not bool((lengths > 0).all()):
+        raise ValueError(
+            "landscape: a cosine needs three snapshots or more, each different from the one before"
+        )
+    return (products.diagonal(1) / (lengths[1:] * lengths[:-1])).mean().item()
+
+
+def _products(snapshots: Sequence[Weights]) -> Tensor:
+    """The inner products of successive differences, ``[T T]``."""
+    products = torch.zeros(len(snapshots) - 1, len(snapshots) - 1, dtype=torch.float64)
+    for name, tensor in snapshots[-1].items():
+        if tensor.is_floating_point():
+            steps = differences(snapshots, name).diff(dim=0)
+            products += steps @ steps.T
+    return products
 
 
 @final

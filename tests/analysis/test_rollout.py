@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gkalib.viz import discarded, magnitudes, rollout
+from gkalib.analysis import discarded, magnitudes, rollout
 
 ONE = torch.tensor([[0.8, 0.2, 0.0], [0.3, 0.3, 0.4], [0.1, 0.6, 0.3]])
 TWO = torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.2, 0.2, 0.6]])

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib.layers import attention
-from gkalib.models import GPTConfig, ViTConfig, gpt, vit
-from gkalib.viz.spectrum import (
+from gkalib.analysis.spectrum import (
     effective_rank,
     energy_rank,
     histogram,
@@ -17,6 +15,8 @@ from gkalib.viz.spectrum import (
     singular_values,
     spectrum,
 )
+from gkalib.layers import attention
+from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 from tests.tolerance import equal, oracle
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from gkalib.analysis.landscape import Loss
 from gkalib.layers.base import Smoother
 from gkalib.smoothing import Dense
-from gkalib.viz.landscape import Loss
 
 Product = Callable[[Tensor], Tensor]
 WHOLE = Dense(memory=2**62)  # in one block: blocks would be computed again within a derivative
@@ -94,12 +94,12 @@ def _curvature(
             if not gradient.requires_grad:  # the loss is linear
                 return torch.zeros_like(vector)
             try:
-                made = torch.autograd.grad(
+                parts = torch.autograd.grad(
                     gradient, parameters, size * vector, retain_graph=True, materialize_grads=True
                 )
             except NotImplementedError as error:
                 raise ValueError(f"sharpness: the loss cannot be differentiated twice: {error}") from None
-            return size * torch.cat([one.flatten() for one in made])
+            return size * torch.cat([one.flatten() for one in parts])
 
         start = torch.randn(size.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         return lanczos(product, start.to(size), steps=steps, tolerance=tolerance)

@@ -6,8 +6,8 @@ import torch
 from scipy.stats import spearmanr
 
 import gkalib
+from gkalib.analysis import agreement, occlusion, residual_share, saliency
 from gkalib.models import ViTConfig
-from gkalib.viz.occlusion import agreement, occlusion, residual_share, saliency
 
 SMALL = ViTConfig(image_size=6, patch_size=2, channels=1, dim=16, depth=2, num_heads=2, num_classes=5)
 

@@ -100,7 +100,7 @@ def _check(weights: Sequence[Tensor], discard: float, shares: Sequence[float], p
         if (layer < 0).any():
             raise ValueError(
                 f"rollout: layer {number} has negative weights, down to {layer.min():.3g}, and shares of a "
-                "flow have no sign; gkalib.viz.magnitudes(weights) leaves their size"
+                "flow have no sign; gkalib.analysis.magnitudes(weights) leaves their size"
             )
     if not 0 <= discard < 1:
         raise ValueError(f"rollout: discard must be at least 0 and below 1, not {discard}")

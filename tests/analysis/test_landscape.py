@@ -9,15 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gkalib.models import ViTConfig, vit
-from gkalib.viz.landscape import (
+from gkalib.analysis.landscape import (
     Surface,
     loss_on,
-    placed,
     random_plane,
+    random_walk,
+    snapshot,
+    step_cosine,
+    step_lengths,
     trajectory_plane,
-    weights_of,
+    using,
+    walk_shares,
 )
+from gkalib.models import ViTConfig, vit
 from tests.tolerance import equal, oracle
 
 
@@ -101,11 +105,11 @@ def test_a_plane_of_unit_axes_is_orthonormal():
 def test_the_surface_is_the_models_loss_and_the_weights_come_back(dtype: torch.dtype):
     """In its middle to the bit, elsewhere that of a model with the weights added by hand."""
     model, loss = small().to(dtype), loss_of(dtype)
-    before = weights_of(model)
+    before = snapshot(model)
     plane = random_plane(before, seed=0)
     surface = loss_on(plane, model, loss, points=5, span=0.5)
     assert surface.losses[2, 2] == loss(model).item()
-    after = weights_of(model)
+    after = snapshot(model)
     assert all(torch.equal(before[name], after[name]) for name in before)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -117,7 +121,7 @@ def test_the_surface_is_the_models_loss_and_the_weights_come_back(dtype: torch.d
 
 def test_weights_come_back_after_an_error():
     model = small()
-    before = weights_of(model)
+    before = snapshot(model)
 
     def fails(model: nn.Module) -> Tensor:
         raise RuntimeError("no loss")
@@ -171,7 +175,7 @@ def test_minima_and_roughness():
             "the model has no 'a'",
         ),
         (
-            lambda: placed(small(), {"head.weight": torch.ones(3, 3)}).__enter__(),
+            lambda: using(small(), {"head.weight": torch.ones(3, 3)}).__enter__(),
             r"the model's 'head\.weight' has shape \[3, 4\], and \[3, 3\] was given",
         ),
     ],
@@ -179,3 +183,60 @@ def test_minima_and_roughness():
 def test_what_cannot_be_drawn_is_refused(call: Callable, message: str):
     with pytest.raises(ValueError, match=f"^landscape: .*{message}"):
         call()
+
+
+def test_a_random_walk_looks_like_cosines():
+    """Its shares are near 6 / (π² k²), and component k runs like cos(π k t / T)."""
+    plane = trajectory_plane(random_walk(200, 20_000, seed=0))
+    k = torch.arange(1, 6)
+    law = 6 / (math.pi * k) ** 2
+    assert (plane.explained[:5] / law - 1).abs().max() < 0.03
+    centered = plane.coordinates - plane.coordinates.mean(0)
+    time = torch.arange(201) / 200
+    for number in range(5):
+        cosine = torch.cos(math.pi * (number + 1) * time)
+        assert torch.corrcoef(torch.stack([centered[:, number], cosine.double()]))[0, 1].abs() > 0.99
+
+
+def test_equal_steps_have_the_shares_of_a_chain():
+    n = 51
+    k = torch.arange(1, n).double()
+    exact = 6 / ((n**2 - 1) * 4 * torch.sin(math.pi * k / (2 * n)) ** 2)
+    oracle(walk_shares(torch.full((n - 1,), 0.3).double()), exact)
+    long = walk_shares(torch.ones(1000, dtype=torch.float64))[:5]
+    assert (long * (math.pi * k[:5]) ** 2 / 6 - 1).abs().max() < 1e-3
+
+
+def test_orthogonal_steps_of_any_length_have_exactly_these_shares():
+    lengths = torch.tensor([3.0, 0.5, 1.0, 2.0, 0.1]).double()
+    path = torch.cat([torch.zeros(1, 5).double(), torch.diag(lengths).cumsum(0)])
+    snapshots = [{"x": row} for row in path]
+    oracle(step_lengths(snapshots), lengths)
+    oracle(walk_shares(lengths), trajectory_plane(snapshots).explained)
+
+
+def test_a_walk_of_uneven_steps_has_nearly_these():
+    """In 20,000 dimensions, with steps that shrink a hundredfold as a learning rate does."""
+    steps = random_walk(60, 20_000, seed=1)
+    scale = torch.logspace(0, -2, 60)
+    moves = torch.stack([one["weights"] for one in steps]).diff(dim=0) * scale[:, None]
+    snapshots = [{"x": row} for row in torch.cat([moves[:1] * 0, moves.cumsum(0)])]
+    found, expected = trajectory_plane(snapshots).explained[:4], walk_shares(step_lengths(snapshots))[:4]
+    assert (found / expected - 1).abs().max() < 0.02
+    assert abs(found[0] - 6 / math.pi**2) > 5 * abs(found[0] - expected[0])
+
+
+def test_the_cosine_of_steps():
+    line = [{"x": i * torch.ones(4), "n": torch.tensor(i)} for i in range(5)]
+    assert step_cosine(line) == pytest.approx(1.0)
+    back = [{"x": (i % 2) * torch.ones(4)} for i in range(5)]
+    assert step_cosine(back) == pytest.approx(-1.0)
+    assert abs(step_cosine(random_walk(50, 20_000, seed=0))) < 0.01
+
+
+def test_what_does_not_walk_is_refused():
+    with pytest.raises(ValueError, match=r"^landscape: a walk needs a step"):
+        walk_shares(torch.zeros(3))
+    for still in ([{"x": torch.ones(2)}] * 4, random_walk(1, 3, seed=0)):
+        with pytest.raises(ValueError, match=r"^landscape: a cosine needs three snapshots or more"):
+            step_cosine(still)

@@ -35,7 +35,7 @@ def occlusion(model: nn.Module, images: Images, labels: Labels) -> Maps:
     References:
         Zeiler and Fergus, 2014, who cover patches with gray. Taught in: chapter 23.
     """
-    vit = _checked(model)
+    vit = _vision_transformer(model)
     extra, tokens = vit.config.extra, vit.config.length
     if vit.config.positions in ("rope", "susie"):
         raise ValueError(f"look: {vit.config.positions} counts tokens, so none can be taken out")
@@ -43,7 +43,7 @@ def occlusion(model: nn.Module, images: Images, labels: Labels) -> Maps:
     whole = _logit(model, images, labels)
     falls = []
     for place in range(extra, tokens):
-        with _changed(vit, lambda x, kept=everything[everything != place]: x[:, kept]):
+        with _first_input(vit, lambda x, kept=everything[everything != place]: x[:, kept]):
             falls.append(whole - _logit(model, images, labels))
     return torch.stack(falls, dim=1)
 
@@ -62,14 +62,14 @@ def saliency(model: nn.Module, images: Images, labels: Labels) -> Maps:
 
     Taught in: chapter 23.
     """
-    vit = _checked(model)
+    vit = _vision_transformer(model)
     seen: list[Tensor] = []
 
     def leaf(x: Tensor) -> Tensor:
         seen.append(x.detach().requires_grad_())
         return seen[0]
 
-    with _changed(vit, leaf):
+    with _first_input(vit, leaf):
         score = _logit(model, images, labels).sum()
     (gradient,) = torch.autograd.grad(score, seen)
     return (seen[0] * gradient).sum(-1)[:, vit.config.extra :].detach()
@@ -91,7 +91,7 @@ def residual_share(model: nn.Module, images: Images) -> Float[Tensor, " layers"]
 
     Taught in: chapter 23.
     """
-    blocks: Any = _checked(model).blocks
+    blocks: Any = _vision_transformer(model).blocks
     streams: list[Tensor] = []
     branches: list[Tensor] = []
     handles = []
@@ -132,8 +132,8 @@ def agreement(maps: Maps, truth: Maps) -> tuple[float, float]:
         )
     first, second = _ranks(maps), _ranks(truth)
     scale = (first.square().sum(1) * second.square().sum(1)).sqrt()
-    found = (first * second).sum(1) / scale.clamp(min=torch.finfo(scale.dtype).tiny)
-    return found.mean().item(), (found.std() / len(found) ** 0.5).item()
+    correlations = (first * second).sum(1) / scale.clamp(min=torch.finfo(scale.dtype).tiny)
+    return correlations.mean().item(), (correlations.std() / len(correlations) ** 0.5).item()
 
 
 def _ranks(maps: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ def _ranks(maps: Tensor) -> Tensor:
     return (less - more).double() / 2
 
 
-def _checked(model: nn.Module) -> ViT:
+def _vision_transformer(model: nn.Module) -> ViT:
     if not isinstance(model, ViT):
         raise ValueError("look: wants a vision transformer of gkalib.models")
     return model
@@ -154,7 +154,7 @@ def _logit(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 
 
 @contextmanager
-def _changed(vit: ViT, change: Any):
+def _first_input(vit: ViT, change: Any):
     """While this is open, the first block is given what ``change`` makes of its tokens."""
     handle = vit.blocks[0].register_forward_pre_hook(lambda _, given: (change(given[0]), *given[1:]))
     try:

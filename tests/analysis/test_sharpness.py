@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev
 from torch.nn.functional import cross_entropy
 
+from gkalib.analysis.sharpness import lanczos, relative_sharpness, sharpness
 from gkalib.kernels import Laplace
 from gkalib.layers import attention
 from gkalib.models import ViTConfig, vit
-from gkalib.viz.sharpness import lanczos, relative_sharpness, sharpness
 
 SIZES = ViTConfig(
     image_size=4, patch_size=2, channels=1, dim=4, depth=1, num_heads=2, mlp_ratio=1.0, num_classes=3

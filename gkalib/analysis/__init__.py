@@ -1,0 +1,61 @@
+"""Trained models in numbers: what their attention does, how it flows, and the loss around them."""
+
+from gkalib.analysis import landscape, sharpness, spectrum
+from gkalib.analysis.capture import Captured, capture_attention
+from gkalib.analysis.measures import (
+    bandwidths,
+    banks,
+    entropy,
+    magnitudes,
+    mass,
+    measures,
+    negative,
+    neighbors,
+    own,
+    received,
+)
+from gkalib.analysis.metrics import (
+    agreement_metrics,
+    attention_metrics,
+    picture_rows,
+    residual_metrics,
+    spectrum_metrics,
+    text_rows,
+)
+from gkalib.analysis.occlusion import agreement, occlusion, residual_share, saliency
+from gkalib.analysis.patches import class_row, patch_grid, patch_rows, query_patches
+from gkalib.analysis.rollout import discarded, rollout
+
+__all__ = [
+    "Captured",
+    "agreement",
+    "agreement_metrics",
+    "attention_metrics",
+    "bandwidths",
+    "banks",
+    "capture_attention",
+    "class_row",
+    "discarded",
+    "entropy",
+    "landscape",
+    "magnitudes",
+    "mass",
+    "measures",
+    "negative",
+    "neighbors",
+    "occlusion",
+    "own",
+    "patch_grid",
+    "patch_rows",
+    "picture_rows",
+    "query_patches",
+    "received",
+    "residual_metrics",
+    "residual_share",
+    "rollout",
+    "saliency",
+    "sharpness",
+    "spectrum",
+    "spectrum_metrics",
+    "text_rows",
+]
