@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,11 @@ class Place:
     keys: int
 
 
-class Mask(ABC):
-    """A rule that says which keys a query may see; ``first & second`` is both rules."""
+class Mask(nn.Module, ABC):
+    """A rule that says which keys a query may see; ``first & second`` is both rules.
+
+    The tensors of a rule, such as lengths, are buffers that are not saved.
+    """
 
     @abstractmethod
     def allows(self, place: Place) -> Tensor:
@@ -53,9 +56,6 @@ class Causal(Mask):
     def allows(self, place: Place) -> Tensor:
         return place.key_position <= place.query_position
 
-    def __repr__(self) -> str:
-        return "Causal()"
-
 
 class Window(Mask):
     """A query sees the keys nearer than ``size``: ``|query_position - key_position| < size``.
@@ -73,6 +73,7 @@ class Window(Mask):
     """
 
     def __init__(self, size: int):
+        super().__init__()
         if size < 1:
             raise ValueError(f"Window: size must be at least 1, not {size}")
         self.size = size
@@ -80,8 +81,8 @@ class Window(Mask):
     def allows(self, place: Place) -> Tensor:
         return (place.query_position - place.key_position).abs() < self.size
 
-    def __repr__(self) -> str:
-        return f"Window({self.size})"
+    def extra_repr(self) -> str:
+        return str(self.size)
 
 
 class KeyPadding(Mask):
@@ -96,12 +97,15 @@ class KeyPadding(Mask):
     Chapter 4 teaches it.
     """
 
+    lengths: Tensor
+
     def __init__(self, lengths: Tensor):
+        super().__init__()
         if lengths.ndim != 1 or lengths.is_floating_point() or lengths.dtype == torch.bool:
             raise ValueError(
                 f"KeyPadding: lengths must be whole numbers [b], not {lengths.dtype} {list(lengths.shape)}"
             )
-        self.lengths = lengths
+        self.register_buffer("lengths", lengths, persistent=False)
 
     def allows(self, place: Place) -> Tensor:
         return place.key < self.lengths[place.batch]
@@ -110,8 +114,8 @@ class KeyPadding(Mask):
         if self.lengths.shape[0] != batch:
             raise ValueError(f"KeyPadding: {self.lengths.shape[0]} lengths for a batch of {batch}")
 
-    def __repr__(self) -> str:
-        return f"KeyPadding({self.lengths.shape[0]} lengths)"
+    def extra_repr(self) -> str:
+        return f"{self.lengths.shape[0]} lengths"
 
 
 class Document(Mask):
@@ -127,12 +131,15 @@ class Document(Mask):
     Chapter 4 teaches it.
     """
 
+    ids: Tensor
+
     def __init__(self, ids: Tensor):
+        super().__init__()
         if ids.ndim not in (1, 2) or ids.is_floating_point():
             raise ValueError(
                 f"Document: ids must be whole numbers [m] or [b m], not {ids.dtype} {list(ids.shape)}"
             )
-        self.ids = ids if ids.ndim == 2 else ids[None]
+        self.register_buffer("ids", ids if ids.ndim == 2 else ids[None], persistent=False)
         self._packed: bool | None = None
 
     def allows(self, place: Place) -> Tensor:
@@ -179,8 +186,8 @@ class Document(Mask):
                 f"and {keys} keys"
             )
 
-    def __repr__(self) -> str:
-        return f"Document({list(self.ids.shape)})"
+    def extra_repr(self) -> str:
+        return str(list(self.ids.shape))
 
 
 class Pairs(Mask):
@@ -196,13 +203,17 @@ class Pairs(Mask):
     Chapter 4 teaches it.
     """
 
+    allowed: Tensor
+
     def __init__(self, allowed: Tensor):
+        super().__init__()
         if allowed.dtype != torch.bool or not 2 <= allowed.ndim <= 4:
             raise ValueError(
                 f"mask: a tensor must be boolean [n m], [h n m] or [b h n m], True where a key is seen, not "
                 f"{allowed.dtype} {list(allowed.shape)}; numbers to add belong in a kernel"
             )
-        self.allowed = allowed.reshape(*[1] * (4 - allowed.ndim), *allowed.shape)
+        allowed = allowed.reshape(*[1] * (4 - allowed.ndim), *allowed.shape)
+        self.register_buffer("allowed", allowed, persistent=False)
 
     def allows(self, place: Place) -> Tensor:
         indices = (place.batch, place.head, place.query, place.key)
@@ -219,14 +230,15 @@ class Pairs(Mask):
                 f"(b h n m = {' '.join(map(str, wanted))})"
             )
 
-    def __repr__(self) -> str:
-        return f"Pairs({list(self.allowed.shape)})"
+    def extra_repr(self) -> str:
+        return str(list(self.allowed.shape))
 
 
 class Both(Mask):
     """A query sees the keys that two masks allow; written ``first & second``."""
 
     def __init__(self, first: Mask, second: Mask):
+        super().__init__()
         self.first = first
         self.second = second
 
@@ -239,6 +251,9 @@ class Both(Mask):
 
     def __repr__(self) -> str:
         return f"{self.first!r} & {self.second!r}"
+
+
+CAUSAL = Causal()  # to make a module costs more than a small forward pass
 
 
 def joined(first: Mask | None, second: Mask | None) -> Mask | None:
@@ -260,4 +275,4 @@ def given(name: str, attn_mask: Tensor | None, is_causal: bool) -> Mask | None:
     if attn_mask is not None and attn_mask.dtype != torch.bool:
         raise ValueError(f"{name}: attn_mask must be boolean, True for a key seen, not {attn_mask.dtype}")
     pairs = None if attn_mask is None else Pairs(attn_mask)
-    return joined(Causal() if is_causal else None, pairs)
+    return joined(CAUSAL if is_causal else None, pairs)

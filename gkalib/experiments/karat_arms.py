@@ -50,9 +50,10 @@ class Fixed(Normalizer):
     averages = False
 
     def __init__(self, weights: Tensor):
-        self.weights = weights
+        super().__init__()
+        self.register_buffer("weights", weights, persistent=False)
 
-    def __call__(self, scores: Tensor) -> Tensor:
+    def forward(self, scores: Tensor) -> Tensor:
         return self.weights.expand_as(scores)
 
 

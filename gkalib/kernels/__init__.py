@@ -2,11 +2,20 @@
 
 from gkalib.kernels.bank import DecayingPeriodicBank
 from gkalib.kernels.base import FeatureMap, Form, Kernel, Mixture, Product
-from gkalib.kernels.compact import Boxcar, Epanechnikov, Tricube
 from gkalib.kernels.dot import ExpDot
 from gkalib.kernels.features import Dot, Elu, FeatureKernel, PositiveRandom, RandomFourier
 from gkalib.kernels.position import LagTable
-from gkalib.kernels.stationary import Gaussian, Laplace, Matern, Periodic, RationalQuadratic, Stationary
+from gkalib.kernels.stationary import (
+    Boxcar,
+    Epanechnikov,
+    Gaussian,
+    Laplace,
+    Matern,
+    Periodic,
+    RationalQuadratic,
+    Stationary,
+    Tricube,
+)
 
 __all__ = [
     "Boxcar",

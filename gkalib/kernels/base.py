@@ -1,9 +1,12 @@
 """What a kernel is: a similarity given by its logarithm, with a form or features that make it fast."""
 
+import functools
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +53,35 @@ def positive(owner: str, name: str, parameter: float | Tensor) -> float | Tensor
 def heads_of(parameter: float | Tensor | None) -> int | None:
     """The number of heads that a parameter is given for, or None if it is the same for all."""
     return parameter.shape[0] if isinstance(parameter, Tensor) and parameter.ndim == 1 else None
+
+
+def written(parameter: float | Tensor) -> str:
+    """A parameter for a module's print: four digits of each number, or the shape where there are none."""
+    if not isinstance(parameter, Tensor):
+        return f"{parameter:.4g}"
+    if parameter.is_meta:
+        return f"[{' '.join(map(str, parameter.shape))}]"
+    numbers = parameter.detach().tolist()
+    return f"[{', '.join(f'{x:.4g}' for x in numbers)}]" if parameter.ndim else f"{numbers:.4g}"
+
+
+def _takes_lag(function: Callable) -> bool:
+    """Whether a kernel's method can be called with query, key and lag."""
+    try:
+        inspect.signature(function).bind("self", "query", "key", "lag")
+    except TypeError:
+        return False
+    return True
+
+
+def _without_lag(function: Callable) -> Callable:
+    """A kernel's method of query and key, so that it can be called with a lag as well."""
+
+    @functools.wraps(function)
+    def ignoring_lag(self, query, key, lag=None):
+        return function(self, query, key)
+
+    return ignoring_lag
 
 
 def _added(first, second):
@@ -120,8 +152,10 @@ class Kernel(nn.Module, ABC):
 
     $$\kappa(q, k) = \exp(\texttt{log}(q, k)), \qquad \kappa = 0 \text{ is } -\infty$$
 
-    A subclass writes ``log``. One that also gives a ``form`` or ``features`` is computed faster, nothing else
-    changes. ``kernel_a * kernel_b`` is the product (log-kernels add), ``kernel_a + kernel_b`` the sum.
+    A subclass writes ``log``; if it ignores the lag, it need not name it. One that also gives a ``form`` or
+    ``features`` is computed faster, nothing else changes. A tensor assigned to a kernel, such as a σ, becomes
+    a buffer that is not saved; it keeps its gradient. ``kernel_a * kernel_b`` is the product (log-kernels
+    add), ``kernel_a + kernel_b`` the sum.
 
     Chapter 3 teaches kernels and what may be done with them.
     """
@@ -129,6 +163,20 @@ class Kernel(nn.Module, ABC):
     signed: bool = False  # True if values may be negative: then there is no logarithm, only `forward`
     of_lag: bool = False  # True if the kernel reads the lag and nothing can be computed without it
     of_content: bool = True  # False if the kernel is a function of the lag alone
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        for name in ("log", "forward"):
+            if name in vars(cls) and not _takes_lag(vars(cls)[name]):
+                setattr(cls, name, _without_lag(vars(cls)[name]))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        given = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+        if given and name not in self._buffers and name not in self._parameters:
+            vars(self).pop(name, None)
+            self.register_buffer(name, value, persistent=False)
+        else:
+            super().__setattr__(name, value)
 
     @abstractmethod
     def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:

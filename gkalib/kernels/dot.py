@@ -4,8 +4,8 @@ import math
 
 from torch import Tensor
 
-from gkalib.kernels.base import Form, Kernel, heads_of, over_heads, positive
-from gkalib.shapes import Key, Lag, Query, Scores
+from gkalib.kernels.base import Form, Kernel, heads_of, over_heads, positive, written
+from gkalib.shapes import Key, Query, Scores
 
 
 class ExpDot(Kernel):
@@ -28,7 +28,7 @@ class ExpDot(Kernel):
         super().__init__()
         self.scale = None if scale is None else positive("ExpDot", "scale", scale)
 
-    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+    def log(self, query: Query, key: Key) -> Scores:
         return self._scale(query.shape[-1]) * (query @ key.mT)
 
     def form(self, head_dim: int) -> Form:
@@ -36,6 +36,9 @@ class ExpDot(Kernel):
 
     def heads(self) -> int | None:
         return heads_of(self.scale)
+
+    def extra_repr(self) -> str:
+        return "" if self.scale is None else f"scale={written(self.scale)}"
 
     def _scale(self, head_dim: int) -> float | Tensor:
         return 1 / math.sqrt(head_dim) if self.scale is None else over_heads(self.scale)

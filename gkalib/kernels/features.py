@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gkalib.kernels.base import FeatureMap, Kernel, positive
-from gkalib.shapes import Key, Lag, Query, Scores
+from gkalib.shapes import Key, Query, Scores
 
 # The axes over which the largest exponent of queries, and of keys, is taken out.
 STABILIZERS = {
@@ -43,11 +43,11 @@ class FeatureKernel(Kernel, ABC):
     def features(self) -> FeatureMap:
         """The feature maps of queries and keys."""
 
-    def forward(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+    def forward(self, query: Query, key: Key) -> Scores:
         features = self.features()
         return features.query(query) @ features.key(key).mT
 
-    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+    def log(self, query: Query, key: Key) -> Scores:
         if self.signed:
             name = type(self).__name__
             raise ValueError(

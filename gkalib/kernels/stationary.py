@@ -1,13 +1,13 @@
-"""Kernels of the Euclidean distance between query and key."""
+"""Kernels of the Euclidean distance between query and key, some of them zero beyond one bandwidth."""
 
 import math
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from gkalib.kernels.base import Form, Kernel, heads_of, over_heads, positive
-from gkalib.shapes import Key, Lag, Query, Scores
+from gkalib.kernels.base import Form, Kernel, heads_of, over_heads, positive, written
+from gkalib.shapes import Key, Query, Scores
 
 
 def distance(query: Query, key: Key) -> Scores:
@@ -22,21 +22,47 @@ def distance(query: Query, key: Key) -> Scores:
 
 
 class Stationary(Kernel, ABC):
-    """A kernel of u = ‖q − k‖ / σ; a subclass gives log κ as a function of u."""
+    """A kernel of u = ‖q − k‖ / σ; a subclass gives log κ as a function of u.
 
-    def __init__(self, sigma: float | Tensor):
+    Args:
+        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head
+            ``[h]``. Gradients flow through a tensor given.
+        learn: whether log σ is a parameter that starts there, ``log_sigma``, instead.
+
+    Raises:
+        ValueError: if ``sigma`` is not positive and finite, or of another shape.
+    """
+
+    def __init__(self, sigma: float | Tensor, *, learn: bool = False):
         super().__init__()
-        self.sigma = positive(type(self).__name__, "sigma", sigma)
+        sigma = positive(type(self).__name__, "sigma", sigma)
+        self.log_sigma = nn.Parameter(_log(sigma)) if learn else None
+        self._sigma = None if learn else sigma
+
+    @property
+    def sigma(self) -> float | Tensor:
+        """σ, of the parameter where it is learned."""
+        return self._sigma if self.log_sigma is None else self.log_sigma.exp()
 
     @abstractmethod
     def profile(self, u: Tensor) -> Tensor:
         """log κ at the distances u ≥ 0, measured in bandwidths."""
 
-    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+    def log(self, query: Query, key: Key) -> Scores:
         return self.profile(distance(query, key) / over_heads(self.sigma))
 
     def heads(self) -> int | None:
-        return heads_of(self.sigma)
+        return heads_of(self._sigma if self.log_sigma is None else self.log_sigma)
+
+    def extra_repr(self) -> str:
+        return f"sigma={written(self.sigma)}" + (", learn=True" if self.log_sigma is not None else "")
+
+
+def _log(sigma: float | Tensor) -> Tensor:
+    """log σ in σ's own type, rounded once."""
+    if isinstance(sigma, Tensor):
+        return sigma.detach().double().log().to(sigma.dtype)
+    return torch.tensor(math.log(sigma))
 
 
 class Gaussian(Stationary):
@@ -45,11 +71,7 @@ class Gaussian(Stationary):
     $$\kappa(q, k) = \exp\left(-\frac{\|q - k\|^2}{2\sigma^2}\right)$$
 
     Args:
-        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head
-            ``[h]``.
-
-    Raises:
-        ValueError: if ``sigma`` is not positive and finite, or of another shape.
+        sigma, learn: as for ``Stationary``.
 
     References:
         GKA equation 3, with γ = 1/(2σ²) the RBF paper's; scikit-learn's ``RBF``. Chapters 1 and 7 teach it.
@@ -77,11 +99,7 @@ class Laplace(Stationary):
     $$\kappa(q, k) = \exp(-\|q - k\| / \sigma)$$
 
     Args:
-        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head
-            ``[h]``.
-
-    Raises:
-        ValueError: if ``sigma`` is not positive and finite, or of another shape.
+        sigma, learn: as for ``Stationary``.
 
     References:
         Rasmussen and Williams, Gaussian processes for machine learning, 2006, section 4.2. Chapter 3 teaches
@@ -99,8 +117,7 @@ class Matern(Stationary):
     \quad\text{for } \nu = \tfrac12, \tfrac32, \tfrac52, \qquad u = \|q - k\|/\sigma$$
 
     Args:
-        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head
-            ``[h]``.
+        sigma, learn: as for ``Stationary``.
         nu: ν, one of 0.5, 1.5, 2.5.
 
     Raises:
@@ -110,8 +127,8 @@ class Matern(Stationary):
         Rasmussen and Williams, 2006, equation 4.17; scikit-learn's ``Matern``. Chapter 3 teaches it.
     """
 
-    def __init__(self, sigma: float | Tensor, *, nu: float = 1.5):
-        super().__init__(sigma)
+    def __init__(self, sigma: float | Tensor, *, nu: float = 1.5, learn: bool = False):
+        super().__init__(sigma, learn=learn)
         if nu not in (0.5, 1.5, 2.5):
             raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, not {nu}")
         self.nu = nu
@@ -131,8 +148,7 @@ class RationalQuadratic(Stationary):
     $$\kappa(q, k) = \left(1 + \frac{\|q - k\|^2}{2\alpha\sigma^2}\right)^{-\alpha}$$
 
     Args:
-        sigma: σ, the bandwidth, in the units of q: a positive number, 0-d tensor or one value per head
-            ``[h]``.
+        sigma, learn: as for ``Stationary``.
         alpha: α > 0, how alike the mixed bandwidths are; the Gaussian as α → ∞.
 
     Raises:
@@ -143,8 +159,8 @@ class RationalQuadratic(Stationary):
         it.
     """
 
-    def __init__(self, sigma: float | Tensor, *, alpha: float = 1.0):
-        super().__init__(sigma)
+    def __init__(self, sigma: float | Tensor, *, alpha: float = 1.0, learn: bool = False):
+        super().__init__(sigma, learn=learn)
         self.alpha = positive("RationalQuadratic", "alpha", alpha)
 
     def profile(self, u: Tensor) -> Tensor:
@@ -157,8 +173,7 @@ class Periodic(Stationary):
     $$\kappa(q, k) = \exp\left(-\frac{2 \sin^2(\pi \|q - k\| / p)}{\sigma^2}\right)$$
 
     Args:
-        sigma: σ, the bandwidth within a period, without unit: a positive number, 0-d tensor or one value per
-            head ``[h]``.
+        sigma, learn: as for ``Stationary``; σ is the bandwidth within a period and has no unit.
         period: p, in the units of q.
 
     Raises:
@@ -169,10 +184,71 @@ class Periodic(Stationary):
         it.
     """
 
-    def __init__(self, sigma: float | Tensor, *, period: float = 1.0):
-        super().__init__(sigma)
+    def __init__(self, sigma: float | Tensor, *, period: float = 1.0, learn: bool = False):
+        super().__init__(sigma, learn=learn)
         self.period = positive("Periodic", "period", period)
 
     def profile(self, u: Tensor) -> Tensor:
         sigma = over_heads(self.sigma)
         return -2 * (torch.sin(math.pi / self.period * sigma * u) / sigma).square()
+
+
+class _Compact(Stationary, ABC):
+    """A kernel that is zero for ‖q − k‖ ≥ σ; a subclass gives log κ inside."""
+
+    @abstractmethod
+    def inside(self, u: Tensor) -> Tensor:
+        """log κ at the distances 0 ≤ u < 1, measured in bandwidths."""
+
+    def profile(self, u: Tensor) -> Tensor:
+        outside = u >= 1
+        # Outside, the logarithm sees a harmless zero, so that its gradient there is zero and not 0/0.
+        return self.inside(u.masked_fill(outside, 0.0)).masked_fill(outside, -torch.inf)
+
+
+class Epanechnikov(_Compact):
+    r"""The Epanechnikov kernel, of least mean squared error among kernels of one variance.
+
+    $$\kappa(q, k) = \max(0, 1 - \|q - k\|^2/\sigma^2)$$
+
+    Args:
+        sigma, learn: as for ``Stationary``; σ is the half-width.
+
+    References:
+        Epanechnikov, Theory of Probability and its Applications 14, 1969. Chapter 1 teaches it.
+    """
+
+    def inside(self, u: Tensor) -> Tensor:
+        return (-u.square()).log1p()
+
+
+class Boxcar(_Compact):
+    r"""The boxcar kernel: a plain average of what is nearer than σ.
+
+    $$\kappa(q, k) = 1 \text{ where } \|q - k\| < \sigma, \text{ else } 0$$
+
+    Args:
+        sigma, learn: as for ``Stationary``; σ is the half-width.
+
+    References:
+        Rosenblatt, Annals of Mathematical Statistics 27, 1956. Chapter 1 teaches it.
+    """
+
+    def inside(self, u: Tensor) -> Tensor:
+        return 0 * u
+
+
+class Tricube(_Compact):
+    r"""The tricube kernel of locally weighted regression.
+
+    $$\kappa(q, k) = \max(0, 1 - \|q - k\|^3/\sigma^3)^3$$
+
+    Args:
+        sigma, learn: as for ``Stationary``; σ is the half-width.
+
+    References:
+        Cleveland, Journal of the American Statistical Association 74, 1979. Chapter 1 teaches it.
+    """
+
+    def inside(self, u: Tensor) -> Tensor:
+        return 3 * (-(u**3)).log1p()

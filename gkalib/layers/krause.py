@@ -29,6 +29,7 @@ class Neighborhood(Mask):
     """
 
     def __init__(self, rows: int, columns: int, *, radius: float = 1.0, extra: int = 1):
+        super().__init__()
         if rows < 1 or columns < 1:
             raise ValueError(f"krause: grid must be at least 1 by 1, not {rows} by {columns}")
         if not radius >= 0 or extra < 0:
@@ -51,8 +52,8 @@ class Neighborhood(Mask):
                 f"tokens, not {queries} queries and {keys} keys"
             )
 
-    def __repr__(self) -> str:
-        return f"Neighborhood({self.rows}, {self.columns}, radius={self.radius}, extra={self.extra})"
+    def extra_repr(self) -> str:
+        return f"{self.rows}, {self.columns}, radius={self.radius}, extra={self.extra}"
 
 
 class Attention(Smoother):

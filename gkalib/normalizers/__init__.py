@@ -1,14 +1,9 @@
 """From scores to weights: what a smoother does with a row of similarities."""
 
+from gkalib.normalizers.averages import PerHead, RowSum, Simplex, TopK, Unnormalized
 from gkalib.normalizers.base import Normalizer
-from gkalib.normalizers.bases import BASES, Basis, BSpline, Fourier, Rational, Wavelet, basis
-from gkalib.normalizers.learned import RowOperator
-from gkalib.normalizers.per_head import PerHead
-from gkalib.normalizers.row_sum import RowSum
-from gkalib.normalizers.simplex import Simplex
-from gkalib.normalizers.top_k import TopK
-from gkalib.normalizers.units import Units
-from gkalib.normalizers.unnormalized import Unnormalized
+from gkalib.normalizers.kan import BASES, Basis, BSpline, Fourier, Rational, Units, Wavelet, basis
+from gkalib.normalizers.row_operator import RowOperator
 
 __all__ = [
     "BASES",

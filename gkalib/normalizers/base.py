@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gkalib.shapes import Scores, Weights
 
@@ -13,7 +13,7 @@ def empty_rows(scores: Tensor) -> Tensor:
     return scores.isneginf().all(-1, keepdim=True)
 
 
-class Normalizer(ABC):
+class Normalizer(nn.Module, ABC):
     """A map from a row of scores (log κ, −∞ where a key is masked) to a row of weights.
 
     A row without an allowed key gets weights of zero. ``averages`` says whether the weights of every other
@@ -23,7 +23,7 @@ class Normalizer(ABC):
     averages: bool
 
     @abstractmethod
-    def __call__(self, scores: Scores) -> Weights:
+    def forward(self, scores: Scores) -> Weights:
         """The weights of the scores."""
 
     def of_values(self, values: Tensor) -> Weights:

@@ -1,9 +1,10 @@
 """One smoothing problem, checked once: what every method is given."""
 
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gkalib.kernels import Form, Kernel
 from gkalib.masks import Mask, Pairs, Place
@@ -11,6 +12,7 @@ from gkalib.normalizers import Normalizer, RowSum
 from gkalib.shapes import Scores
 
 Positions = tuple[Tensor, Tensor]
+ROW_SUM = RowSum()  # one for all: to make a module costs more than a small problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +60,12 @@ class Problem:
         """Whether a gradient will be asked for; assumed so while a graph is traced."""
         if torch.compiler.is_compiling():
             return torch.is_grad_enabled()
-        slots = [slot for slot in (self.kernel, self.normalizer) if isinstance(slot, nn.Module)]
-        given = [tensor for slot in slots for tensor in (*slot.parameters(), *_tensors_of(slot))]
-        tensors = (self.query, self.grouped_key, self.grouped_value, *given)
-        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        if not torch.is_grad_enabled():
+            return False
+        slots = (self.kernel, self.normalizer)
+        given = (tensor for slot in slots for tensor in chain(slot.parameters(), slot.buffers()))
+        tensors = chain((self.query, self.grouped_key, self.grouped_value), given)
+        return any(tensor.requires_grad for tensor in tensors)
 
     def form(self) -> Form | None:
         """The kernel's form, where the positions allow its table of lags to be read."""
@@ -129,7 +133,7 @@ def pose(
     _check_tensors(name, query, key, given_value, with_value=value is not None)
     if not isinstance(kernel, Kernel):
         raise ValueError(f"{name}: kernel must be a gkalib kernel such as Gaussian(1.0), not {kernel!r}")
-    normalizer = RowSum() if normalizer is None else normalizer
+    normalizer = ROW_SUM if normalizer is None else normalizer
     if not isinstance(normalizer, Normalizer):
         raise ValueError(
             f"{name}: normalizer must be a gkalib normalizer such as RowSum(), not {normalizer!r}"
@@ -228,16 +232,6 @@ def _for_every_head(tensor: Tensor, heads: int) -> Tensor:
     """Repeat grouped heads so that each query head has its own."""
     groups = tensor.shape[1]
     return tensor if groups == heads else tensor.repeat_interleave(heads // groups, dim=1)
-
-
-def _tensors_of(slot: nn.Module) -> list[Tensor]:
-    """Tensors that a slot was given and does not own as parameters, such as a module's exp(log_sigma)."""
-    return [
-        attribute
-        for part in slot.modules()
-        for attribute in vars(part).values()
-        if isinstance(attribute, Tensor)
-    ]
 
 
 def scores(problem: Problem, query: Tensor, key: Tensor, rows: slice | None = None) -> Scores:

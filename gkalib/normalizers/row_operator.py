@@ -6,10 +6,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from gkalib.normalizers.averages import nearest_on_simplex
 from gkalib.normalizers.base import Normalizer
-from gkalib.normalizers.bases import Basis, Fourier
-from gkalib.normalizers.simplex import Simplex
-from gkalib.normalizers.units import Units
+from gkalib.normalizers.kan import Basis, Fourier, Units
 from gkalib.shapes import Scores, Weights
 
 ORDERS = ("mix_after", "mix_before", "two_layers")
@@ -35,7 +34,7 @@ class Mix(nn.Module):
 
 
 @final
-class RowOperator(nn.Module, Normalizer):
+class RowOperator(Normalizer):
     r"""Weights as a learned function of the whole row of scores: sums of learned functions of each.
 
     $$w_{i\cdot} = W \hat\Phi(a_{i\cdot}), \qquad \hat\Phi(a)_p = \sum_{q=1}^{N} \varphi_{pq}(a_q), \qquad
@@ -126,12 +125,12 @@ class RowOperator(nn.Module, Normalizer):
         """The r numbers ``[b h n r]`` between the two steps: with ``mix``, out = features (Wᵀ V)."""
         self._check(scores)
         between = self.first(scores)
-        return Simplex()(between) if self.projection == "before" else between
+        return nearest_on_simplex(between) if self.projection == "before" else between
 
     def forward(self, scores: Scores) -> Weights:
         between = self.features(scores)
         weights = between if self.second is None else self.second(between)
-        return Simplex()(weights) if self.projection == "after" else weights
+        return nearest_on_simplex(weights) if self.projection == "after" else weights
 
     def check_sizes(self, heads: int, keys: int) -> None:
         """Raise ``ValueError`` if the operator was not built for so many heads and keys."""

@@ -20,7 +20,7 @@ from gkalib.normalizers import (
     Wavelet,
     basis,
 )
-from gkalib.normalizers.units import BASE_ACTIVATIONS
+from gkalib.normalizers.kan import BASE_ACTIVATIONS
 from tests.tolerance import equal
 
 F64 = torch.float64
@@ -261,7 +261,7 @@ def test_per_head_gives_each_group_its_own():
     equal(weights[:, 1:], operator(scores[:, 1:]))
     assert not both.averages
     assert PerHead([RowSum(), Simplex()]).averages
-    assert next(name for name, _ in both.named_parameters()).startswith("learned.0")
+    assert next(name for name, _ in both.named_parameters()).startswith("normalizers.1")
     values = scores.abs()
     equal(PerHead([RowSum()] * 3).of_values(values), RowSum().of_values(values))
 
