@@ -12,7 +12,7 @@ from tests import cases, variants
 from tests.book.conftest import ROOT
 from tests.kernels import test_kernel_laws as kernel_laws
 from tests.layers import test_variant_laws as attention_laws
-from tests.normalizers import test_normalizers as normalizer_laws
+from tests.normalizers import test_averages as normalizer_laws
 from tests.smoothing import test_agreement as agreement
 from tests.smoothing import test_laws as laws
 
