@@ -4,6 +4,7 @@ from gkalib.models.count import Count, count
 from gkalib.models.gpt import GPT, gpt
 from gkalib.models.gpt_config import PRESETS, GPTConfig
 from gkalib.models.replace import replace_attention
+from gkalib.models.swap import Swap
 from gkalib.models.vit import ViT, ViTConfig, vit
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "PRESETS",
     "Count",
     "GPTConfig",
+    "Swap",
     "ViT",
     "ViTConfig",
     "count",

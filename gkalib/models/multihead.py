@@ -1,0 +1,135 @@
+"""PyTorch's own attention layer, alone or inside its transformer layers."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gkalib.layers import Smoother
+from gkalib.masks import Causal
+from gkalib.models.swap import Plain
+from gkalib.smoothing import weights_of
+
+
+def taken_apart(model: nn.Module, path: str, module: Any) -> Plain | str | None:
+    """The parts of an ``nn.MultiheadAttention``, the reason why a variant cannot stand for it, or None."""
+    if not isinstance(module, nn.MultiheadAttention):
+        return None
+    owner = model.get_submodule(path.rpartition(".")[0])
+    if isinstance(owner, nn.TransformerDecoderLayer) and module is owner.multihead_attn:
+        return "is cross-attention"
+    if type(module).forward is not nn.MultiheadAttention.forward:
+        return f"is a {type(module).__name__}, whose forward is not nn.MultiheadAttention's"
+    if not module._qkv_same_embed_dim:
+        return f"has keys and values of width {module.kdim} and {module.vdim}, queries of {module.embed_dim}"
+    if module.bias_k is not None or module.add_zero_attn:
+        return "appends a key and a value of its own (add_bias_kv or add_zero_attn), which no variant does"
+    weights = {f"proj.{name}": tensor for name, tensor in module.out_proj.named_parameters()}
+    for name, tensor in (("weight", module.in_proj_weight), ("bias", module.in_proj_bias)):
+        if tensor is not None:
+            for ours, part in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
+                weights[f"{ours}.{name}"] = part
+    return Plain(
+        module.embed_dim,
+        module.num_heads,
+        module.head_dim,
+        weights,
+        wrap=lambda layer: Multihead(layer, batch_first=module.batch_first),
+    )
+
+
+def leave_the_fast_path(model: nn.Module) -> None:
+    """Let every encoder call its layers, not PyTorch with the weights of an attention that is gone."""
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False
+
+
+class Multihead(nn.Module):
+    """A variant that is called, and answers, like ``nn.MultiheadAttention``.
+
+    Args:
+        layer: the variant.
+        batch_first: whether tokens are ``[b n dim]`` rather than ``[n b dim]``.
+    """
+
+    def __init__(self, layer: nn.Module, *, batch_first: bool):
+        super().__init__()
+        self.layer = layer
+        self.batch_first = batch_first
+        # Without them nn.TransformerEncoderLayer calls this module, whatever it might compute without it.
+        self.in_proj_bias = None
+        self._qkv_same_embed_dim = False
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As ``nn.MultiheadAttention.forward``, where the value is the key.
+
+        Raises:
+            ValueError: if key and value are two tensors, or weights are asked for that are never formed.
+        """
+        if key is not value:
+            raise ValueError(
+                "replace_attention: a variant makes keys and values of the same tokens; "
+                "MultiheadAttention was called with a key that is not the value"
+            )
+        batched, self_attention = query.ndim == 3, query is key
+        x = self._batch_first(query)
+        context = x if self_attention else self._batch_first(key)
+        # The flag says that attn_mask is the causal mask; the rule is cheaper than its pairs.
+        causal = is_causal and x.shape[1] == context.shape[1]
+        allowed = None
+        if attn_mask is not None and not causal:
+            pairs = seen(attn_mask)
+            allowed = pairs if pairs.ndim == 2 else pairs.unflatten(0, (x.shape[0], -1))
+        if key_padding_mask is not None:
+            real = seen(key_padding_mask).reshape(x.shape[0], 1, 1, -1)
+            allowed = real if allowed is None else allowed & real
+        given = {
+            "attn_mask": allowed,
+            "mask": Causal() if causal else None,
+            "context": None if self_attention else context,
+        }
+        out = self.layer(x, **given)
+        weights = self._weights(x, given) if need_weights else None
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if not batched:
+            return out[0], None if weights is None else weights[0]
+        return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _batch_first(self, tokens: Tensor) -> Tensor:
+        if tokens.is_nested:
+            raise ValueError(
+                "replace_attention: nested tensors are not taken; pad them, with key_padding_mask"
+            )
+        if tokens.ndim == 2:
+            return tokens[None]
+        return tokens if self.batch_first else tokens.transpose(0, 1)
+
+    def _weights(self, x: Tensor, given: dict[str, Any]) -> Tensor:
+        layer = self.layer
+        if not isinstance(layer, Smoother) or not getattr(layer.method, "exact", True):
+            raise ValueError(
+                f"replace_attention: {type(layer).__name__} forms no weights; call with need_weights=False"
+            )
+        return weights_of(layer.problem(x, **given))
+
+
+def seen(mask: Tensor) -> Tensor:
+    """True where a key is seen, from PyTorch's masks: True for a key that is hidden, or numbers to add."""
+    if mask.dtype == torch.bool:
+        return ~mask
+    hidden = mask <= torch.finfo(mask.dtype).min / 2
+    if (mask.masked_fill(hidden, 0) != 0).any():
+        raise ValueError("replace_attention: the mask adds numbers to scores, which no variant does")
+    return ~hidden

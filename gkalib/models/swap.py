@@ -1,0 +1,160 @@
+"""What putting a variant into another library's layer needs whatever the library, and the report of it."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gkalib.layers import Smoother
+from gkalib.models.share import start
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One self-attention layer of another library, taken apart.
+
+    Args:
+        dim, num_heads, head_dim: D, h, d.
+        weights: its tensors by the names that a variant gives them, such as ``query.weight``.
+        norms: what normalizes each head's query and key; None where nothing does.
+        projects: whether its output projection is its own.
+        proj_drop: the rate of dropout after that.
+        wrap: gives a variant the calls of the layer that it replaces; None where those are a variant's own.
+    """
+
+    dim: int
+    num_heads: int
+    head_dim: int
+    weights: Mapping[str, Tensor]
+    norms: tuple[nn.Module, nn.Module] | None = None
+    projects: bool = True
+    proj_drop: float = 0.0
+    wrap: Callable[[nn.Module], nn.Module] | None = None
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What ``replace_attention`` did to a model; print it for a summary.
+
+    Args:
+        model: the model given, or what stands in its place where it was itself an attention layer.
+        layers: the class of the variant in each layer, by the layer's name in the model.
+        copied: the names of the parameters that hold what the old layers had learned.
+        fresh: the names of those that start as the variant starts.
+        dropped: the weights for which a variant has no place, by the names that they would have in it.
+        left: the attention layers that stay what they were, with the reason.
+    """
+
+    model: nn.Module
+    layers: dict[str, str]
+    copied: list[str]
+    fresh: list[str]
+    dropped: list[str]
+    left: dict[str, str]
+
+    def __str__(self) -> str:
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for path, variant in self.layers.items():
+            lists = (_under(path, names) for names in (self.copied, self.fresh, self.dropped))
+            alike.setdefault((variant, *lists), []).append(path)
+        lines = []
+        for (variant, copied, fresh, dropped), paths in alike.items():
+            lines += [f"{_folded(paths)}: {variant}", f"  copied   {copied}", f"  fresh    {fresh}"]
+            lines += [f"  dropped  {dropped}"]
+        reasons: dict[str, list[str]] = {}
+        for path, reason in self.left.items():
+            reasons.setdefault(reason, []).append(path)
+        lines += [f"{_folded(paths)}: left as it is, since it {reason}" for reason, paths in reasons.items()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def build(path: str, plain: Plain, cls: type[nn.Module]) -> tuple[nn.Module, list[str]]:
+    """A layer of a class with the weights that fit, and which of its parameters they are.
+
+    Raises:
+        ValueError: if the class does not fit where the layer stands.
+    """
+    like = plain.weights["query.weight"]
+    options: dict[str, Any] = {
+        "qkv_bias": "query.bias" in plain.weights,
+        "device": like.device,
+        "dtype": like.dtype,
+    }
+    if plain.head_dim * plain.num_heads != plain.dim:
+        options["head_dim"] = plain.head_dim
+    if plain.norms:
+        options["qk_norm"] = True
+    if plain.projects:
+        options |= {"proj_bias": "proj.bias" in plain.weights, "proj_drop": plain.proj_drop}
+    else:
+        options["project_out"] = False
+        if not issubclass(cls, Smoother):
+            raise ValueError(f"replace_attention: {name_of(cls)} has an output projection, {path} must not")
+    layer: Any = cls(plain.dim, plain.num_heads, **options)
+    inner = plain.weights["value.weight"].shape[0]
+    if not plain.projects and layer.num_heads * layer.head_dim != inner:
+        raise ValueError(
+            f"replace_attention: {name_of(cls)} gives {layer.num_heads * layer.head_dim} channels, the "
+            f"projection after {path} takes {inner}"
+        )
+    if plain.norms and isinstance(layer, Smoother):
+        layer.query_norm, layer.key_norm = plain.norms
+    return layer, _copy(plain, layer)
+
+
+def name_of(cls: Any) -> str:
+    """The name of a variant, or of any other class."""
+    return cls.name() if hasattr(cls, "name") else cls.__name__
+
+
+@torch.no_grad()
+def _copy(plain: Plain, layer: nn.Module) -> list[str]:
+    """Copy each linear layer whose matrix has the same shape, its bias with it; the names of what was."""
+    parameters = dict(layer.named_parameters())
+    copied = []
+    for name, tensor in parameters.items():
+        matrix = f"{name.rpartition('.')[0]}.weight"
+        if name in plain.weights and plain.weights[matrix].shape == parameters[matrix].shape:
+            tensor.copy_(plain.weights[name])
+            copied.append(name)
+    start(layer)  # a variant may insist on its own start
+    copied = [name for name in copied if torch.equal(parameters[name], plain.weights[name])]
+    norms = ("query_norm.", "key_norm.") if plain.norms else ()
+    return copied + [name for name in parameters if name.startswith(norms)]
+
+
+def _under(path: str, names: list[str]) -> str:
+    """Those of the names that belong to a layer, without its name in front."""
+    place = f"{path}." if path else ""
+    return ", ".join(name.removeprefix(place) for name in names if name.startswith(place)) or "none"
+
+
+def _folded(paths: list[str]) -> str:
+    """Names that differ in their last number only as one, such as ``blocks.0-11.attn``."""
+    numbers: dict[tuple[str, str], list[int]] = {}
+    plain = []
+    for path in paths:
+        match = re.fullmatch(r"(.*?)(\d+)(\D*)", path)
+        if match is None:
+            plain.append(path or "the model itself")
+        else:
+            numbers.setdefault((match[1], match[3]), []).append(int(match[2]))
+    return ", ".join(
+        plain + [f"{before}{_ranges(which)}{after}" for (before, after), which in numbers.items()]
+    )
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Ascending numbers with runs of them as ranges."""
+    runs = [[numbers[0], numbers[0]]]
+    for number in numbers[1:]:
+        if number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

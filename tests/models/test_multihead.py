@@ -1,0 +1,185 @@
+"""PyTorch's own attention: softmax answers as it does, weights included, and no fast path goes past."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from gkalib.layers import Smoother
+from gkalib.models import replace_attention
+from gkalib.models.multihead import Multihead
+
+TOKENS = torch.randn(2, 7, 32, generator=torch.Generator().manual_seed(1))
+MEMORY = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(2))
+PADDED = torch.arange(7) >= torch.tensor([[7], [5]])
+CAUSAL = nn.Transformer.generate_square_subsequent_mask(7)
+PER_HEAD = torch.rand(2 * 4, 7, 7, generator=torch.Generator().manual_seed(3)) < 0.3
+
+
+def multihead(**options):
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(32, 4, **({"batch_first": True} | options)).eval()
+    if layer.in_proj_bias is not None:  # they start at zero, which would hide that one is lost
+        nn.init.normal_(layer.in_proj_bias)
+        nn.init.normal_(layer.out_proj.bias)
+    return layer
+
+
+def swapped(layer, variant="softmax"):
+    return replace_attention(copy.deepcopy(layer), variant).model
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=2e-6)  # another library's rounding
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"key_padding_mask": PADDED},
+        {"attn_mask": CAUSAL},
+        {"attn_mask": CAUSAL < 0},
+        {"attn_mask": PER_HEAD},
+        {"attn_mask": CAUSAL < 0, "key_padding_mask": PADDED},
+        {"attn_mask": CAUSAL, "is_causal": True},
+        {"average_attn_weights": False},
+    ],
+    ids=[
+        "plain",
+        "padded",
+        "numbers",
+        "pairs",
+        "a head's own",
+        "both",
+        "the causal flag",
+        "each head's weights",
+    ],
+)
+@pytest.mark.parametrize("bias", [True, False], ids=["biases", "no biases"])
+@pytest.mark.parametrize("batch_first", [True, False], ids=["batch first", "batch second"])
+def test_softmax_answers_as_the_layer_did(given, bias, batch_first):
+    layer = multihead(bias=bias, batch_first=batch_first)
+    x = TOKENS if batch_first else TOKENS.transpose(0, 1)
+    for out, expected in zip(swapped(layer)(x, x, x, **given), layer(x, x, x, **given), strict=True):
+        close(out, expected)
+
+
+def test_without_weights_a_batch_or_one_sequence():
+    layer, x = multihead(), TOKENS[0]
+    out, weights = swapped(layer)(x, x, x, need_weights=False)
+    close(out, layer(x, x, x)[0])
+    assert weights is None
+    out, weights = swapped(layer)(x, x, x)
+    assert out.shape == (7, 32) and weights.shape == (7, 7)
+
+
+def test_queries_of_one_sequence_and_keys_of_another():
+    layer = multihead()
+    close(swapped(layer)(TOKENS, MEMORY, MEMORY)[0], layer(TOKENS, MEMORY, MEMORY)[0])
+    with pytest.raises(ValueError, match="was called with a key that is not the value"):
+        swapped(layer)(TOKENS, MEMORY, MEMORY + 1)
+
+
+def test_what_stands_in_place_of_a_layer_itself_is_returned():
+    layer = multihead()
+    swap = replace_attention(layer, "gka")
+    assert isinstance(swap.model, Multihead) and str(swap).startswith("the model itself: gka")
+    assert "layer.proj.weight" in swap.copied and "query.weight" in swap.dropped
+
+
+def encoder(**options):
+    torch.manual_seed(0)
+    options = {
+        "d_model": 32,
+        "nhead": 4,
+        "dim_feedforward": 48,
+        "dropout": 0.0,
+        "batch_first": True,
+    } | options
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that nested tensors are not used
+        return nn.TransformerEncoder(nn.TransformerEncoderLayer(**options), 2).eval()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("fast", [True, False], ids=["where the fast path was", "with gradients"])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_first": False}, {"norm_first": True}, {"bias": False}], ids=str
+)
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"src_key_padding_mask": PADDED}, {"mask": CAUSAL, "is_causal": True}, {"mask": CAUSAL}],
+    ids=["plain", "padded", "causal", "masked"],
+)
+def test_an_encoder_answers_as_it_did_and_calls_our_layer(fast, options, given):
+    model = encoder(**options)
+    ours = replace_attention(copy.deepcopy(model), "softmax").model
+    calls = []
+    for layer in ours.layers:
+        layer.self_attn.layer.forward = _counted(layer.self_attn.layer.forward, calls)
+    x = TOKENS if options.get("batch_first", True) else TOKENS.transpose(0, 1)
+    with torch.set_grad_enabled(not fast):
+        expected, out = model(x, **given), ours(x, **given)
+    real = ~PADDED if options.get("batch_first", True) else ~PADDED.T
+    close(out[real], expected[real])
+    assert len(calls) == 2
+
+
+def _counted(forward, calls):
+    def counted(*args, **given):
+        calls.append(1)
+        return forward(*args, **given)
+
+    return counted
+
+
+def test_an_encoder_built_of_a_swapped_layer():
+    layer = replace_attention(nn.TransformerEncoderLayer(32, 4, 48, batch_first=True), "rbf").model
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    with torch.no_grad():
+        assert model(TOKENS, src_key_padding_mask=PADDED).isfinite().all()
+    assert len([module for module in model.modules() if isinstance(module, Smoother)]) == 2
+
+
+def test_a_decoder_keeps_its_cross_attention():
+    torch.manual_seed(0)
+    model = nn.Transformer(32, 4, 1, 1, 48, dropout=0.0, batch_first=True).eval()
+    before = model(MEMORY, TOKENS)
+    swap = replace_attention(model, "softmax")
+    assert list(swap.layers) == ["encoder.layers.0.self_attn", "decoder.layers.0.self_attn"]
+    assert swap.left == {"decoder.layers.0.multihead_attn": "is cross-attention"}
+    close(model(MEMORY, TOKENS), before)
+
+
+@pytest.mark.parametrize("name", ["rbf", "gka", "krause"])
+def test_another_variant_changes_the_output_and_learns(name):
+    model = encoder()
+    before = model(TOKENS).detach()
+    after = replace_attention(model, name).model(TOKENS, src_key_padding_mask=PADDED)
+    assert after.isfinite().all() and (after - before).abs().max() > 1e-4
+    after.square().mean().backward()
+    for layer in model.layers:
+        assert all(parameter.grad.abs().max() > 0 for parameter in layer.self_attn.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"add_zero_attn": True}, "appends a key and a value of its own"),
+        ({"add_bias_kv": True}, "appends a key and a value of its own"),
+        ({"kdim": 8}, "has keys and values of width 8 and 32, queries of 32"),
+    ],
+)
+def test_what_no_variant_does_is_refused(options, message):
+    with pytest.raises(ValueError, match=f"replace_attention: MultiheadAttention {message}"):
+        replace_attention(nn.MultiheadAttention(32, 4, **options), "softmax")
+
+
+def test_weights_that_are_never_formed_are_not_given():
+    model = replace_attention(multihead(), "linformer", length=7).model
+    with pytest.raises(ValueError, match="forms no weights; call with need_weights=False"):
+        model(TOKENS, TOKENS, TOKENS)
+    assert model(TOKENS, TOKENS, TOKENS, need_weights=False)[0].isfinite().all()

@@ -1,0 +1,164 @@
+"""timm's models: softmax changes nothing, and attention that is not plain gets an answer."""
+
+import copy
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from gkalib.layers import Smoother, attention
+from gkalib.models import replace_attention, vit
+
+
+def timm_vit(**options):
+    torch.manual_seed(0)
+    options = {"img_size": 32, "depth": 3, "num_classes": 7} | options
+    return timm.create_model("vit_tiny_patch16_224", **options).eval()
+
+
+def smoothers(model):
+    return [module for module in model.modules() if isinstance(module, Smoother)]
+
+
+IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"qk_norm": True}, {"qkv_bias": False, "proj_bias": False}],
+    ids=["plain", "query and key normalized", "no biases"],
+)
+@torch.no_grad()
+def test_softmax_changes_nothing(options):
+    model = timm_vit(**options)
+    before = model(IMAGES)
+    swap = replace_attention(model, "softmax")
+    assert swap.model is model and len(smoothers(model)) == 3
+    assert swap.layers == {f"blocks.{block}.attn": "softmax" for block in range(3)}
+    assert not swap.fresh and not swap.dropped and not swap.left
+    assert set(swap.copied) == {name for name, _ in model.named_parameters() if ".attn." in name}
+    torch.testing.assert_close(model(IMAGES), before, rtol=1e-4, atol=2e-6)  # another library's rounding
+    assert not any(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize("name", ["rbf", "gka", "krause"])
+def test_another_variant_changes_the_output_and_learns(name):
+    model = timm_vit()
+    before = model(IMAGES).detach()
+    after = replace_attention(model, name).model(IMAGES)
+    assert after.isfinite().all()
+    assert (after - before).abs().max() > 1e-4
+    after.square().mean().backward()
+    for layer in smoothers(model):
+        assert layer.name() == name
+        assert all(parameter.grad.abs().max() > 0 for parameter in layer.parameters())
+
+
+def test_weights_are_copied_where_shapes_agree_and_the_swap_says_which():
+    model = timm_vit()
+    old = copy.deepcopy(model)
+    swap = replace_attention(model, ["rbf", "gka", "non_local"])
+    rbf, gka, non_local = smoothers(model)
+    assert torch.equal(rbf.key.weight, old.blocks[0].attn.qkv.weight.chunk(3)[1])
+    assert torch.equal(rbf.value.bias, old.blocks[0].attn.qkv.bias.chunk(3)[2])
+    assert torch.equal(gka.proj.weight, old.blocks[1].attn.proj.weight)
+    assert torch.equal(gka.proj.bias, old.blocks[1].attn.proj.bias)
+    # Half as wide inside: nothing fits, and it starts as the identity, bias included.
+    assert not non_local.proj.weight.any() and not non_local.proj.bias.any()
+    assert "blocks.0.attn.value.bias" in swap.copied and "blocks.1.attn.proj.weight" in swap.copied
+    assert [name for name in swap.dropped if "blocks.1." in name and "weight" in name] == [
+        f"blocks.1.attn.{name}.weight" for name in ("query", "key", "value")
+    ]
+    assert "blocks.2.attn.proj.weight" in swap.fresh and not any("blocks.2." in name for name in swap.copied)
+    ours = {name for name, _ in model.named_parameters() if ".attn." in name}
+    assert set(swap.copied) | set(swap.fresh) == ours and not set(swap.copied) & set(swap.fresh)
+
+
+def test_a_swap_is_printed_layer_by_layer_where_they_differ():
+    printed = str(replace_attention(timm_vit(), ["softmax", "softmax", "gka"])).splitlines()
+    assert printed[0] == "blocks.0-1.attn: softmax"
+    assert printed[1].startswith("  copied   ") and "value.bias" in printed[1]
+    assert printed[2:5] == ["  fresh    none", "  dropped  none", "blocks.2.attn: gka"]
+    assert printed[6].startswith("  fresh    ") and "sigma" in printed[6]
+    assert printed[7].startswith("  dropped  query.weight, key.weight, value.weight")
+
+
+def test_variants_built_for_a_number_of_tokens_are_told_it():
+    with pytest.raises(
+        ValueError, match="replace_attention: karat is built for a number of tokens; give leng"
+    ):
+        replace_attention(timm_vit(), "karat")
+    swap = replace_attention(timm_vit(), attention("karat", rank=3), length=5)
+    assert swap.model(IMAGES).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "beit_base_patch16_224",
+            "blocks.0.attn is a timm.models.beit.Attention, which adds a bias of relative",
+        ),
+        (
+            "swin_tiny_patch4_window7_224",
+            "layers.0.blocks.0.attn is a .*WindowAttention, which adds a bias of",
+        ),
+        (
+            "eva02_tiny_patch14_224",
+            "blocks.0.attn is a .*EvaAttention, whose block hands it rotary positions",
+        ),
+        ("xcit_nano_12_p8_224", "blocks.0.attn is a .*XCA, which is no plain attention of one sequence"),
+        ("resnet18", "ResNet has no attention layer that is known"),
+    ],
+)
+def test_attention_that_is_not_plain_gets_an_answer(name, message):
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    with pytest.raises(
+        ValueError, match=rf"replace_attention: {message}.*A variant can stand for timm.layers.At"
+    ):
+        replace_attention(model, "softmax")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: timm_vit(scale_attn_norm=True),
+            "replace_attention: blocks.0.attn has a norm of its output, which no variant has",
+        ),
+        (
+            lambda: vit("tiny", depth=1, image_size=32),
+            "replace_attention: blocks.0.attn is a variant already",
+        ),
+        (lambda: nn.Linear(3, 3), "replace_attention: Linear has no attention layer that is known"),
+    ],
+    ids=["a norm inside", "ours", "no attention"],
+)
+def test_what_is_not_known_is_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        replace_attention(build(), "softmax")
+
+
+def test_an_unknown_variant_leaves_the_model_as_it_was():
+    model = timm_vit()
+    with pytest.raises(ValueError, match="attention: no variant named 'softmaks'"):
+        replace_attention(model, "softmaks")
+    assert not smoothers(model)
+
+
+def test_pooling_by_attention_stays_what_it_is():
+    model = timm.create_model("naflexvit_base_patch16_siglip", embed_dim=32, num_heads=4, depth=2)
+    swap = replace_attention(model, "rbf")
+    assert list(swap.layers) == ["blocks.0.attn", "blocks.1.attn"] and list(swap.left) == ["attn_pool"]
+    assert "attn_pool: left as it is, since it is a timm.layers.attention_pool.Attention" in str(swap)
+
+
+def test_a_layer_with_a_forward_of_its_own_is_another_layer():
+    class Louder(timm.layers.Attention):
+        def forward(self, x, attn_mask=None, is_causal=False):
+            return 2 * super().forward(x, attn_mask, is_causal)
+
+    with pytest.raises(ValueError, match="is a Louder, whose forward is not timm"):
+        replace_attention(timm_vit(attn_layer=Louder), "softmax")
