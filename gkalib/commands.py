@@ -181,17 +181,17 @@ def evaluate(options: argparse.Namespace) -> None:
     from gkalib.training.distributed import start
 
     loaded = trained.opened(options.run, step=options.step, averaged=options.average)
-    world = start(options.device)
-    say = print if world.main else (lambda *words: None)
+    processes = start(options.device)
+    say = print if processes.main else (lambda *words: None)
     say(f"{loaded.run.recipe}, {loaded.run.arm}, {loaded.run.scale}, step {loaded.step:,}")
     if not options.tasks:
-        numbers, items, total = trained.measured(loaded, world, whole=options.whole)
+        numbers, items, total = trained.measured(loaded, processes, whole=options.whole)
         part = "" if items == total else f", those of its record; --whole takes all {total:,}"
         say(f"on {items:,} held-out {'rows' if loaded.tokenizer_json else 'images'}{part}")
         for name, value in numbers.items():
             say(f"{name:<13} {value:.6g}")
         return
-    found = trained.tasks(loaded, world, options.tasks, limit=options.limit, shots=options.shots)
+    found = trained.tasks(loaded, processes, options.tasks, limit=options.limit, shots=options.shots)
     say(f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s")
     for one in found:
         say(
@@ -201,7 +201,7 @@ def evaluate(options: argparse.Namespace) -> None:
     mean = core(found)
     say(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
     if options.keep:
-        say(trained.keep(loaded, world, found, limit=options.limit).name)
+        say(trained.keep(loaded, processes, found, limit=options.limit).name)
 
 
 def generate(options: argparse.Namespace) -> None:
@@ -228,13 +228,13 @@ def look(options: argparse.Namespace) -> None:
     from gkalib.training.distributed import start
 
     loaded = trained.opened(options.run, step=options.step, averaged=options.average)
-    world, run = start(options.device), loaded.run
+    processes, run = start(options.device), loaded.run
     if (options.picture if loaded.tokenizer_json else options.text) is not None:
         read, other = ("text", "--picture") if loaded.tokenizer_json else ("pictures", "--text")
         raise ValueError(f"look: {run.recipe} reads {read}: leave {other} out")
     said = look(
         loaded,
-        world,
+        processes,
         folder=options.run,
         subject=options.picture or options.text,
         held_out=options.held_out,

@@ -24,9 +24,9 @@ from gkalib.evaluation.mode import evaluating
 from gkalib.models import GPT, ViT
 from gkalib.training import trajectory
 from gkalib.training.checkpoint import NAME, Loaded
-from gkalib.training.distributed import World
+from gkalib.training.config import LanguageConfig, VisionConfig
+from gkalib.training.distributed import Processes
 from gkalib.training.record import NAMES, device
-from gkalib.training.run import LanguageRun, VisionRun
 from gkalib.viz import figures, style
 
 EXPERIMENT = "looking"  # what records of looks belong to, with the study of that name
@@ -59,7 +59,7 @@ class Subject:
 
 def look(
     loaded: Loaded,
-    world: World,
+    processes: Processes,
     *,
     folder: Path,
     subject: str | None,
@@ -71,7 +71,7 @@ def look(
 
     Args:
         loaded: the model.
-        world: one process and its device.
+        processes: one process and its device.
         folder: where its snapshots are, if there are any.
         subject: the picture, a name of ``PICTURES`` or a file; or the text. None is the cat, or ``TEXT``.
         held_out: of how many held-out pictures or rows of text the numbers are; 0 takes the subject's.
@@ -83,10 +83,10 @@ def look(
     """
     begin = time.perf_counter()
     style.use()
-    model = loaded.model.to(world.device).eval()
-    shown = subject_of(loaded, world, subject)
+    model = loaded.model.to(processes.device).eval()
+    shown = subject_of(loaded, processes, subject)
     captured = capture_attention(model, shown.inputs)
-    inputs, labels = sample(loaded, world, held_out) if held_out else (shown.inputs, None)
+    inputs, labels = sample(loaded, processes, held_out) if held_out else (shown.inputs, None)
     measured = capture_attention(model, inputs) if held_out else captured
     weights = [layer.weights for layer in measured]
     snapshots = [
@@ -107,19 +107,19 @@ def look(
                 numbers |= agreement_metrics(model, inputs, labels, measured)
         numbers |= spectrum_metrics(model, weights, snapshots)
         rows = picture_rows(model, captured) if isinstance(model, ViT) else text_rows(model, captured)
-        record = _record(loaded, world, shown, held_out, numbers, seconds=time.perf_counter() - begin)
+        record = _record(loaded, processes, shown, held_out, numbers, seconds=time.perf_counter() - begin)
         said.append(f"{EXPERIMENT}/{results.save(record, rows=rows).name}")
     return said
 
 
-def subject_of(loaded: Loaded, world: World, given: str | None) -> Subject:
+def subject_of(loaded: Loaded, processes: Processes, given: str | None) -> Subject:
     """The picture or the text that a model is looked at with.
 
     Raises:
         ValueError: if there is no such picture, or the model does not know the text's characters.
     """
-    if isinstance(loaded.run, VisionRun):
-        return _picture(loaded.run, world, given or "cat")
+    if isinstance(loaded.run, VisionConfig):
+        return _picture(loaded.run, processes, given or "cat")
     from gkalib.data.tokenizers import tokenizer_of
 
     if not isinstance(loaded.model, GPT) or loaded.tokenizer_json is None:
@@ -130,38 +130,38 @@ def subject_of(loaded: Loaded, world: World, given: str | None) -> Subject:
         raise ValueError("look: a text needs at least one token")
     tokens = [f"[{number}]" for number in range(config.registers)] + [tokenizer.decode([one]) for one in ids]
     shown = tuple(token.replace("\n", "⏎").replace(" ", "␣").replace("$", r"\$") for token in tokens)
-    return Subject(torch.tensor([ids], device=world.device), "text", None, shown)
+    return Subject(torch.tensor([ids], device=processes.device), "text", None, shown)
 
 
-def sample(loaded: Loaded, world: World, count: int) -> tuple[Tensor, Tensor]:
+def sample(loaded: Loaded, processes: Processes, count: int) -> tuple[Tensor, Tensor]:
     """So many held-out pictures or rows of text, evenly spaced, and what is to be predicted.
 
     Raises:
         ValueError: if the data is not here, or has not as many.
     """
     run = loaded.run
-    if isinstance(run, VisionRun):
-        from gkalib.training.pictures import held_out
+    if isinstance(run, VisionConfig):
         from gkalib.training.vision import data_of as pictures_of
+        from gkalib.training.vision import held_out
 
-        batches = held_out(replace(run, eval_images=count), pictures_of(run, world).held_out, world)
+        batches = held_out(replace(run, eval_images=count), pictures_of(run, processes).held_out, processes)
         inputs, labels = (torch.cat(part) for part in zip(*batches, strict=True))
-        return inputs.to(world.device), labels.to(world.device)
+        return inputs.to(processes.device), labels.to(processes.device)
     from gkalib.training.language import data_of as text_of
 
-    assert isinstance(run, LanguageRun)
-    rows = text_of(run, world).held_out
+    assert isinstance(run, LanguageConfig)
+    rows = text_of(run, processes).held_out
     if count > len(rows):
         raise ValueError(f"look: {run.data} holds out {len(rows)} rows, not {count}")
     inputs, labels = rows.batch(np.arange(count) * len(rows) // count)
-    return inputs.to(world.device), labels.to(world.device)
+    return inputs.to(processes.device), labels.to(processes.device)
 
 
-def _picture(run: VisionRun, world: World, given: str) -> Subject:
+def _picture(run: VisionConfig, processes: Processes, given: str) -> Subject:
     """A picture as the run's evaluation reads it, and the part of it that the model sees."""
     from PIL import Image, UnidentifiedImageError
 
-    from gkalib.training.pictures import evaluation_transform
+    from gkalib.training.vision import evaluation_transform
 
     if given in PICTURES:
         from skimage import data
@@ -175,7 +175,7 @@ def _picture(run: VisionRun, world: World, given: str) -> Subject:
             raise ValueError(
                 f"look: {given!r} is no picture. Known by name: {known}; or give a file"
             ) from None
-    inputs = evaluation_transform(run)(picture)[None].to(world.device)
+    inputs = evaluation_transform(run)(picture)[None].to(processes.device)
     side = round(min(picture.size) * run.eval_crop)
     left, top = (picture.width - side) // 2, (picture.height - side) // 2
     seen = picture.convert("L" if run.model.channels == 1 else "RGB").crop(
@@ -197,7 +197,13 @@ def _loss(inputs: Tensor, labels: Tensor) -> Callable[[nn.Module], Tensor]:
 
 
 def _record(
-    loaded: Loaded, world: World, shown: Subject, held_out: int, metrics: dict[str, Any], *, seconds: float
+    loaded: Loaded,
+    processes: Processes,
+    shown: Subject,
+    held_out: int,
+    metrics: dict[str, Any],
+    *,
+    seconds: float,
 ) -> results.Record:
     run = loaded.run
     settings = {key: value for key, value in run.stored().items() if key not in NAMES}
@@ -207,7 +213,7 @@ def _record(
         scale=run.scale,
         recipe={"subject": shown.name, "held_out": held_out, "step": loaded.step, "run": settings},
         seed=run.seed,
-        device=device(world),
+        device=device(processes),
         wall_seconds=round(seconds, 1),
         metrics=metrics,
         **results.provenance("torch", "numpy"),

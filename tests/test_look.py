@@ -13,16 +13,16 @@ from gkalib import capture_attention, results
 from gkalib.__main__ import main
 from gkalib.analysis import neighbors
 from gkalib.look import sample, subject_of
-from gkalib.training import Launch, recipe, train
+from gkalib.training import LaunchConfig, recipe, train
 from gkalib.training.checkpoint import load
-from gkalib.training.distributed import World
+from gkalib.training.distributed import Processes
 
-HERE = World(0, 1, torch.device("cpu"))
+HERE = Processes(0, 1, torch.device("cpu"))
 
 
 def smoke(name: str, folder: Path, *, arm: str | None = None, **changes) -> Path:
     run = replace(recipe(name).run(arm).smoke(), steps=2, warmup=1, eval_every=0, **changes)
-    train(run, Launch(out=folder, device="cpu", quiet=True))
+    train(run, LaunchConfig(out=folder, device="cpu", quiet=True))
     return folder
 
 

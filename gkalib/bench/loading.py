@@ -18,12 +18,12 @@ from gkalib.data.folders import Files
 from gkalib.data.image_set import Arrays, Images, drawn
 from gkalib.data.rows import Documents, Packed, Rows, Windows
 from gkalib.training import recipe
-from gkalib.training.distributed import World
+from gkalib.training.config import LanguageConfig, TrainConfig, VisionConfig
+from gkalib.training.distributed import Processes
 from gkalib.training.language import ORDERS
-from gkalib.training.order import Order
-from gkalib.training.pictures import Pictures
-from gkalib.training.recipe import PEAK, SHARE, cost
-from gkalib.training.run import LanguageRun, Run, VisionRun
+from gkalib.training.launch import PEAK, SHARE, cost
+from gkalib.training.sampler import Sampler
+from gkalib.training.vision import Pictures
 
 # Shape -> the runs that it feeds, each by recipe, arm and scale; they load alike, and the first is timed.
 FED = {
@@ -82,7 +82,7 @@ def measure(case: Case) -> list[Row]:
         counted = cost(run)
         needed = PEAK * SHARE * counted.items / counted.operations
         step = counted.items / run.steps
-        loaders = LOADERS if isinstance(run, VisionRun) else 1
+        loaders = LOADERS if isinstance(run, VisionConfig) else 1
         rows.append(
             {
                 "arm": f"{name}/{arm}",
@@ -113,18 +113,18 @@ def summarize(rows: list[Row]) -> dict[str, float]:
     return found
 
 
-def _run(name: str, arm: str, scale: str) -> Run:
+def _run(name: str, arm: str, scale: str) -> TrainConfig:
     full = recipe(name).run(arm)
     return full.reduced("cuda") if scale == "reduced" else full
 
 
-def _loader(run: Run, shape: str, folder: Path) -> tuple[Load, float]:
+def _loader(run: TrainConfig, shape: str, folder: Path) -> tuple[Load, float]:
     """What loads the part of a step with that number, and the size of a stored item in kB."""
     random = np.random.default_rng(0)
-    if isinstance(run, VisionRun):
+    if isinstance(run, VisionConfig):
         images, kilobytes = (_photographs if shape == "photographs" else _arrays)(random, folder)
         return _of_pictures(run, images), kilobytes
-    assert isinstance(run, LanguageRun)
+    assert isinstance(run, LanguageConfig)
     context, vocabulary = run.model.context, min(run.model.vocab_size, 50_000)
     kind = np.uint8 if run.rows == "windows" else np.uint16
     if run.rows == "windows":
@@ -138,10 +138,10 @@ def _loader(run: Run, shape: str, folder: Path) -> tuple[Load, float]:
     return _of_text(run, rows), context * np.dtype(kind).itemsize / 1e3
 
 
-def _of_pictures(run: VisionRun, images: Images) -> Load:
+def _of_pictures(run: VisionConfig, images: Images) -> Load:
     """What a process that loads does for one part, and the training process to number its pictures."""
-    order = Order(len(images), AT_ONCE, 1, run.seed)
-    pictures = Pictures(run, images, order, World(0, 1, torch.device("cpu")))
+    order = Sampler(len(images), AT_ONCE, 1, run.seed)
+    pictures = Pictures(run, images, order, Processes(0, 1, torch.device("cpu")))
 
     def load(step: int) -> tuple[Tensor, Tensor]:
         part = order.part(step, 0)
@@ -152,8 +152,8 @@ def _of_pictures(run: VisionRun, images: Images) -> Load:
     return load
 
 
-def _of_text(run: LanguageRun, rows: Rows) -> Load:
-    order = Order(len(rows), run.batch, run.parts, run.seed, ORDERS[run.rows])
+def _of_text(run: LanguageConfig, rows: Rows) -> Load:
+    order = Sampler(len(rows), run.batch, run.parts, run.seed, ORDERS[run.rows])
     return lambda step: rows.batch(order.part(step, 0).rows)
 
 
@@ -182,12 +182,12 @@ def _photographs(random: np.random.Generator, folder: Path) -> tuple[Images, flo
     return Files(folder, np.array([name.encode() for name in names]), labels), size / 1e3
 
 
-def _checked(load: Load, run: Run) -> int:
+def _checked(load: Load, run: TrainConfig) -> int:
     """How many pictures or tokens a part has, once it is clear that loading is a function of the step."""
     (inputs, labels), again, other = load(0), load(0), load(1)
     assert torch.equal(inputs, again[0]) and torch.equal(labels, again[1]), "a part is not the same one twice"
     assert not torch.equal(inputs, other[0]), "two parts are the same"
-    if isinstance(run, VisionRun):
+    if isinstance(run, VisionConfig):
         side = run.model.image_size
         assert inputs.shape == (AT_ONCE, run.model.channels, side, side), f"pictures of shape {inputs.shape}"
         return AT_ONCE

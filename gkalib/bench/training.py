@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from gkalib.bench.job import FUSED, Job
-from gkalib.training import Launch, Run, recipe, train
-from gkalib.training.run import VisionRun
+from gkalib.training import LaunchConfig, TrainConfig, recipe, train
+from gkalib.training.config import VisionConfig
 
 SEEDS = (0,)
 # Recipe, arm, seconds: in the order in which chapters need them. The seconds are guesses until one has run.
@@ -47,12 +47,12 @@ def trained(name: str, arm: str, *, device: str) -> None:
     for seed in SEEDS:
         run = replace(wanted(name, arm, device), seed=seed)
         on_card = device == "cuda"
-        workers = WORKERS if on_card and isinstance(run, VisionRun) else 0
-        launch = Launch(device=device, compile=on_card, workers=workers, save_every=60.0)
+        workers = WORKERS if on_card and isinstance(run, VisionConfig) else 0
+        launch = LaunchConfig(device=device, compile=on_card, workers=workers, save_every=60.0)
         train(run, replace(launch, keep=True, quiet=True))
 
 
-def wanted(name: str, arm: str, device: str) -> Run:
+def wanted(name: str, arm: str, device: str) -> TrainConfig:
     """The run of a job; one card takes a whole step at once, which changes a result by rounding alone."""
     full = recipe(name).run(arm)
     if device == "cpu":

@@ -1,12 +1,19 @@
 """Training: the papers' recipes, two loops, and everything that keeps a run from being lost."""
 
 from gkalib import results
-from gkalib.training.recipe import Cost, Recipe, cost, launch_lines
+from gkalib.training.config import (
+    Augment,
+    LanguageConfig,
+    LaunchConfig,
+    Recipe,
+    TrainConfig,
+    VisionConfig,
+)
+from gkalib.training.launch import Cost, cost, launch_lines
 from gkalib.training.recipes import recipe, recipes
-from gkalib.training.run import Augment, LanguageRun, Launch, Run, VisionRun
 
 
-def train(run: Run, launch: Launch | None = None) -> results.Record:
+def train(run: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
     """Train a model from its settings and measure it on the held-out part.
 
     Under ``torchrun`` every process calls it; the record is the same in each.
@@ -22,24 +29,24 @@ def train(run: Run, launch: Launch | None = None) -> results.Record:
     Chapter 20 reads the loop of text, chapter 21 that of images.
     """
     # Imported here: text needs no timm, images no tokenizers.
-    if isinstance(run, VisionRun):
+    if isinstance(run, VisionConfig):
         from gkalib.training import vision
 
-        return vision.train(run, launch or Launch())
+        return vision.train(run, launch or LaunchConfig())
     from gkalib.training import language
 
-    assert isinstance(run, LanguageRun)
-    return language.train(run, launch or Launch())
+    assert isinstance(run, LanguageConfig)
+    return language.train(run, launch or LaunchConfig())
 
 
 __all__ = [
     "Augment",
     "Cost",
-    "LanguageRun",
-    "Launch",
+    "LanguageConfig",
+    "LaunchConfig",
     "Recipe",
-    "Run",
-    "VisionRun",
+    "TrainConfig",
+    "VisionConfig",
     "cost",
     "launch_lines",
     "recipe",

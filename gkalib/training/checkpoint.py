@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gkalib.training import sealed, trajectory
-from gkalib.training.ema import average as averaged_model
+from gkalib.training.config import TrainConfig, run_of
 from gkalib.training.held import (
     Tensors,
     Training,
@@ -24,7 +24,7 @@ from gkalib.training.held import (
     tensors_of,
     unique,
 )
-from gkalib.training.run import Run, run_of
+from gkalib.training.optim import average as averaged_model
 
 NAME = re.compile(r"step-(\d{8,})")
 KEPT = 2
@@ -41,7 +41,7 @@ class Loaded(NamedTuple):
     """A trained model and what it was trained by."""
 
     model: nn.Module
-    run: Run
+    run: TrainConfig
     tokenizer_json: str | None
     step: int
 

@@ -1,11 +1,16 @@
-"""The processes of a run: how many there are, what each computes, and how they agree."""
+"""The processes of a run: what each computes, how they agree, who may write, and what stops them."""
 
 import atexit
+import fcntl
 import itertools
 import os
+import platform
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -16,11 +21,13 @@ from torch.distributed.distributed_c10d import _get_default_store
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from gkalib.training.config import LaunchConfig, TrainConfig
+
 LOOK = 0.1  # seconds between two looks for the main process's note
 _FIRSTS = itertools.count()  # every process asks for the same ones in the same order
 
 
-def start(device: str | None = None) -> "World":
+def start(device: str | None = None) -> "Processes":
     """This process's place among those that ``torchrun`` started, or alone without it.
 
     Args:
@@ -45,22 +52,22 @@ def start(device: str | None = None) -> "World":
         torch.cuda.set_device(here)
     where = torch.device(kind, here) if kind == "cuda" else torch.device("cpu")
     if "RANK" not in os.environ:
-        return World(0, 1, where)
+        return Processes(0, 1, where)
     if not dist.is_initialized():
         dist.init_process_group(backend="gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl")
         # Several runs may follow one another in a process, so the group lasts as long as it does.
         atexit.register(dist.destroy_process_group)
-    return World(dist.get_rank(), dist.get_world_size(), where)
+    return Processes(dist.get_rank(), dist.get_world_size(), where)
 
 
-def wrap(world: "World", model: nn.Module, *, shard: bool, compiled: bool) -> nn.Module:
+def wrap(processes: "Processes", model: nn.Module, *, shard: bool, compiled: bool) -> nn.Module:
     """The module to call in training: gradients are averaged over processes, or parameters split over them.
 
     Splitting (FSDP2) changes the parameters of ``model`` in place, block by block, so optimizers are made
     after it; a parameter that several blocks share stays with the model as a whole.
 
     Args:
-        world: the processes.
+        processes: the processes.
         model: on its device, with its blocks in ``blocks``.
         shard: whether parameters are split.
         compiled: whether it goes through ``torch.compile``.
@@ -73,18 +80,18 @@ def wrap(world: "World", model: nn.Module, *, shard: bool, compiled: bool) -> nn
     """
     made = model
     if shard:
-        if world.size == 1:
+        if processes.size == 1:
             raise ValueError("train: --shard splits a model over processes; launch several with torchrun")
-        split(world, model)
-    elif world.size > 1:
-        ids = None if world.device.type == "cpu" else [world.device]
+        split(processes, model)
+    elif processes.size > 1:
+        ids = None if processes.device.type == "cpu" else [processes.device]
         made = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
     return torch.compile(made) if compiled else made  # pyright: ignore[reportReturnType]
 
 
-def split(world: "World", model: nn.Module) -> None:
+def split(processes: "Processes", model: nn.Module) -> None:
     """Split the parameters of a model over the processes, block by block."""
-    mesh = init_device_mesh(world.device.type, (world.size,))
+    mesh = init_device_mesh(processes.device.type, (processes.size,))
     blocks: Any = getattr(model, "blocks", [])
     owners: dict[nn.Parameter, int] = {}
     for block in blocks:
@@ -107,7 +114,7 @@ def exchange(module: nn.Module, on: bool) -> None:
 
 @final
 @dataclass(frozen=True)
-class World:
+class Processes:
     """The processes of a run, seen from one of them.
 
     Args:
@@ -211,3 +218,99 @@ class World:
 
 def _either(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+LOCK = ".lock"
+_held: set[int] = set()
+
+
+def folder_of(run: TrainConfig, launch: LaunchConfig) -> Path:
+    """Where a run keeps its checkpoints: ``--out``, or a folder below ``$GKALIB_RUNS`` or ``./runs``."""
+    if launch.out is not None:
+        return Path(launch.out)
+    home = Path(os.environ.get("GKALIB_RUNS", "runs"))
+    return home / run.recipe / f"{run.arm}-{run.scale}-s{run.seed}"
+
+
+def farewell(run: TrainConfig, launch: LaunchConfig, *, step: int, number: int) -> str:
+    """What a run says that a signal stopped after a step; 0 for one that came to another process."""
+    name = signal.Signals(number).name if number else "a signal"
+    once = {"--fresh": launch.fresh, "--from-step": launch.from_step is not None}
+    without = "".join(f" without {option}" for option, given in once.items() if given)
+    return (
+        f"train: stopped by {name} after step {step} of {run.steps}; saved to "
+        f"{folder_of(run, launch)}/step-{step:08d}. The same command{without} goes on from there"
+    )
+
+
+def _let_go() -> None:
+    """A child, such as one that loads data, must not keep the folder when this process is gone."""
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+@final
+class RunLock:
+    """A folder that is this process's until ``close`` or its end, however it ends; and the signals it gets.
+
+    SIGTERM, or SIGINT once, is kept in ``signal``; the second does what it did before.
+
+    Args:
+        folder: made if it is missing.
+        locks: whether this process is the one that writes.
+
+    Raises:
+        ValueError: if another process has the folder, which the message names, or it cannot be made.
+    """
+
+    def __init__(self, folder: Path, *, locks: bool):
+        self.signal = 0
+        self._process = os.getpid()
+        self._handle = _lock(folder) if locks else None
+        self._before: dict[int, Any] = {}
+
+    def listen(self) -> None:
+        """Catch the signals; only a program's main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._caught)
+
+    def close(self) -> None:
+        """Give the folder and the signals back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._handle is not None:
+            _held.discard(self._handle)
+            os.close(self._handle)
+
+    def _caught(self, number: int, _: object) -> None:
+        signal.signal(number, self._before[number])
+        if os.getpid() == self._process:
+            self.signal = number
+        elif number == signal.SIGTERM:  # a child that inherited this; the terminal's SIGINT is its parent's
+            os.kill(os.getpid(), number)
+
+
+def _lock(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ValueError(f"train: {folder} cannot be written to: {error.strerror}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
+        os.close(handle)
+        raise ValueError(
+            f"train: {folder} is being written to by {holder}. Wait for it, stop it, or choose another "
+            "folder with --out"
+        ) from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"process {os.getpid()} on {platform.node()}\n".encode(), 0)
+    _held.add(handle)
+    return handle

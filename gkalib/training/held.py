@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
 from gkalib.training import sealed
-from gkalib.training.run import Run
+from gkalib.training.config import TrainConfig
 
 Tensors = dict[str, Tensor]
 
@@ -138,7 +138,7 @@ class Training:
         tokenizer: as JSON, for text.
     """
 
-    run: Run
+    run: TrainConfig
     model: nn.Module
     optimizers: list[Optimizer]
     average: AveragedModel | None = None

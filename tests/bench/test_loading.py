@@ -6,7 +6,7 @@ import torch
 from gkalib.bench import loading
 from gkalib.bench.registry import benchmarks
 from gkalib.training import recipe
-from gkalib.training.recipe import cost
+from gkalib.training.launch import cost
 
 
 def case(shape, scale="smoke"):

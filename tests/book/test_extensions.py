@@ -121,7 +121,7 @@ def test_alternative_text_must_describe(alt, reason):
 
 def test_a_type_variable_is_shown_as_what_bounds_it():
     lines = reference(ROOT, "gkalib.training")
-    assert any(line.endswith("{py:method} smoke() -> gkalib.training.Run") for line in lines)
+    assert any(line.endswith("{py:method} smoke() -> gkalib.training.TrainConfig") for line in lines)
 
 
 def test_a_docstring_becomes_markdown():

@@ -16,9 +16,8 @@ from gkalib.data.tokenizers import train_bpe
 from gkalib.evaluation import bit_sums, bits_of, bits_per_byte
 from gkalib.models import PRESETS, GPTConfig, gpt
 from gkalib.training import recipe
-from gkalib.training.descent import descend
 from gkalib.training.held import Training
-from gkalib.training.optimizer import optimizers
+from gkalib.training.optim import descend, optimizers
 from gkalib.training.recipes.gka_nanochat import scaling_parameters
 from tests.tolerance import equal
 from tests.training.runs import text_run

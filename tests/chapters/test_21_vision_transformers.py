@@ -14,9 +14,9 @@ from torch.nn.functional import cross_entropy
 import gkalib
 from gkalib.models import ViTConfig
 from gkalib.training import Augment
-from gkalib.training.ema import average
-from gkalib.training.order import Order
-from gkalib.training.pictures import drawn_from, mixer
+from gkalib.training.optim import average
+from gkalib.training.sampler import Sampler
+from gkalib.training.vision import mixer, seeded
 from tests.tolerance import equal
 from tests.training.runs import picture_run
 
@@ -63,7 +63,7 @@ def test_the_loss_of_mixed_targets_is_the_mixed_loss():
 
 def test_a_rectangle_that_leaves_the_picture_replaces_less_than_it_was_drawn_to():
     """The mean share of what is pasted, for a nominal share u uniform on (0, 1): 1/2 − 1/5 + 1/48."""
-    with drawn_from(0):
+    with seeded(0):
         found = [1 - cutmix_bbox_and_lam((3, 224, 224), np.random.beta(1, 1))[1] for _ in range(20_000)]
     assert np.mean(found) == pytest.approx(1 / 2 - 1 / 5 + 1 / 48, abs=0.006)
 
@@ -94,7 +94,7 @@ def test_repeats_multiply_the_variance_between_pictures(repeats):
     mean, own = g.mean((0, 1)), g.mean(1)
     between = np.square(own - mean).sum(-1).mean()
     within = np.square(g - own[:, None]).sum(-1).mean()
-    order = Order(pictures, batch, 1, 0, repeats=repeats)
+    order = Sampler(pictures, batch, 1, 0, repeats=repeats)
     parts = [order.part(step, 0) for step in range(400)]
     means = [g[part.rows, [key % views for key in part.keys]].mean(0) for part in parts]
     measured = np.mean([np.square(one - mean).sum() for one in means])

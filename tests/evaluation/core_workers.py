@@ -17,7 +17,7 @@ from gkalib.training.distributed import start
 def main() -> None:
     """``core_workers.py FOLDER``."""
     torch.set_num_threads(1)
-    world, letters = start("cpu"), "abcdefgh Answ:\nr"
+    processes, letters = start("cpu"), "abcdefgh Answ:\nr"
     scorer.BLOCK = 4
     items = [
         Choice(letters[n % 8] * (n % 5 + 1), (letters[n % 7], letters[(3 * n + 1) % 8] * 2), gold=n % 2)
@@ -28,10 +28,10 @@ def main() -> None:
     torch.manual_seed(0)
     model = gpt("gpa-dickens", vocab_size=tokens.vocab_size, context=24, dim=32, depth=2, num_heads=2)
     torch.nn.init.normal_(model.head.weight)
-    share = world.rank, world.size
-    found = evaluate(model, tokens, ["copa", "arc_easy"], shots=2, share=share, total=world.total)
+    share = processes.rank, processes.size
+    found = evaluate(model, tokens, ["copa", "arc_easy"], shots=2, share=share, total=processes.total)
     results = [{**asdict(one), "seconds": one.seconds > 0} for one in found]
-    (Path(sys.argv[1]) / f"{world.rank}-of-{world.size}.json").write_text(json.dumps(results))
+    (Path(sys.argv[1]) / f"{processes.rank}-of-{processes.size}.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from gkalib.training import LanguageRun, Launch
+from gkalib.training import LanguageConfig, LaunchConfig
 from gkalib.training.checkpoint import newest
-from gkalib.training.curve import FILE, TIMINGS, read
+from gkalib.training.log import CURVE, TIMINGS, read_curve
 from tests.training import toy
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -19,17 +19,17 @@ CONTEXT.set_forkserver_preload(["tests.training.toy"])  # imports once what each
 
 
 def begin(
-    run: LanguageRun, folder: Path, *, event: toy.Event = toy.nothing, **launch: Any
+    run: LanguageConfig, folder: Path, *, event: toy.Event = toy.nothing, **launch: Any
 ) -> ForkServerProcess:
     """A process that trains; what it says goes to a file beside the folder."""
-    given = Launch(**{"out": folder, "device": "cpu", "log_every": 1} | launch)
+    given = LaunchConfig(**{"out": folder, "device": "cpu", "log_every": 1} | launch)
     process = CONTEXT.Process(target=toy.life, args=(run, given, spoken(folder), event))
     process.start()
     return process
 
 
 def live(
-    run: LanguageRun, folder: Path, *, event: toy.Event = toy.nothing, **launch: Any
+    run: LanguageConfig, folder: Path, *, event: toy.Event = toy.nothing, **launch: Any
 ) -> tuple[int | None, str]:
     """A whole life: its exit code and what it said last."""
     process = begin(run, folder, event=event, **launch)
@@ -45,7 +45,9 @@ def spoken(folder: Path) -> Path:
 
 def rows(folder: Path) -> list[dict[str, str]]:
     """The curve without the columns that two equal runs do not share."""
-    return [{key: one for key, one in row.items() if key not in TIMINGS} for row in read(folder / FILE)]
+    return [
+        {key: one for key, one in row.items() if key not in TIMINGS} for row in read_curve(folder / CURVE)
+    ]
 
 
 def state(folder: Path) -> dict[str, Any]:
@@ -59,7 +61,7 @@ def state(folder: Path) -> dict[str, Any]:
 def kill(process: ForkServerProcess, folder: Path, *, step: int, seconds: float) -> None:
     """Kill a process some time after its curve has a row of a step."""
     assert process.pid is not None
-    while process.is_alive() and not any(row["step"] == str(step) for row in read(folder / FILE)):
+    while process.is_alive() and not any(row["step"] == str(step) for row in read_curve(folder / CURVE)):
         time.sleep(0.002)
     time.sleep(seconds)
     os.kill(process.pid, signal.SIGKILL)

@@ -18,7 +18,7 @@ def main() -> None:
     """``patient_workers.py FOLDER``."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
-    folder, world = Path(sys.argv[1]), start("cpu")
+    folder, processes = Path(sys.argv[1]), start("cpu")
     seen = folder / "prepared"
 
     def prepare() -> None:
@@ -29,14 +29,14 @@ def main() -> None:
         time.sleep(WORK)
         raise ValueError("data: a reason — with a dash")
 
-    world.first(prepare)
+    processes.first(prepare)
     found = {"seen": seen.exists()}
     try:
-        world.first(fail)
+        processes.first(fail)
     except ValueError as error:
         found["refused"] = str(error)
-    found["total"] = world.total(torch.tensor(1.0)).item()
-    (folder / f"{world.rank}.json").write_text(json.dumps(found))
+    found["total"] = processes.total(torch.tensor(1.0)).item()
+    (folder / f"{processes.rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

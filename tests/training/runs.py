@@ -3,10 +3,10 @@
 from typing import Any
 
 from gkalib.models import GPTConfig, ViTConfig
-from gkalib.training import LanguageRun, VisionRun
+from gkalib.training import LanguageConfig, VisionConfig
 
 
-def text_run(**changes: Any) -> LanguageRun:
+def text_run(**changes: Any) -> LanguageConfig:
     """A decoder of three thousand parameters on the fixture."""
     settings: dict[str, Any] = {
         "recipe": "tiny",
@@ -18,10 +18,10 @@ def text_run(**changes: Any) -> LanguageRun:
         "lr": 1e-2,
         "model": GPTConfig(vocab_size=11, context=8, dim=16, depth=1, num_heads=2),
     }
-    return LanguageRun(**settings | changes)
+    return LanguageConfig(**settings | changes)
 
 
-def picture_run(**changes: Any) -> VisionRun:
+def picture_run(**changes: Any) -> VisionConfig:
     """A classifier of made-up pictures of 8 × 8 pixels."""
     settings: dict[str, Any] = {
         "recipe": "tiny",
@@ -33,4 +33,4 @@ def picture_run(**changes: Any) -> VisionRun:
         "lr": 1e-2,
         "model": ViTConfig(image_size=8, patch_size=4, dim=16, depth=1, num_heads=2, num_classes=3),
     }
-    return VisionRun(**settings | changes)
+    return VisionConfig(**settings | changes)

@@ -14,10 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gkalib.models import ViTConfig
-from gkalib.training import Launch, Run, checkpoint, sealed
-from gkalib.training.ema import average
+from gkalib.training import LaunchConfig, TrainConfig, checkpoint, sealed
 from gkalib.training.held import Training, unique
-from gkalib.training.optimizer import optimizers
+from gkalib.training.optim import average, optimizers
 from tests.training import toy
 from tests.training.runs import picture_run
 
@@ -57,9 +56,9 @@ def folder(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
-def launch(folder: Path, **changes: Any) -> Launch:
+def launch(folder: Path, **changes: Any) -> LaunchConfig:
     """On the CPU, without a word."""
-    return Launch(**{"out": folder, "device": "cpu", "quiet": True} | changes)
+    return LaunchConfig(**{"out": folder, "device": "cpu", "quiet": True} | changes)
 
 
 def reseal(path: Path, **changes: Any) -> None:
@@ -242,12 +241,12 @@ def test_what_cannot_be_loaded(folder: Path, tmp_path: Path):
         checkpoint.load(path, averaged=True)
 
 
-def tied() -> Run:
+def tied() -> TrainConfig:
     """A decoder whose head is its embedding."""
     return toy.toy(model=replace(toy.toy().model, tied=True), ema=0.5)
 
 
-def universal() -> Run:
+def universal() -> TrainConfig:
     """A classifier whose blocks share one operator."""
     size = ViTConfig(image_size=8, patch_size=4, dim=16, depth=3, num_heads=2, num_classes=3)
     options = {"mode": "universal", "rank": 3}
@@ -255,7 +254,7 @@ def universal() -> Run:
 
 
 @pytest.mark.parametrize("make", [tied, universal])
-def test_what_is_shared_is_stored_once_and_stays_shared(make: Callable[[], Run], tmp_path: Path):
+def test_what_is_shared_is_stored_once_and_stays_shared(make: Callable[[], TrainConfig], tmp_path: Path):
     run = make()
     model = run.build()
     made = optimizers(run, model)

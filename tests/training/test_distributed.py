@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gkalib.training import Launch, checkpoint, sealed
-from gkalib.training.curve import FILE, read
-from gkalib.training.distributed import World, start, wrap
+from gkalib.training import LaunchConfig, checkpoint, sealed
+from gkalib.training.distributed import Processes, start, wrap
+from gkalib.training.log import CURVE, read_curve
 from tests.training import toy, workers
 
 ROOT = Path(__file__).parents[2]
-ALONE = World(0, 1, torch.device("cpu"))
+ALONE = Processes(0, 1, torch.device("cpu"))
 # Sums over processes run in another order, and the first steps of AdamW, which divide each gradient by its
 # own size, carry that into the weights. Measured: 7e-6 of the largest weight after six steps.
 ROUNDING = 5e-5
@@ -29,9 +29,9 @@ def without_tensorboard(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
 
 
-def launch(folder: Path, **changes: Any) -> Launch:
+def launch(folder: Path, **changes: Any) -> LaunchConfig:
     """On the CPU, without a word."""
-    return Launch(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
+    return LaunchConfig(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
 
 
 def by_two(program: str, folder: Path) -> str:
@@ -69,7 +69,7 @@ def found(folder: Path) -> list[dict[str, Any]]:
 def agree(folder: Path, alone: Path) -> float:
     """Curves and weights of two runs agree up to rounding; returns the largest difference."""
     far = 0.0
-    for one, two in zip(read(folder / FILE), read(alone / FILE), strict=True):
+    for one, two in zip(read_curve(folder / CURVE), read_curve(alone / CURVE), strict=True):
         assert one["step"] == two["step"]
         for name in ("loss", "grad_norm"):
             if two[name]:
@@ -171,11 +171,15 @@ def test_splitting_alone():
 
 
 def test_alone():
-    world = start("cpu")
-    assert world == ALONE
-    assert world.main
-    assert world.share(3) == range(3)
-    assert (world.total(torch.ones(2)).tolist(), world.any(True), world.most(7)) == ([1.0, 1.0], True, 7)
+    processes = start("cpu")
+    assert processes == ALONE
+    assert processes.main
+    assert processes.share(3) == range(3)
+    assert (processes.total(torch.ones(2)).tolist(), processes.any(True), processes.most(7)) == (
+        [1.0, 1.0],
+        True,
+        7,
+    )
     with pytest.raises(ValueError, match="must be cpu or cuda, not 'tpu'"):
         start("tpu")
 
@@ -192,7 +196,7 @@ def test_no_gpu():
 def test_a_step_that_cannot_be_shared(size: int, parts: int, fitting: str):
     message = f"{size} processes cannot share the {parts} parts of a step evenly .* Launch {fitting} process"
     with pytest.raises(ValueError, match=message):
-        World(0, size, torch.device("cpu")).share(parts)
+        Processes(0, size, torch.device("cpu")).share(parts)
 
 
 def test_the_others_wait_for_the_main_process_longer_than_their_group_does(tmp_path):

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from gkalib.training.ema import average
+from gkalib.training.optim import average
 from tests.tolerance import equal
 
 

@@ -16,9 +16,9 @@ from gkalib.data.rows import IGNORED, Batch, Rows, Windows
 from gkalib.data.tokenizers import Characters
 from gkalib.evaluation import bit_sums, bits_of
 from gkalib.models import GPTConfig
-from gkalib.training import LanguageRun, Launch, checkpoint, curve, language, recipe
-from gkalib.training.order import Order
-from gkalib.training.session import Session
+from gkalib.training import LanguageConfig, LaunchConfig, checkpoint, language, log, recipe
+from gkalib.training.loop import Trainer
+from gkalib.training.sampler import Sampler
 from tests.tolerance import FLOOR, equal
 from tests.training.runs import text_run
 from tests.training.test_language_recipes import ARMS
@@ -27,8 +27,8 @@ from tests.training.two_workers import runs
 TOKENS = Characters("abcdefghijk")  # as many as text_run's model has
 
 
-def quiet(path, **more) -> Launch:
-    return Launch(out=path / "run", device="cpu", quiet=True, log_every=1, **more)
+def quiet(path, **more) -> LaunchConfig:
+    return LaunchConfig(out=path / "run", device="cpu", quiet=True, log_every=1, **more)
 
 
 class Padded(Rows):
@@ -45,16 +45,16 @@ class Padded(Rows):
         return tokens[:, :-1], tokens[:, 1:].masked_fill(past, IGNORED)
 
 
-def smoke(name: str, arm: str) -> LanguageRun:
+def smoke(name: str, arm: str) -> LanguageConfig:
     run = recipe(name).run(arm).smoke()
-    assert isinstance(run, LanguageRun)
+    assert isinstance(run, LanguageConfig)
     return run
 
 
-def labels_read(run: LanguageRun) -> int:
+def labels_read(run: LanguageConfig) -> int:
     """The labels of every batch of a run, one by one."""
     data = language.data_of(run, language.start("cpu"))
-    order = Order(len(data.train), run.batch, run.parts, run.seed, language.ORDERS[run.rows])
+    order = Sampler(len(data.train), run.batch, run.parts, run.seed, language.ORDERS[run.rows])
     parts = [order.part(step, number).rows for step in range(run.steps) for number in range(run.parts)]
     return sum(int((data.train.batch(rows)[1] != IGNORED).sum()) for rows in parts)
 
@@ -73,7 +73,7 @@ def test_smoke(name, arm, tmp_path):
     samples = (tmp_path / "run" / "samples.txt").read_text(encoding="utf-8")
     steps = sorted({*range(10, run.steps + 1, 10), run.steps})
     assert samples.count("=== step") == samples.count(f"\n{run.prompt}") == len(steps)
-    measured = [row["step"] for row in curve.read(tmp_path / "run" / curve.FILE) if row["val_loss"]]
+    measured = [row["step"] for row in log.read_curve(tmp_path / "run" / log.CURVE) if row["val_loss"]]
     assert measured == [str(step) for step in steps]
 
 
@@ -116,7 +116,7 @@ def test_two_processes_give_the_losses_of_one(shared, name):
     curves = [
         {
             (row["step"], of): float(row[of])
-            for row in curve.read(shared / who / name / curve.FILE)
+            for row in log.read_curve(shared / who / name / log.CURVE)
             for of in numbers
             if row[of]
         }
@@ -140,10 +140,10 @@ def test_two_processes_give_the_losses_of_one(shared, name):
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_the_loss_is_the_mean_over_targets_however_they_are_divided(parts, tmp_path):
     run = text_run(batch=8, device_batch=8 // parts)
-    rows, order = Padded(), Order(8, 8, parts, 0)
-    with Session(run, quiet(tmp_path), TOKENS) as session:
-        model = session.build().double()
-        loss = language.learn(session, model, rows, order, 0)
+    rows, order = Padded(), Sampler(8, 8, parts, 0)
+    with Trainer(run, quiet(tmp_path), TOKENS) as trainer:
+        model = trainer.build().double()
+        loss = language.learn(trainer, model, rows, order, 0)
         inputs, labels = rows.batch(np.arange(8))
         exact = cross_entropy(model(inputs).mT, labels, ignore_index=IGNORED)
         # the sum of each part goes through float32
@@ -176,9 +176,9 @@ def test_a_step_without_a_target_changes_nothing(tmp_path):
             return torch.zeros(len(rows), 8, dtype=torch.long), torch.full((len(rows), 8), IGNORED)
 
     run = text_run()
-    with Session(run, quiet(tmp_path), TOKENS) as session:
-        model = session.build()
-        assert language.learn(session, model, Empty(), Order(8, 4, 2, 0), 0) == 0
+    with Trainer(run, quiet(tmp_path), TOKENS) as trainer:
+        model = trainer.build()
+        assert language.learn(trainer, model, Empty(), Sampler(8, 4, 2, 0), 0) == 0
         assert not any(parameter.grad.any() for parameter in model.parameters())
 
 
@@ -187,13 +187,13 @@ def test_two_blocks_learn_a_batch_by_heart(tmp_path):
     run = text_run(model=config, steps=80, batch=4, device_batch=4, weight_decay=0.0)
     rows = Windows(np.random.default_rng(0).integers(11, size=33), 8, stride=8)
     assert len(rows) == 4
-    with Session(run, quiet(tmp_path), TOKENS) as session:
-        model, order = session.build(), Order(4, 4, 1, 0, "sequential")
+    with Trainer(run, quiet(tmp_path), TOKENS) as trainer:
+        model, order = trainer.build(), Sampler(4, 4, 1, 0, "sequential")
         losses = []
-        for step in session.steps():
-            session.begin(step)
-            losses.append(language.learn(session, model, rows, order, step).item())
-            session.update(step, torch.tensor(losses[-1]))
+        for step in trainer.steps():
+            trainer.begin(step)
+            losses.append(language.learn(trainer, model, rows, order, step).item())
+            trainer.update(step, torch.tensor(losses[-1]))
     assert losses[0] > 2 and losses[-1] < 0.02
 
 
@@ -201,10 +201,10 @@ def test_two_blocks_learn_a_batch_by_heart(tmp_path):
 def test_held_out_rows_that_fill_a_batch_do_not_count(rows, count, tmp_path):
     run = text_run(eval_rows=rows, device_batch=3, batch=6)
     chosen = np.arange(count) * 8 // count
-    with Session(run, quiet(tmp_path), TOKENS) as session:
-        model = session.build()
+    with Trainer(run, quiet(tmp_path), TOKENS) as trainer:
+        model = trainer.build()
         found = bits_of(
-            bit_sums(model, language.held_out(run, session.world, Padded()), TOKENS.byte_lengths())
+            bit_sums(model, language.held_out(run, trainer.processes, Padded()), TOKENS.byte_lengths())
         )
         inputs, labels = Padded().batch(chosen)
         exact = cross_entropy(model(inputs).mT, labels, ignore_index=IGNORED)
@@ -213,28 +213,28 @@ def test_held_out_rows_that_fill_a_batch_do_not_count(rows, count, tmp_path):
 
 def test_a_sample_is_the_same_again_and_begins_with_the_prompt(tmp_path):
     run = text_run(prompt="abc")
-    with Session(run, quiet(tmp_path), TOKENS) as session:
-        session.build()
-        said = language.sample(session, TOKENS)
+    with Trainer(run, quiet(tmp_path), TOKENS) as trainer:
+        trainer.build()
+        said = language.sample(trainer, TOKENS)
         assert said.startswith("abc") and len(said) == run.model.context
-        assert language.sample(session, TOKENS) == said and session.model.training
+        assert language.sample(trainer, TOKENS) == said and trainer.model.training
 
 
 def test_what_cannot_decode_trains_without_samples(tmp_path, monkeypatch):
     """No causal variant of ours, but a reader's may."""
-    with Session(text_run(), quiet(tmp_path), TOKENS) as session:
-        session.build()
-        monkeypatch.setattr(type(session.model.blocks[0].attn), "decodes", False)
-        monkeypatch.setattr(type(session.model.blocks[0].attn), "why_not", "of the test", raising=False)
-        said = language.sample(session, TOKENS)
+    with Trainer(text_run(), quiet(tmp_path), TOKENS) as trainer:
+        trainer.build()
+        monkeypatch.setattr(type(trainer.model.blocks[0].attn), "decodes", False)
+        monkeypatch.setattr(type(trainer.model.blocks[0].attn), "why_not", "of the test", raising=False)
+        said = language.sample(trainer, TOKENS)
     assert said == "no sample: softmax: cannot decode token by token: of the test"
 
 
 def test_a_long_prompt_is_cut_and_none_begins_with_a_token(tmp_path):
     for prompt in ("abcdefghijk", ""):
-        with Session(text_run(prompt=prompt), quiet(tmp_path), TOKENS) as session:
-            session.build()
-            said = language.sample(session, TOKENS)
+        with Trainer(text_run(prompt=prompt), quiet(tmp_path), TOKENS) as trainer:
+            trainer.build()
+            said = language.sample(trainer, TOKENS)
             assert len(said) == 8 and said.startswith(prompt[:7] or "a")
 
 
@@ -270,7 +270,9 @@ def test_the_precision_of_the_full_run_trains(name, arm, tmp_path):
     half = replace(short, dtype=recipe(name).run(arm).dtype)
     assert half.dtype != "float32"
     found, exact = (
-        training.train(run, Launch(out=tmp_path / run.dtype, device="cpu", quiet=True)).metrics["val_loss"]
+        training.train(run, LaunchConfig(out=tmp_path / run.dtype, device="cpu", quiet=True)).metrics[
+            "val_loss"
+        ]
         for run in (half, short)
     )
     assert found == pytest.approx(exact, rel=0.02)

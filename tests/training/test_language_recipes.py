@@ -7,19 +7,18 @@ import torch
 
 from gkalib.models import gpt
 from gkalib.training import cost, recipe
-from gkalib.training.optimizer import optimizers
+from gkalib.training.config import LanguageConfig, run_of
+from gkalib.training.optim import learning_rate, optimizers
 from gkalib.training.recipes.gka_nanochat import operations_per_token
-from gkalib.training.run import LanguageRun, run_of
-from gkalib.training.schedule import learning_rate
 
 NAMES = ("gpa-dickens", "rbf-tinystories", "rbf-tinystories-small", "gka-nanochat-d20")
 ARMS = [(name, arm) for name in NAMES for arm in recipe(name).arms]
 SCALES = ("full", "smoke", "reduced", "reduced-cpu")
 
 
-def run_at(name: str, arm: str, scale: str = "full") -> LanguageRun:
+def run_at(name: str, arm: str, scale: str = "full") -> LanguageConfig:
     run = recipe(name).run(arm)
-    assert isinstance(run, LanguageRun)
+    assert isinstance(run, LanguageConfig)
     if scale == "full":
         return run
     return run.smoke() if scale == "smoke" else run.reduced("cpu" if scale == "reduced-cpu" else "cuda")

@@ -9,18 +9,17 @@ import pytest
 import torch
 from rich.console import Console
 
-from gkalib.training import Launch, log
-from gkalib.training.curve import FILE, Curve, read, thinned
-from gkalib.training.distributed import World
-from gkalib.training.log import BOARD, SAMPLES, Log
+from gkalib.training import LaunchConfig, log
+from gkalib.training.distributed import Processes
+from gkalib.training.log import BOARD, CURVE, SAMPLES, Curve, Log, read_curve, thinned_curve
 from tests.training.runs import text_run
 
-ALONE = World(0, 1, torch.device("cpu"))
+ALONE = Processes(0, 1, torch.device("cpu"))
 
 
-def opened(folder: Path, start: int = 0, *, world: World = ALONE, **launch: Any) -> Log:
+def opened(folder: Path, start: int = 0, *, processes: Processes = ALONE, **launch: Any) -> Log:
     """The log of a run of forty steps."""
-    return Log(folder, text_run(steps=40), world, Launch(**{"quiet": True} | launch), start)
+    return Log(folder, text_run(steps=40), processes, LaunchConfig(**{"quiet": True} | launch), start)
 
 
 @pytest.fixture
@@ -29,41 +28,41 @@ def without_tensorboard(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_column_may_come_later(tmp_path: Path):
-    curve = Curve(tmp_path / FILE, 0)
+    curve = Curve(tmp_path / CURVE, 0)
     curve.row(1, {"loss": 2.5})
     curve.row(2, {"loss": 0.1 + 0.2})
     curve.row(2, {"val_loss": 3})
     curve.row(3, {"loss": 1.5})
     curve.close()
     text = "step,loss,val_loss\n1,2.5,\n2,0.30000000000000004,\n2,,3\n3,1.5,\n"
-    assert (tmp_path / FILE).read_text() == text
+    assert (tmp_path / CURVE).read_text() == text
 
 
 def test_what_came_after_the_checkpoint_is_taken_out(tmp_path: Path):
     """Also a row that was being written when the process was killed."""
-    (tmp_path / FILE).write_text("step,loss,val_loss\n1,2.5,\n2,2.25,\n2,,3\n3,1.5,\n4,1.")
-    curve = Curve(tmp_path / FILE, 2)
+    (tmp_path / CURVE).write_text("step,loss,val_loss\n1,2.5,\n2,2.25,\n2,,3\n3,1.5,\n4,1.")
+    curve = Curve(tmp_path / CURVE, 2)
     curve.row(3, {"loss": 1.25})
     curve.close()
-    assert (tmp_path / FILE).read_text() == "step,loss,val_loss\n1,2.5,\n2,2.25,\n2,,3\n3,1.25,\n"
-    assert list(tmp_path.iterdir()) == [tmp_path / FILE]
+    assert (tmp_path / CURVE).read_text() == "step,loss,val_loss\n1,2.5,\n2,2.25,\n2,,3\n3,1.25,\n"
+    assert list(tmp_path.iterdir()) == [tmp_path / CURVE]
 
 
 @pytest.mark.parametrize("torn", ["4", "4,", "4,1.5", "4,1.5,\x00"])
 def test_a_torn_row_is_none(torn: str, tmp_path: Path):
-    (tmp_path / FILE).write_text("step,loss,val_loss\n3,1.5,\n" + torn)
-    assert read(tmp_path / FILE) == [{"step": "3", "loss": "1.5", "val_loss": ""}]
-    assert read(tmp_path / "none.csv") == []
+    (tmp_path / CURVE).write_text("step,loss,val_loss\n3,1.5,\n" + torn)
+    assert read_curve(tmp_path / CURVE) == [{"step": "3", "loss": "1.5", "val_loss": ""}]
+    assert read_curve(tmp_path / "none.csv") == []
 
 
 def test_a_record_keeps_every_measurement(tmp_path: Path):
-    curve = Curve(tmp_path / FILE, 0)
+    curve = Curve(tmp_path / CURVE, 0)
     for step in range(1, 1001):
         curve.row(step, {"loss": 1 / step})
         if step % 333 == 0:
             curve.row(step, {"val_loss": step})
     curve.close()
-    rows = thinned(tmp_path / FILE)
+    rows = thinned_curve(tmp_path / CURVE)
     assert len(rows) == 200 + 2 + 1  # step 666 is one of the 200 anyway
     assert [row["val_loss"] for row in rows if row["val_loss"]] == ["333", "666", "999"]
     assert [row["loss"] for row in rows if row["step"] == "666"] == [str(1 / 666)]
@@ -118,11 +117,11 @@ def test_without_tensorboard(tmp_path: Path):
     one.sample(1, "text")
     one.close()
     assert not (tmp_path / BOARD).exists()
-    assert read(tmp_path / FILE) == [{"step": "1", "loss": "1.0"}]
+    assert read_curve(tmp_path / CURVE) == [{"step": "1", "loss": "1.0"}]
 
 
 def test_only_the_main_process_writes(tmp_path: Path, capsys: pytest.CaptureFixture):
-    one = opened(tmp_path, world=World(1, 2, torch.device("cpu")), quiet=False)
+    one = opened(tmp_path, processes=Processes(1, 2, torch.device("cpu")), quiet=False)
     one.row(1, loss=1.0)
     one.sample(1, "text")
     one.advance(40, loss="1")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gkalib.models import GPTConfig
-from gkalib.training.optimizer import optimizers, set_rates
+from gkalib.training.optim import optimizers, set_rates
 from tests.training.runs import picture_run, text_run
 from tests.variants import LENGTH, VARIANTS
 

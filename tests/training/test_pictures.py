@@ -12,15 +12,15 @@ from torch.nn.functional import one_hot
 from gkalib.data.image_set import Arrays
 from gkalib.data.photos import made_up
 from gkalib.models import ViTConfig
-from gkalib.training import Augment, VisionRun
-from gkalib.training.distributed import World
-from gkalib.training.order import Order, key
-from gkalib.training.pictures import (
+from gkalib.training import Augment, VisionConfig
+from gkalib.training.distributed import Processes
+from gkalib.training.sampler import Sampler, key
+from gkalib.training.vision import (
     Pictures,
-    drawn_from,
     evaluation_transform,
     held_out,
     mixer,
+    seeded,
     training_transform,
 )
 from tests.tolerance import equal
@@ -32,20 +32,20 @@ EVERYTHING = Augment(
 DATA = made_up(8, 3, train=40, held_out=13)
 
 
-def world(rank: int = 0, size: int = 1) -> World:
-    return World(rank, size, torch.device("cpu"))
+def processes(rank: int = 0, size: int = 1) -> Processes:
+    return Processes(rank, size, torch.device("cpu"))
 
 
-def run_with(augment: Augment = EVERYTHING, **changes) -> VisionRun:
+def run_with(augment: Augment = EVERYTHING, **changes) -> VisionConfig:
     return picture_run(**{"augment": augment, "batch": 8, "device_batch": 2, "smoothing": 0.1} | changes)
 
 
-def pictures(run: VisionRun, rank: int = 0, size: int = 1, workers: int = 0) -> Pictures:
-    order = Order(len(DATA.train), run.batch, run.parts, run.seed, repeats=run.augment.repeats)
-    return Pictures(run, DATA.train, order, world(rank, size), workers=workers)
+def pictures(run: VisionConfig, rank: int = 0, size: int = 1, workers: int = 0) -> Pictures:
+    order = Sampler(len(DATA.train), run.batch, run.parts, run.seed, repeats=run.augment.repeats)
+    return Pictures(run, DATA.train, order, processes(rank, size), workers=workers)
 
 
-def parts(run: VisionRun, start: int = 0, **where: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def parts(run: VisionConfig, start: int = 0, **where: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return list(pictures(run, **where).parts(start))
 
 
@@ -69,19 +69,19 @@ def test_draws_come_from_the_seed_and_leave_the_generators_as_they_were():
     random.seed(3), np.random.seed(3), torch.manual_seed(3)
     expected = draws()
     random.seed(3), np.random.seed(3), torch.manual_seed(3)
-    with drawn_from(key(0, 1)):
+    with seeded(key(0, 1)):
         first = draws()
     assert draws() == expected
-    with drawn_from(key(0, 1)):
+    with seeded(key(0, 1)):
         assert draws() == first
-    with drawn_from(key(0, 2)):
+    with seeded(key(0, 2)):
         assert draws() != first
 
 
 def test_the_generators_are_restored_after_an_error():
     torch.manual_seed(3)
     state = random.getstate(), torch.get_rng_state()
-    with pytest.raises(KeyError), drawn_from(1):
+    with pytest.raises(KeyError), seeded(1):
         random.random(), torch.rand(())
         raise KeyError
     assert random.getstate() == state[0] and torch.equal(torch.get_rng_state(), state[1])
@@ -91,7 +91,7 @@ def test_a_training_picture_is_a_function_of_its_key():
     transform = training_transform(run_with())
     shown = []
     for seed in (5, 5, 6):
-        with drawn_from(seed):
+        with seeded(seed):
             shown.append(transform(photo()))
     assert torch.equal(shown[0], shown[1]) and not torch.equal(shown[0], shown[2])
     assert shown[0].shape == (3, 8, 8)
@@ -121,7 +121,7 @@ def test_gray_and_color_go_into_any_model(channels, mode):
     model = ViTConfig(image_size=8, patch_size=4, channels=channels)
     transform = training_transform(run_with(model=model))
     for seed in range(60):  # every operation of the policy has its turn
-        with drawn_from(seed):
+        with seeded(seed):
             shown = transform(photo(mode=mode))
         assert shown.shape == (channels, 8, 8) and shown.isfinite().all()
 
@@ -141,7 +141,7 @@ def test_the_crop_has_the_share_that_is_asked_for():
     run = run_with(Augment(crop=(0.25, 0.25), ratio=(1.0, 1.0)))
     widths = []
     for seed in range(20):
-        with drawn_from(seed):
+        with seeded(seed):
             shown = training_transform(run)(Image.fromarray(columns).convert("RGB"))
         widths.append((shown[0].max() - shown[0].min()).item() * 0.229 * 255 / 4)
     assert max(widths) < 32 and min(widths) > 20  # half of 64, less the outermost of eight pixels' middles
@@ -190,7 +190,7 @@ def test_without_mixing_labels_are_smoothed_only():
 
 def test_the_order_and_the_parts_are_the_steps():
     run = run_with(Augment(), steps=3, smoothing=0.0)
-    order = Order(len(DATA.train), run.batch, run.parts, run.seed)
+    order = Sampler(len(DATA.train), run.batch, run.parts, run.seed)
     places = [(step, number) for step in range(3) for number in range(run.parts)]
     for place, (images, targets) in zip(places, parts(run), strict=True):
         rows = order.part(*place).rows
@@ -247,7 +247,7 @@ def test_repeats_are_other_views_of_the_same_picture():
 @pytest.mark.parametrize("size, device_batch", [(1, 2), (1, 64), (2, 4), (3, 1), (13, 2)])
 def test_held_out_pictures_are_each_seen_once(size, device_batch):
     run = run_with(Augment(), batch=device_batch, device_batch=device_batch)
-    loaders = [list(held_out(run, DATA.held_out, world(rank, size))) for rank in range(size)]
+    loaders = [list(held_out(run, DATA.held_out, processes(rank, size))) for rank in range(size)]
     assert len({len(one) for one in loaders}) == 1
     assert all(len(labels) for one in loaders for _, labels in one)
     seen = torch.cat([images.flatten(1) for one in loaders for images, _ in one])
@@ -258,7 +258,7 @@ def test_held_out_pictures_are_each_seen_once(size, device_batch):
 
 def test_a_measurement_may_read_a_part_evenly_spaced():
     run = run_with(Augment(), eval_images=4)
-    labels = torch.cat([labels for _, labels in held_out(run, DATA.held_out, world())])
+    labels = torch.cat([labels for _, labels in held_out(run, DATA.held_out, processes())])
     assert labels.tolist() == DATA.held_out.labels[[0, 3, 6, 9]].tolist()
 
 
@@ -272,12 +272,12 @@ def test_errors():
     with pytest.raises(
         ValueError, match=r"^train: of 13 held-out pictures, 14 processes cannot measure on 13"
     ):
-        held_out(run_with(), DATA.held_out, world(0, 14))
+        held_out(run_with(), DATA.held_out, processes(0, 14))
     with pytest.raises(
         ValueError, match=r"^train: of 13 held-out pictures, 1 processes cannot measure on 14"
     ):
-        held_out(run_with(eval_images=14), DATA.held_out, world())
+        held_out(run_with(eval_images=14), DATA.held_out, processes())
     with pytest.raises(ValueError, match=r"^train: pictures have 1 or 3 channels, the model 2"):
         training_transform(run_with(model=ViTConfig(channels=2)))
     with pytest.raises(ValueError, match=r"^train: the data has no rows"):
-        Order(len(Arrays(np.zeros((0, 8, 8), np.uint8), np.zeros(0))), 2, 1, 0)
+        Sampler(len(Arrays(np.zeros((0, 8, 8), np.uint8), np.zeros(0))), 2, 1, 0)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gkalib.training import Launch, VisionRun, recipe, train
-from gkalib.training.recipe import Run
+from gkalib.training import LaunchConfig, VisionConfig, recipe, train
+from gkalib.training.config import TrainConfig
 
 FILE = Path(__file__).resolve().parents[2] / "data" / "results" / "papers" / "arms.csv"
 SIZE = ("grid", "rank")  # options that only change how large an operator is
@@ -27,7 +27,7 @@ def listed() -> list[tuple[str, str]]:
         return [(row["name"], row["arm"]) for row in csv.DictReader(file) if row["kind"] == "train"]
 
 
-def kind(run: Run) -> tuple:
+def kind(run: TrainConfig) -> tuple:
     """What tells one arm's code from another's: the attention and its options but for sizes."""
     options = {name: value for name, value in run.options.items() if name not in SIZE}
     if "softmax_heads" in options:
@@ -39,7 +39,7 @@ def kind(run: Run) -> tuple:
 
 def test_every_kind_of_arm_is_trained_by_a_test():
     vision = [recipe(name).run(arm) for name, arm in listed()]
-    kinds = {kind(run) for run in vision if isinstance(run, VisionRun)}
+    kinds = {kind(run) for run in vision if isinstance(run, VisionConfig)}
     ours = [*TRAINED, *(("karat-cifar10", f"tiny-{arm}") for arm in HERE)]
     assert kinds <= {kind(recipe(name).run(arm)) for name, arm in ours}
 
@@ -56,5 +56,5 @@ def test_data_sets_share_their_smoke_runs():
 def test_smoke(arm, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     run = replace(recipe("karat-cifar10").run(f"tiny-{arm}").smoke(), steps=2, warmup=1, eval_images=32)
-    record = train(run, Launch(out=tmp_path, device="cpu", quiet=True))
+    record = train(run, LaunchConfig(out=tmp_path, device="cpu", quiet=True))
     assert 2.0 < record.metrics["train_loss"] < 2.7 and 2.0 < record.metrics["val_loss"] < 2.7

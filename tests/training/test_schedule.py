@@ -7,7 +7,7 @@ import torch
 from timm.scheduler.cosine_lr import CosineLRScheduler
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
-from gkalib.training.schedule import learning_rate
+from gkalib.training.optim import learning_rate
 from tests.training.runs import text_run
 
 

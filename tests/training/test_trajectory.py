@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gkalib.training import Launch, sealed, trajectory
+from gkalib.training import LaunchConfig, sealed, trajectory
 from gkalib.training.checkpoint import checkpoints, step_of
 from tests.training import lives, toy
 
@@ -31,9 +31,9 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def launch(folder: Path, **changes: object) -> Launch:
+def launch(folder: Path, **changes: object) -> LaunchConfig:
     """On the CPU, without a word."""
-    return Launch(**{"out": folder, "device": "cpu", "quiet": True, "snapshots": EVERY} | changes)
+    return LaunchConfig(**{"out": folder, "device": "cpu", "quiet": True, "snapshots": EVERY} | changes)
 
 
 def files(folder: Path) -> dict[str, bytes]:

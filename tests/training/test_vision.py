@@ -13,12 +13,11 @@ from torch.nn.functional import cross_entropy
 from gkalib.data.photos import image_data
 from gkalib.evaluation import accuracy
 from gkalib.models import ViTConfig
-from gkalib.training import Augment, Launch, VisionRun, curve, train
+from gkalib.training import Augment, LaunchConfig, VisionConfig, log, train
 from gkalib.training.checkpoint import load
 from gkalib.training.distributed import start
-from gkalib.training.pictures import held_out
-from gkalib.training.session import Session
-from gkalib.training.vision import nats
+from gkalib.training.loop import Trainer
+from gkalib.training.vision import held_out, nats
 from tests.training.runs import picture_run
 from tests.training.two_viewers import runs, train_all
 
@@ -33,7 +32,7 @@ def _no_board(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
 
 
-def small(**changes) -> VisionRun:
+def small(**changes) -> VisionConfig:
     """Made-up pictures of 16 × 16 pixels and four classes; an epoch is five steps."""
     settings = {
         "data": "made-up-16x4",
@@ -54,16 +53,16 @@ def small(**changes) -> VisionRun:
     return picture_run(**settings | changes)
 
 
-def launch(folder: Path, **changes) -> Launch:
-    return Launch(**{"out": folder, "device": "cpu", "quiet": True, "log_every": 1} | changes)
+def launch(folder: Path, **changes) -> LaunchConfig:
+    return LaunchConfig(**{"out": folder, "device": "cpu", "quiet": True, "log_every": 1} | changes)
 
 
 def rows_of(folder: Path) -> list[dict[str, str]]:
-    rows = curve.read(folder / curve.FILE)
-    return [{k: v for k, v in row.items() if k not in curve.TIMINGS} for row in rows]
+    rows = log.read_curve(folder / log.CURVE)
+    return [{k: v for k, v in row.items() if k not in log.TIMINGS} for row in rows]
 
 
-def weights_of(folder: Path, run: VisionRun) -> list[bytes]:
+def weights_of(folder: Path, run: VisionConfig) -> list[bytes]:
     last = folder / f"step-{run.steps:08d}"
     return [(last / f"{name}.safetensors").read_bytes() for name in ("model", "average", "optimizer")]
 
@@ -128,21 +127,21 @@ def test_workers_change_no_bit(tmp_path):
 def test_going_on_is_not_having_stopped_to_the_bit(tmp_path, monkeypatch, broken):
     run = small(eval_every=3)
     train(run, launch(tmp_path / "whole"))
-    update = Session.update
+    update = Trainer.update
 
     def interrupted(self, step, loss):
         if step == broken:
             raise KeyboardInterrupt
         update(self, step, loss)
 
-    monkeypatch.setattr(Session, "update", interrupted)
+    monkeypatch.setattr(Trainer, "update", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(run, launch(tmp_path / "broken", save_every=0.0))
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     seen = []
     monkeypatch.setattr(
-        Session, "update", lambda self, step, loss: (seen.append(step), update(self, step, loss))
+        Trainer, "update", lambda self, step, loss: (seen.append(step), update(self, step, loss))
     )
     train(run, launch(tmp_path / "broken"))
     assert seen == list(range(broken, run.steps))

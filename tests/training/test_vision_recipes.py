@@ -9,8 +9,8 @@ import torch
 
 from gkalib.models import ViTConfig
 from gkalib.models.vit import SIZES
-from gkalib.training import Launch, VisionRun, recipe, train
-from gkalib.training.schedule import learning_rate
+from gkalib.training import LaunchConfig, VisionConfig, recipe, train
+from gkalib.training.optim import learning_rate
 
 GKA = [f"gka-imagenet-{size}" for size in SIZES]
 KARAT = ["karat-cifar10", "karat-cifar100", "karat-imagenet"]
@@ -18,18 +18,18 @@ KARAT = ["karat-cifar10", "karat-cifar100", "karat-imagenet"]
 ARMS = [(name, arm) for name in (*GKA, "karat-cifar10") for arm in recipe(name).arms]
 
 
-def run_of(name: str, arm: str) -> VisionRun:
+def run_of(name: str, arm: str) -> VisionConfig:
     run = recipe(name).run(arm)
-    assert isinstance(run, VisionRun)
+    assert isinstance(run, VisionConfig)
     return run
 
 
-def parameters(run: VisionRun) -> int:
+def parameters(run: VisionConfig) -> int:
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in run.build().parameters())
 
 
-def shallow(run: VisionRun) -> VisionRun:
+def shallow(run: VisionConfig) -> VisionConfig:
     """The same with two blocks, which are built sooner."""
     return replace(run, model=replace(run.model, depth=2))
 
@@ -207,6 +207,6 @@ def test_karat_has_the_papers_settings(name, batch, lr, epoch):
 def test_smoke(name, arm, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     run = run_of(name, arm).smoke()
-    record = train(run, Launch(out=tmp_path, device="cpu", quiet=True))
+    record = train(run, LaunchConfig(out=tmp_path, device="cpu", quiet=True))
     assert record.scale == "smoke" and record.recipe["data"] == "made-up"
     assert 2.0 < record.metrics["val_loss"] < 2.6 and 2.0 < record.metrics["train_loss"] < 2.6

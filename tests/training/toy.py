@@ -1,4 +1,4 @@
-"""A short loop on random tokens that stands on a session, as the real ones do; also run as a program."""
+"""A short loop on random tokens that stands on a trainer, as the real ones do; also run as a program."""
 
 import json
 import os
@@ -18,16 +18,16 @@ from torch.nn.functional import cross_entropy
 
 from gkalib import results
 from gkalib.data.tokenizers import Characters
-from gkalib.training import LanguageRun, Launch, sealed
-from gkalib.training.order import Order
-from gkalib.training.run import run_of
-from gkalib.training.session import Session
+from gkalib.training import LanguageConfig, LaunchConfig, sealed
+from gkalib.training.config import run_of
+from gkalib.training.loop import Trainer
+from gkalib.training.sampler import Sampler
 from tests.training.runs import text_run
 
 Event = Callable[[int], float]
 
 
-def toy(**changes: Any) -> LanguageRun:
+def toy(**changes: Any) -> LanguageConfig:
     """A run with everything that a checkpoint holds but a loss scale."""
     return text_run(**{"steps": 20, "clip": 1.0, "ema": 0.9, "warmup": 4, "eval_every": 7} | changes)
 
@@ -37,34 +37,34 @@ def nothing(step: int) -> float:
     return 1.0
 
 
-def fit(run: LanguageRun, launch: Launch, *, event: Event = nothing) -> results.Record:
+def fit(run: LanguageConfig, launch: LaunchConfig, *, event: Event = nothing) -> results.Record:
     """Train on random tokens; ``event`` may do anything before a step, and gives a factor on its loss."""
     size, context = run.model.vocab_size, run.model.context
     tokens = torch.randint(size, (64, context + 1), generator=torch.Generator().manual_seed(1))
-    order = Order(len(tokens), run.batch, run.parts, run.seed)
-    with Session(run, launch, Characters(ascii_letters[:size])) as session:
-        model = session.build()
-        for step in session.steps():
+    order = Sampler(len(tokens), run.batch, run.parts, run.seed)
+    with Trainer(run, launch, Characters(ascii_letters[:size])) as trainer:
+        model = trainer.build()
+        for step in trainer.steps():
             factor = event(step)
-            session.begin(step)
-            total = torch.zeros((), device=session.world.device)
-            for number in session.share:
-                rows = tokens[order.part(step, number).rows].to(session.world.device)
-                session.seed(step, number)
+            trainer.begin(step)
+            total = torch.zeros((), device=trainer.processes.device)
+            for number in trainer.share:
+                rows = tokens[order.part(step, number).rows].to(trainer.processes.device)
+                trainer.seed(step, number)
                 noisy = torch.where(torch.rand(rows.shape, device=rows.device) < 0.1, 0, rows)
-                with session.precision():
+                with trainer.precision():
                     logits = model(noisy[:, :-1]).float()
                 loss = factor * cross_entropy(logits.mT, rows[:, 1:], reduction="sum") / (run.batch * context)
-                session.backward(loss)
+                trainer.backward(loss)
                 total += loss.detach()
-            session.update(step, total)
-            if session.due(step):
-                session.measured(step, val_loss=float(session.world.total(total)))
-                session.sample(step, f"sample of {step}")
-        return session.record({"val_loss": 1.0})
+            trainer.update(step, total)
+            if trainer.due(step):
+                trainer.measured(step, val_loss=float(trainer.processes.total(total)))
+                trainer.sample(step, f"sample of {step}")
+        return trainer.record({"val_loss": 1.0})
 
 
-def life(run: LanguageRun, launch: Launch, said: Path, event: Event = nothing) -> None:
+def life(run: LanguageConfig, launch: LaunchConfig, said: Path, event: Event = nothing) -> None:
     """A whole process's life: what it says on the terminal goes to a file."""
     sys.modules["torch.utils.tensorboard"] = None  # pyright: ignore # takes seconds; tested by itself
     torch.set_num_threads(1)
@@ -84,11 +84,11 @@ def main() -> None:
     if len(sys.argv) > 3 and os.environ.get("RANK", "0") == sys.argv[5]:
         event = At(int(sys.argv[3]), sys.argv[4])
     run = run_of(json.loads(sys.argv[1]))
-    assert isinstance(run, LanguageRun)
+    assert isinstance(run, LanguageConfig)
     torch.set_num_threads(1)
     sys.modules["torch.utils.tensorboard"] = None  # pyright: ignore
     try:
-        fit(run, Launch(**options | {"out": Path(options["out"]), "device": "cpu"}), event=event)
+        fit(run, LaunchConfig(**options | {"out": Path(options["out"]), "device": "cpu"}), event=event)
     except ValueError as error:
         sys.exit(str(error))
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import torch
 
-from gkalib.training import Launch, VisionRun, recipe, train
+from gkalib.training import LaunchConfig, VisionConfig, recipe, train
 
 
-def runs() -> dict[str, VisionRun]:
+def runs() -> dict[str, VisionConfig]:
     """Smoke runs with all that is random in them, an odd number to measure on, a measurement between."""
     made = {}
     for name, arm in {"gka-imagenet-tiny": "gka", "karat-cifar10": "tiny-g3u"}.items():
         run = recipe(name).run(arm).smoke()
-        assert isinstance(run, VisionRun)
+        assert isinstance(run, VisionConfig)
         model = replace(run.model, drop_path=0.3)
         made[name] = replace(run, model=model, eval_images=101, eval_every=4, warmup=1, lr=3e-3)
     return made
@@ -24,7 +24,7 @@ def train_all(out: Path) -> None:
     """Train each into a folder of its name."""
     torch.set_num_threads(1)
     for name, run in runs().items():
-        train(run, Launch(out=out / name, device="cpu", quiet=True, log_every=1))
+        train(run, LaunchConfig(out=out / name, device="cpu", quiet=True, log_every=1))
 
 
 if __name__ == "__main__":

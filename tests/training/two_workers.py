@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from gkalib import training
-from gkalib.training import LanguageRun, Launch, recipe
+from gkalib.training import LanguageConfig, LaunchConfig, recipe
 
 
-def runs() -> dict[str, LanguageRun]:
+def runs() -> dict[str, LanguageConfig]:
     """Each kind of rows and optimizer at smoke size; a step has two parts, or four where it accumulates."""
     made = {
         "windows": recipe("gpa-dickens").run("bank-rope").smoke(),
@@ -23,14 +23,14 @@ def runs() -> dict[str, LanguageRun]:
             recipe("gka-nanochat-d20").run("baseline").smoke(), device_batch=2, lr=0.02 * 2**-5.5
         ),
     }
-    return {name: run for name, run in made.items() if isinstance(run, LanguageRun)}
+    return {name: run for name, run in made.items() if isinstance(run, LanguageConfig)}
 
 
 def train_all(out: Path) -> None:
     """Train each into a folder of its name."""
     torch.set_num_threads(1)
     for name, run in runs().items():
-        training.train(run, Launch(out=out / name, device="cpu", quiet=True, log_every=1))
+        training.train(run, LaunchConfig(out=out / name, device="cpu", quiet=True, log_every=1))
 
 
 if __name__ == "__main__":

@@ -11,39 +11,43 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from gkalib.models import ViTConfig
-from gkalib.training import LanguageRun, Launch
-from gkalib.training.distributed import World, start, wrap
+from gkalib.training import LanguageConfig, LaunchConfig
+from gkalib.training.distributed import Processes, start, wrap
 from tests.training import toy
 from tests.training.runs import picture_run
 
 TIED = replace(toy.toy().model, tied=True)
 
 
-def small(**changes: Any) -> LanguageRun:
+def small(**changes: Any) -> LanguageConfig:
     """The toy with parts enough for two processes that accumulate."""
     return toy.toy(**{"batch": 8, "steps": 6, "eval_every": 0} | changes)
 
 
-def talk(world: World) -> dict[str, Any]:
+def talk(processes: Processes) -> dict[str, Any]:
     """How the processes agree."""
 
     def refuse() -> None:
         raise ValueError("train: a reason — with a dash")
 
-    found: dict[str, Any] = {"rank": world.rank, "size": world.size, "share": list(world.share(4))}
-    found["total"] = world.total(torch.tensor([1.0 + world.rank, 10.0])).tolist()
-    found["any"] = [world.any(world.rank == 1), world.any(False)]
-    found["most"] = world.most(-5 + world.rank)
-    world.wait()
+    found: dict[str, Any] = {
+        "rank": processes.rank,
+        "size": processes.size,
+        "share": list(processes.share(4)),
+    }
+    found["total"] = processes.total(torch.tensor([1.0 + processes.rank, 10.0])).tolist()
+    found["any"] = [processes.any(processes.rank == 1), processes.any(False)]
+    found["most"] = processes.most(-5 + processes.rank)
+    processes.wait()
     try:
-        world.first(refuse)
+        processes.first(refuse)
     except ValueError as error:
         found["refused"] = str(error)
     done: list[int] = []
-    world.first(lambda: done.append(1))
+    processes.first(lambda: done.append(1))
     found["did"] = len(done)
     try:
-        world.share(3)
+        processes.share(3)
     except ValueError as error:
         found["uneven"] = str(error)
     return found
@@ -52,7 +56,7 @@ def talk(world: World) -> dict[str, Any]:
 def train(folder: Path, name: str, *, event: toy.Event = toy.nothing, **changes: Any) -> str:
     """Train the toy; says why it could not."""
     given = {key: changes.pop(key) for key in ("shard", "save_every") if key in changes}
-    launch = Launch(**{"out": folder / name, "device": "cpu", "log_every": 1, "quiet": True} | given)
+    launch = LaunchConfig(**{"out": folder / name, "device": "cpu", "log_every": 1, "quiet": True} | given)
     try:
         toy.fit(small(**changes), launch, event=event)
     except ValueError as error:
@@ -60,14 +64,14 @@ def train(folder: Path, name: str, *, event: toy.Event = toy.nothing, **changes:
     return ""
 
 
-def universal(world: World) -> float:
+def universal(processes: Processes) -> float:
     """How far gradients of a split model are from a whole one's, where blocks share an operator."""
     size = ViTConfig(image_size=8, patch_size=4, dim=16, depth=3, num_heads=2, num_classes=3)
     run = picture_run(attention="karat", options={"mode": "universal", "rank": 3}, model=size)
     torch.manual_seed(0)
     whole, images = run.build(), torch.randn(2, 3, 8, 8)
     halves = deepcopy(whole)
-    wrap(world, halves, shard=True, compiled=False)
+    wrap(processes, halves, shard=True, compiled=False)
     for model in (whole, halves):
         model(images).square().sum().backward()
     far = [
@@ -83,9 +87,9 @@ def main() -> None:
     """``workers.py FOLDER``."""
     sys.modules["torch.utils.tensorboard"] = None  # pyright: ignore
     torch.set_num_threads(1)
-    folder, world = Path(sys.argv[1]), start("cpu")
-    second = toy.At(2, "nan") if world.rank == 1 else toy.nothing
-    found = talk(world) | {
+    folder, processes = Path(sys.argv[1]), start("cpu")
+    second = toy.At(2, "nan") if processes.rank == 1 else toy.nothing
+    found = talk(processes) | {
         "ddp": train(folder, "ddp"),
         "accumulated": train(folder, "accumulated", device_batch=1),
         "muon": train(folder, "muon", optimizer="muon"),
@@ -98,11 +102,11 @@ def main() -> None:
         "fsdp-float16": train(folder, "fsdp-float16", shard=True, dtype="float16"),
         "nan": train(folder, "nan", event=second),
         "halves": train(folder, "halves", shard=True),  # went on from a whole model's checkpoint
-        "universal": universal(world),
+        "universal": universal(processes),
     }
-    (folder / f"{world.rank}.json").write_text(json.dumps(found))
+    (folder / f"{processes.rank}.json").write_text(json.dumps(found))
     # The signal reaches one of them; both end with code 0, and so does torchrun.
-    train(folder, "stopped", shard=True, event=toy.At(2, "SIGTERM") if world.rank == 1 else toy.nothing)
+    train(folder, "stopped", shard=True, event=toy.At(2, "SIGTERM") if processes.rank == 1 else toy.nothing)
     raise AssertionError("went on after SIGTERM")
 
 

@@ -3,7 +3,7 @@
 import pkgutil
 from importlib import import_module
 
-from gkalib.training.recipe import Recipe
+from gkalib.training.config import Recipe
 
 
 def recipes() -> dict[str, Recipe]:

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 from gkalib.models.vit import SIZES
-from gkalib.training.recipe import Recipe
+from gkalib.training.config import Recipe, VisionConfig
 from gkalib.training.recipes.gka_imagenet import DEIT
-from gkalib.training.run import VisionRun
 
 EPOCHS, WARMUP = 300, 5
 EPOCH = 1_281_167 // 1024  # steps
@@ -26,7 +25,7 @@ PIECES: dict[str, dict[str, Any]] = {
 }
 
 
-def run(arm: str, *leave_out: str, long: int = 1) -> VisionRun:
+def run(arm: str, *leave_out: str, long: int = 1) -> VisionConfig:
     """DeiT-Ti on ImageNet as its authors' code sets it, without some pieces.
 
     Args:
@@ -43,7 +42,7 @@ def run(arm: str, *leave_out: str, long: int = 1) -> VisionRun:
         augment = {**changes.get("augment", {}), **given.get("augment", {})}
         changes |= {**given, "augment": augment}
     drop_path, warmup = changes.get("drop_path", 0.1), changes.get("warmup", 1.0)
-    return VisionRun(
+    return VisionConfig(
         recipe="deit-pieces",
         arm=arm,
         data="imagenet",
@@ -91,7 +90,7 @@ def _smaller(data: str, batch: int, steps: int, *, dim: int, depth: int, **chang
     }
 
 
-ARMS: dict[str, Callable[[], VisionRun]] = {
+ARMS: dict[str, Callable[[], VisionConfig]] = {
     "all": partial(run, "all"),
     **{f"no-{piece}": partial(run, f"no-{piece}", piece) for piece in PIECES},
     **{

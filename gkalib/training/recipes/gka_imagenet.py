@@ -5,8 +5,7 @@ from functools import partial
 from typing import Any
 
 from gkalib.models.vit import SIZES
-from gkalib.training.recipe import Recipe
-from gkalib.training.run import Augment, VisionRun
+from gkalib.training.config import Augment, Recipe, VisionConfig
 
 ATTENTION = {"deit": "softmax", "vlt": "vlt", "gka": "gka"}
 IMAGES, EPOCHS, BATCH, WARMUP = 1_281_167, 300, 1792, 5
@@ -31,7 +30,7 @@ MILD: dict[str, Any] = {
 }
 
 
-def run(size: str, arm: str) -> VisionRun:
+def run(size: str, arm: str) -> VisionConfig:
     """The run of one arm at full size: 1,281,167 images 300 times, 1792 a step, the paper's seven cards' 256.
 
     The paper states all of it but these, which are DeiT's: color jitter 0.3, which timm leaves out beside
@@ -41,7 +40,7 @@ def run(size: str, arm: str) -> VisionRun:
     """
     steps = EPOCHS * IMAGES // BATCH
     heads = SIZES[size].num_heads
-    return VisionRun(
+    return VisionConfig(
         recipe=f"gka-imagenet-{size}",
         arm=arm,
         attention=ATTENTION[arm],

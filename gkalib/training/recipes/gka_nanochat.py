@@ -30,8 +30,7 @@ from dataclasses import replace
 from typing import Any
 
 from gkalib.models import PRESETS, GPTConfig
-from gkalib.training.recipe import Recipe
-from gkalib.training.run import LanguageRun
+from gkalib.training.config import LanguageConfig, Recipe
 
 BASELINE, GKA = PRESETS["nanochat-d20"], PRESETS["nanochat-d20-gka"]
 STEPS = {"baseline": 4_357, "gka": 2_650}  # the paper's
@@ -127,7 +126,7 @@ def _steps(arm: str, baseline: int, sizes: dict[str, Any]) -> int:
     )
 
 
-def _run(arm: str) -> LanguageRun:
+def _run(arm: str) -> LanguageConfig:
     """One arm at full size."""
     config = BASELINE if arm in ("baseline", "baseline-matched") else GKA
     attention, projections = ("gka", 1) if arm.startswith("gka") else ("softmax", 4)
@@ -140,7 +139,7 @@ def _run(arm: str) -> LanguageRun:
         }
         for scale, (sizes, changes, steps) in SCALES.items()
     }
-    return LanguageRun(
+    return LanguageConfig(
         recipe="gka-nanochat-d20",
         arm=arm,
         attention=attention,
@@ -165,7 +164,7 @@ def _run(arm: str) -> LanguageRun:
     )
 
 
-ARMS: dict[str, Callable[[], LanguageRun]] = {
+ARMS: dict[str, Callable[[], LanguageConfig]] = {
     arm: lambda arm=arm: _run(arm)
     for arm in ("baseline", "gka", "gka-matched", "baseline-matched", "baseline-plain")
 }

@@ -14,8 +14,7 @@ at 70, and two more leave the text as it is.
 from typing import Any
 
 from gkalib.models import GPTConfig
-from gkalib.training.recipe import Recipe
-from gkalib.training.run import LanguageRun
+from gkalib.training.config import LanguageConfig, Recipe
 
 SYMBOLS = 84  # different characters in the eight novels
 # Few steps move a bank little at the common rate: smaller runs give it six times that, as chapter 8's do.
@@ -49,9 +48,9 @@ SMALLER: dict[str, dict[str, Any]] = {
 }
 
 
-def _run(arm: str, variant: str, positions: str, wrap: int | None) -> LanguageRun:
+def _run(arm: str, variant: str, positions: str, wrap: int | None) -> LanguageConfig:
     """One arm at full size."""
-    return LanguageRun(
+    return LanguageConfig(
         recipe="gpa-dickens",
         arm=arm,
         attention=variant,

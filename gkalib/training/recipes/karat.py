@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 from gkalib.models.vit import SIZES
-from gkalib.training.recipe import Recipe
+from gkalib.training.config import Augment, Recipe, VisionConfig
 from gkalib.training.recipes.gka_imagenet import reduced, reduced_cpu, smoke
-from gkalib.training.run import Augment, VisionRun
 
 # Images to train on, batch, classes; the learning rate is DeiT's for the batch.
 DATA = {"cifar10": (50_000, 32, 10), "cifar100": (50_000, 32, 100), "imagenet": (1_281_167, 128, 1000)}
@@ -53,7 +52,7 @@ def operators(size: str) -> dict[str, dict[str, Any] | None]:
     return made
 
 
-def run(data: str, size: str, name: str, operator: dict[str, Any] | None) -> VisionRun:
+def run(data: str, size: str, name: str, operator: dict[str, Any] | None) -> VisionConfig:
     """The run of one arm at full size: 100 epochs at 224 × 224 pixels, to which CIFAR's 32 × 32 are enlarged.
 
     The paper's table of settings leaves these open. Mixup and CutMix, each with probability ½, have DeiT's α,
@@ -67,7 +66,7 @@ def run(data: str, size: str, name: str, operator: dict[str, Any] | None) -> Vis
     epoch = images / batch
     heads = SIZES[size].num_heads
     small = (data, classes) if data != "imagenet" else ("cifar10", 10)
-    return VisionRun(
+    return VisionConfig(
         recipe=f"karat-{data}",
         arm=f"{size}-{name}",
         attention="softmax" if operator is None else "karat",
@@ -105,7 +104,7 @@ def run(data: str, size: str, name: str, operator: dict[str, Any] | None) -> Vis
     )
 
 
-def arms(data: str) -> dict[str, Callable[[], VisionRun]]:
+def arms(data: str) -> dict[str, Callable[[], VisionConfig]]:
     """Every size with every operator that the paper trains at that size, on one data set or another."""
     return {
         f"{size}-{name}": partial(run, data, size, name, operator)

@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from gkalib.models import PRESETS
-from gkalib.training.recipe import Recipe
-from gkalib.training.run import LanguageRun
+from gkalib.training.config import LanguageConfig, Recipe
 
 SMALLER: dict[str, dict[str, Any]] = {
     "smoke": {
@@ -47,7 +46,7 @@ SMALLER: dict[str, dict[str, Any]] = {
 }
 
 
-def _run(recipe: str, preset: str, arm: str) -> LanguageRun:
+def _run(recipe: str, preset: str, arm: str) -> LanguageConfig:
     """One arm at full size."""
     config = PRESETS[preset]
     if arm == "standard":
@@ -55,7 +54,7 @@ def _run(recipe: str, preset: str, arm: str) -> LanguageRun:
         config = replace(config, positions="rope", register_std=config.dim**-0.5)
     elif arm == "rbf":
         config = replace(config, registers=0)
-    return LanguageRun(
+    return LanguageConfig(
         recipe=recipe,
         arm=arm,
         attention="softmax" if arm == "standard" else "rbf",

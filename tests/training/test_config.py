@@ -6,9 +6,9 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from gkalib.models import GPTConfig, ViTConfig
-from gkalib.training import Augment, LanguageRun, VisionRun
+from gkalib.training import Augment, LanguageConfig, VisionConfig
+from gkalib.training.config import run_of
 from gkalib.training.launch import overridden
-from gkalib.training.run import run_of
 from tests.training.runs import picture_run, text_run
 
 SMALLER = {
@@ -146,7 +146,7 @@ def test_words_of_a_command_line_set_plain_and_nested_fields():
     wanted = replace(run, lr=3e-4, model=replace(run.model, depth=6), betas=(0.8, 0.95), wrap=70)
     assert made == replace(wanted, rates={"bank": 5.0})
     assert made.smaller == SMALLER
-    assert isinstance(made, LanguageRun) and isinstance(made.model, GPTConfig)
+    assert isinstance(made, LanguageConfig) and isinstance(made.model, GPTConfig)
     assert overridden(run, []) is run
 
 
@@ -154,7 +154,7 @@ def test_they_set_what_happens_to_pictures_and_switch_things_off():
     run = picture_run(augment=Augment(mixup=0.8), clip=1.0)
     made = overridden(run, ["--augment.mixup", "0.2", "--augment.crop", "0.5", "1", "--clip", "None"])
     assert made == replace(run, clip=None, augment=Augment(mixup=0.2, crop=(0.5, 1.0)))
-    assert isinstance(made, VisionRun) and isinstance(made.model, ViTConfig)
+    assert isinstance(made, VisionConfig) and isinstance(made.model, ViTConfig)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Order:
+class Sampler:
     """The rows of every step of a run, as an endless stream that a step takes ``batch`` of.
 
     Args:

@@ -1,4 +1,4 @@
-"""What both training loops stand on: from settings to a model that trains, and nothing lost on the way."""
+"""The training loop: from settings to a model that trains, and nothing lost on the way."""
 
 import contextlib
 import time
@@ -12,23 +12,20 @@ from torch.amp.grad_scaler import GradScaler
 
 from gkalib import results
 from gkalib.data.tokenizers import Tokenizer
-from gkalib.training import checkpoint, curve, trajectory
+from gkalib.training import checkpoint, log, trajectory
 from gkalib.training.checkpoint import Training
-from gkalib.training.descent import Watch, descend
-from gkalib.training.distributed import exchange, split, start, wrap
-from gkalib.training.ema import average
-from gkalib.training.guard import Guard, farewell, folder_of
+from gkalib.training.config import LanguageConfig, LaunchConfig, TrainConfig
+from gkalib.training.distributed import RunLock, exchange, farewell, folder_of, split, start, wrap
 from gkalib.training.log import Log
-from gkalib.training.optimizer import optimizers, set_rates
-from gkalib.training.order import key
+from gkalib.training.optim import FiniteCheck, average, descend, optimizers, set_rates
 from gkalib.training.record import items, record_of
-from gkalib.training.run import LanguageRun, Launch, Run
+from gkalib.training.sampler import key
 
 SAVE, STOP = 1, 2  # what processes agree on after each step
 
 
 @final
-class Session:
+class Trainer:
     """One process's part in a run, from its start, or from where it was interrupted, to its record.
 
     It is a context: the folder is locked and signals are caught inside it. The state of a run is its
@@ -46,8 +43,8 @@ class Session:
     Chapter 20 reads a loop that stands on it.
     """
 
-    def __init__(self, run: Run, launch: Launch, tokenizer: Tokenizer | None = None):
-        if isinstance(run, LanguageRun) and tokenizer and tokenizer.vocab_size != run.model.vocab_size:
+    def __init__(self, run: TrainConfig, launch: LaunchConfig, tokenizer: Tokenizer | None = None):
+        if isinstance(run, LanguageConfig) and tokenizer and tokenizer.vocab_size != run.model.vocab_size:
             raise ValueError(
                 f"train: the tokenizer has {tokenizer.vocab_size} tokens and the model a vocabulary of "
                 f"{run.model.vocab_size} (model.vocab_size)"
@@ -55,24 +52,24 @@ class Session:
         self.run, self.launch = run, launch
         self.tokenizer = tokenizer.to_json() if tokenizer else None
         self.folder = folder_of(run, launch)
-        self.world = start(launch.device)
-        self.share = self.world.share(run.parts)
+        self.processes = start(launch.device)
+        self.share = self.processes.share(run.parts)
         self.started = 0
         self.model: nn.Module
         self.average: Any = None
         self._module: nn.Module
         self._training: Training
         self._log: Log | None = None
-        self._guard: Guard | None = None
-        self._watch = Watch(self.world)
+        self._guard: RunLock | None = None
+        self._watch = FiniteCheck(self.processes)
         self._before = 0.0  # seconds of earlier lives
         self._began = self._saved_at = time.monotonic()
         self._saved_step: int | None = None
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> "Trainer":
         """Take the folder and the signals."""
-        self.world.first(self._take)
-        self._guard = self._guard or Guard(self.folder, locks=False)
+        self.processes.first(self._take)
+        self._guard = self._guard or RunLock(self.folder, locks=False)
         self._guard.listen()
         return self
 
@@ -104,16 +101,16 @@ class Session:
                 "train: --shard does not go with the Muon optimizer, which needs whole matrices, nor with "
                 "float16, whose loss scale must be one for all; leave it out, or use adamw and bfloat16"
             )
-        self.model = model.to(self.world.device)
+        self.model = model.to(self.processes.device)
         self.average = average(self.model, run.ema)
-        self._module = wrap(self.world, self.model, shard=launch.shard, compiled=launch.compile)
+        self._module = wrap(self.processes, self.model, shard=launch.shard, compiled=launch.compile)
         if launch.shard and self.average is not None:
-            split(self.world, self.average.module)
-        scaler = GradScaler(self.world.device.type) if run.dtype == "float16" else None
+            split(self.processes, self.average.module)
+        scaler = GradScaler(self.processes.device.type) if run.dtype == "float16" else None
         made = optimizers(run, self.model)
         self._training = Training(run, self.model, made, self.average, scaler, self.tokenizer)
         self._resume()
-        self._log = Log(self.folder, run, self.world, launch, self.started)
+        self._log = Log(self.folder, run, self.processes, launch, self.started)
         self._began = self._saved_at = time.monotonic()
         return self._module
 
@@ -128,8 +125,8 @@ class Session:
         for step in range(self.started, self.run.steps):
             yield step
             self._snapshot(step + 1)
-            due = time.monotonic() - self._saved_at >= self.launch.save_every and self.world.main
-            agreed = self.world.most(STOP if self._asked() else SAVE if due else 0)
+            due = time.monotonic() - self._saved_at >= self.launch.save_every and self.processes.main
+            agreed = self.processes.most(STOP if self._asked() else SAVE if due else 0)
             if agreed:
                 self._save(step + 1)
             if agreed == STOP:
@@ -150,11 +147,11 @@ class Session:
 
     def precision(self) -> contextlib.AbstractContextManager:
         """The dtype of products inside it."""
-        return self.run.precision(self.world.device)
+        return self.run.precision(self.processes.device)
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of a part's share of the step's loss; all parts of a step add up to its mean."""
-        loss = loss * self.world.size  # gradients are averaged over processes, and we want their sum
+        loss = loss * self.processes.size  # gradients are averaged over processes, and we want their sum
         scaler = self._training.scaler
         (scaler.scale(loss) if scaler else loss).backward()
 
@@ -169,7 +166,7 @@ class Session:
             ValueError: if it is no number; nothing is saved then.
         """
         norm = descend(self._training)
-        loss = loss.detach().to(self.world.device)
+        loss = loss.detach().to(self.processes.device)
         # A gradient that is too large for float16 is no failure: the scaler leaves that step out.
         self._watch.see(step + 1, *([loss] if self._training.scaler else [loss, norm]))
         if (step + 1) % self.launch.log_every == 0 or step + 1 == self.run.steps:
@@ -197,21 +194,21 @@ class Session:
             metrics: what was measured after the last step; it becomes the curve's last row.
             rate: images or tokens per second of training; None takes them over the whole run.
         """
-        rows = curve.read(self.folder / curve.FILE) if self.world.main else []
+        rows = log.read_curve(self.folder / log.CURVE) if self.processes.main else []
         last = [row for row in rows if row["step"] == str(self.run.steps)]
         if not any(row.get(name) for row in last for name in metrics):
             self._logged("row", self.run.steps, **metrics)
-        mine = self._seconds() if self.world.main else 0.0
-        seconds = float(self.world.total(torch.tensor(mine, dtype=torch.float64)))
+        mine = self._seconds() if self.processes.main else 0.0
+        seconds = float(self.processes.total(torch.tensor(mine, dtype=torch.float64)))
         rate = rate or round(self.run.steps * items(self.run) / seconds, 1)
-        made = record_of(self.run, self.world, metrics, rate=rate, seconds=seconds)
+        made = record_of(self.run, self.processes, metrics, rate=rate, seconds=seconds)
         if self.launch.keep:
-            rows = curve.thinned(self.folder / curve.FILE) if self.world.main else []
-            self.world.first(lambda: results.save(made, rows=rows))
+            rows = log.thinned_curve(self.folder / log.CURVE) if self.processes.main else []
+            self.processes.first(lambda: results.save(made, rows=rows))
         return made
 
     def _take(self) -> None:
-        self._guard = Guard(self.folder, locks=True)
+        self._guard = RunLock(self.folder, locks=True)
         checkpoint.clear(self.folder)
 
     def _resume(self) -> None:
@@ -220,21 +217,21 @@ class Session:
             raise ValueError("train: --fresh deletes the checkpoints that --from-step would go on from")
         path = None if launch.fresh else checkpoint.newest(self.folder, launch.from_step)
         found = checkpoint.step_of(path) if path else 0
-        if self.world.any(found != self.world.most(found)):
+        if self.processes.any(found != self.processes.most(found)):
             raise ValueError(f"train: {self.folder} is not the same folder for every process")
         if path is None:
-            self.world.first(lambda: checkpoint.forget(self.folder))  # there may be snapshots
+            self.processes.first(lambda: checkpoint.forget(self.folder))  # there may be snapshots
             self._snapshot(0)
             return
         state = checkpoint.restore(path, self._training)
         self.started, self._before, self._saved_step = state.step, state.seconds, state.step
-        self.world.first(lambda: checkpoint.forget(self.folder, after=state.step))
+        self.processes.first(lambda: checkpoint.forget(self.folder, after=state.step))
 
     def _seconds(self) -> float:
         return self._before + time.monotonic() - self._began
 
     def _row(self, step: int, loss: Tensor, norm: Tensor) -> None:
-        total = float(self.world.total(loss))
+        total = float(self.processes.total(loss))
         self._refuse_nan(step)
         now = time.monotonic()
         then, done = self._mark
@@ -286,7 +283,7 @@ class Session:
             what(self.folder, self._training, step=step)
         except ValueError as error:
             problem = str(error)
-        self.world.refuse(problem)
+        self.processes.refuse(problem)
 
     def _asked(self) -> int:
         """The signal that this process was sent, 0 for none."""

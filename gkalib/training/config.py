@@ -1,9 +1,9 @@
-"""What a training run is: every setting that decides its result; and where and how it is computed."""
+"""What is trained and how: every setting that decides a run's result; and where and how it is computed."""
 
 import contextlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
@@ -14,11 +14,11 @@ from torch import nn
 from gkalib.layers import attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 
-R = TypeVar("R", bound="Run")
+R = TypeVar("R", bound="TrainConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(ABC):
+class TrainConfig(ABC):
     """Every setting that decides the result of a training run.
 
     Args:
@@ -146,7 +146,7 @@ class Run(ABC):
 
     def stored(self) -> dict[str, Any]:
         """Every setting as JSON would give it back; ``run_of`` makes a run of it again."""
-        kind = "vision" if isinstance(self, VisionRun) else "language"
+        kind = "vision" if isinstance(self, VisionConfig) else "language"
         kept = {name: value for name, value in asdict(self).items() if name != "smaller"}
         return json.loads(json.dumps({"kind": kind, **kept}))
 
@@ -185,7 +185,7 @@ class Augment:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class VisionRun(Run):
+class VisionConfig(TrainConfig):
     """A classifier of images.
 
     Args:
@@ -211,7 +211,7 @@ class VisionRun(Run):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LanguageRun(Run):
+class LanguageConfig(TrainConfig):
     """A decoder of text.
 
     Args:
@@ -240,7 +240,7 @@ class LanguageRun(Run):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class LaunchConfig:
     """Where and how a run is computed: nothing here changes its result but for rounding.
 
     Args:
@@ -271,13 +271,44 @@ class Launch:
     quiet: bool = False
 
 
-def run_of(stored: Mapping[str, Any]) -> Run:
-    """The run that ``Run.stored`` gave.
+@final
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The runs of one experiment.
+
+    Args:
+        name: what ``python -m gkalib train`` is given.
+        paper: its key in the bibliography.
+        summary: what is compared, in one line.
+        expects: what the paper prints, in one line.
+        arms: what makes the run of each arm at full size; the first is the default.
+    """
+
+    name: str
+    paper: str
+    summary: str
+    expects: str
+    arms: Mapping[str, Callable[[], TrainConfig]]
+
+    def run(self, arm: str | None = None) -> TrainConfig:
+        """The run of an arm at full size.
+
+        Raises:
+            ValueError: if there is no such arm.
+        """
+        arm = arm or next(iter(self.arms))
+        if arm not in self.arms:
+            raise ValueError(f"train: no arm {arm!r} in {self.name!r}. Known: {', '.join(self.arms)}")
+        return self.arms[arm]()
+
+
+def run_of(stored: Mapping[str, Any]) -> TrainConfig:
+    """The run that ``TrainConfig.stored`` gave.
 
     Raises:
         ValueError: if it is no such mapping.
     """
-    kinds: dict[str, type[Run]] = {"vision": VisionRun, "language": LanguageRun}
+    kinds: dict[str, type[TrainConfig]] = {"vision": VisionConfig, "language": LanguageConfig}
     nested = {"model": ViTConfig if stored.get("kind") == "vision" else GPTConfig, "augment": Augment}
     try:
         given = {name: value for name, value in stored.items() if name != "kind"}

@@ -9,14 +9,14 @@ from gkalib import results
 from gkalib.__main__ import main
 from gkalib.evaluation import Schema
 from gkalib.evaluation.tasks import Task
-from gkalib.training import Launch, recipe, train
+from gkalib.training import LaunchConfig, recipe, train
 
 QUESTIONS = [Schema(("The cat", "The dog"), "is here", 0), Schema(("One", "Two"), "more day", 1)]
 
 
 def smoke(name: str, folder: Path, **changes) -> results.Record:
     run = replace(recipe(name).run().smoke(), steps=3, warmup=1, eval_every=0, **changes)
-    return train(run, Launch(out=folder, device="cpu", quiet=True))
+    return train(run, LaunchConfig(out=folder, device="cpu", quiet=True))
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 
 from gkalib import results
 from gkalib.data.tokenizers import Characters
-from gkalib.training import Launch, curve
+from gkalib.training import LaunchConfig, log
 from gkalib.training.checkpoint import checkpoints, step_of
-from gkalib.training.curve import FILE
-from gkalib.training.session import Session
+from gkalib.training.log import CURVE
+from gkalib.training.loop import Trainer
 from tests.training import lives, toy
 
 
@@ -30,9 +30,9 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def launch(folder: Path, **changes: object) -> Launch:
+def launch(folder: Path, **changes: object) -> LaunchConfig:
     """On the CPU, with a row of the curve a step."""
-    return Launch(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
+    return LaunchConfig(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
 
 
 def same(folder: Path, other: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_loss_that_is_no_number(tmp_path: Path):
 def test_two_runs_in_one_folder(tmp_path: Path):
     folder = tmp_path / "run"
     process = lives.begin(toy.toy(), folder, event=toy.Slow(0.05))
-    while not (folder / FILE).exists():
+    while not (folder / CURVE).exists():
         assert process.is_alive()
     with pytest.raises(ValueError, match=f"{folder} is being written to by process {process.pid} on "):
         toy.fit(toy.toy(), launch(folder))
@@ -230,8 +230,8 @@ def test_two_optimizers_resume_to_the_bit(tmp_path: Path):
 def test_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("GKALIB_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(curve, "ROWS", 10)
-    record = toy.fit(toy.toy(steps=60), Launch(device="cpu", log_every=1, keep=True, quiet=True))
+    monkeypatch.setattr(log, "ROWS", 10)
+    record = toy.fit(toy.toy(steps=60), LaunchConfig(device="cpu", log_every=1, keep=True, quiet=True))
     assert (tmp_path / "runs/tiny/softmax-full-s0/metrics.csv").exists()
     assert (record.experiment, record.arm, record.scale, record.seed) == ("tiny", "softmax", "full", 0)
     assert record.recipe["model"]["dim"] == 16
@@ -250,4 +250,4 @@ def test_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_tokenizer_of_another_size(tmp_path: Path):
     run = toy.toy()
     with pytest.raises(ValueError, match="the tokenizer has 3 tokens and the model a vocabulary of 11"):
-        Session(run, launch(tmp_path), Characters("abc"))
+        Trainer(run, launch(tmp_path), Characters("abc"))
