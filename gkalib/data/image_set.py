@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
-from gkalib.data.registry import carrier
+from gkalib.data.fetch import say
+from gkalib.data.registry import require
 
 # Pillow comes with the extra `vision`: who loads text alone does without it.
 if TYPE_CHECKING:
@@ -14,21 +15,26 @@ else:
     Picture = Any
 
 
-def drawn(pixels: np.ndarray) -> Picture:
+def as_picture(pixels: np.ndarray) -> Picture:
     """A picture of bytes ``[height, width]`` or ``[height, width, 3]``."""
-    return carrier("PIL.Image", "pictures").fromarray(np.ascontiguousarray(pixels))
+    return require("PIL.Image", "pictures").fromarray(np.ascontiguousarray(pixels))
 
 
 def limited(images: "Images", limit: int | None) -> "Images":
     """The same ``limit`` pictures every time, of all classes about alike, in the order of the whole.
 
+    A limit above their number is all of them, which is said.
+
     Raises:
-        ValueError: if there are not as many, or fewer than one is asked for.
+        ValueError: if fewer than one is asked for.
     """
     if limit is None:
         return images
-    if not 1 <= limit <= len(images):
-        raise ValueError(f"data: limit must be from 1 to {len(images)}, the number of pictures, not {limit}")
+    if limit < 1:
+        raise ValueError(f"data: limit must be at least 1, not {limit}")
+    if limit > len(images):
+        say(f"there are {len(images)} pictures to train on, fewer than the limit of {limit}: all are used")
+        return images
     # Sets that lie in folders are sorted by class: their first pictures would be of few classes.
     return images.only(np.sort(np.random.default_rng(0).permutation(len(images))[:limit]))
 
@@ -85,7 +91,7 @@ class Arrays(Images):
 
     def picture(self, index: int) -> Picture:
         """One picture, copied out of the array."""
-        return drawn(self.pixels[index])
+        return as_picture(self.pixels[index])
 
     def only(self, rows: np.ndarray) -> "Arrays":
         """Some of them, copied."""

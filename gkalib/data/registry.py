@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gkalib.data.download import Url
-from gkalib.data.fetch import Archive, Folder, fetch, find, lacking, places, read
-from gkalib.data.hub import Hub, download, lacks, parts, verify
+from gkalib.data import fetch as files
+from gkalib.data.fetch import Archive, Folder, Hub, Url
 
 Content = TypeVar("Content")
 Loader = TypeVar("Loader", bound=Callable)
@@ -72,7 +71,7 @@ def dataset(**fields: Any) -> Callable[[Loader], Loader]:
     return register
 
 
-def known(name: str) -> Dataset:
+def registered(name: str) -> Dataset:
     """The data set of that name.
 
     Raises:
@@ -113,16 +112,16 @@ def verified(name: str, content: Content) -> Content:
     Raises:
         ValueError: if it is not.
     """
-    expected, found = known(name).sha256, digest(content)
-    if found != expected:
+    expected, sha256 = registered(name).sha256, digest(content)
+    if sha256 != expected:
         raise ValueError(
-            f"datasets: the content of {name!r} has sha256 {found}, not {expected}: "
-            f"another version of its source? ({known(name).source})"
+            f"datasets: the content of {name!r} has sha256 {sha256}, not {expected}: "
+            f"another version of its source? ({registered(name).source})"
         )
     return content
 
 
-def carrier(package: str, name: str) -> ModuleType:
+def require(package: str, name: str) -> ModuleType:
     """Import the optional library that carries or reads a data set.
 
     Raises:
@@ -138,7 +137,7 @@ def carrier(package: str, name: str) -> ModuleType:
         ) from missing
 
 
-def path(name: str) -> Path:
+def archive_path(name: str) -> Path:
     """The archive of a data set: in $GKALIB_DATA, else in the default cache, else fetched.
 
     Where it has several sources, what is here comes before what would have to be fetched.
@@ -146,59 +145,59 @@ def path(name: str) -> Path:
     Raises:
         ValueError: if it is in neither and cannot be fetched, or has another checksum.
     """
-    sources, failures = known(name).sources, []
+    sources, failures = registered(name).sources, []
     if not sources:
-        raise ValueError(f"datasets: {name!r} has no archive, it comes from {known(name).source}")
+        raise ValueError(f"datasets: {name!r} has no archive, it comes from {registered(name).source}")
     try:
-        if here := next(filter(None, map(find, sources)), None):
+        if here := next(filter(None, map(files.find, sources)), None):
             return here
     except (ValueError, OSError) as damaged:
         failures.append(str(damaged))
         sources = []
     for source in sources:
         try:
-            return fetch(source)
+            return files.fetch(source)
         except (ValueError, OSError) as failure:
             failures.append(str(failure))
-    files = " and ".join(source.file for source in known(name).sources)
+    names = " and ".join(source.file for source in registered(name).sources)
     raise ValueError(
         f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
-        f"(looked for {files} in {' and '.join(map(str, places()))}; {'; '.join(failures)})"
+        f"(looked for {names} in {' and '.join(map(str, files.places()))}; {'; '.join(failures)})"
     )
 
 
-def text(name: str, file: str) -> str:
+def folder_text(name: str, file: str) -> str:
     """The text of one of the files that were put in place by hand for a data set.
 
     Raises:
         ValueError: if the data set has no such file, or it is not here, or is another text.
     """
-    folder = known(name).folder
+    folder = registered(name).folder
     if folder is None or file not in folder.files:
-        held = "none" if folder is None else ", ".join(folder.files)
-        raise ValueError(f"datasets: {name!r} has no file {file!r}. Its files: {held}")
+        names = "none" if folder is None else ", ".join(folder.files)
+        raise ValueError(f"datasets: {name!r} has no file {file!r}. Its files: {names}")
     try:
-        return read(folder, file)
+        return files.read_file(folder, file)
     except (ValueError, OSError) as failure:
         raise ValueError(f"datasets: {name!r} is not here: {failure}") from failure
 
 
-def hub(name: str, part: str) -> list[Path]:
+def hub_files(name: str, part: str) -> list[Path]:
     """The files of one part of a data set of the hub, by name.
 
     Raises:
         ValueError: if the data set is not one of the hub's or has no such part, or none of them is here.
     """
-    source = known(name).hub
+    source = registered(name).hub
     if source is None or part not in source.files:
-        held = "none" if source is None else ", ".join(source.files)
-        raise ValueError(f"datasets: {name!r} has no part {part!r} on the hub. Its parts: {held}")
-    if not (found := parts(source, part)):
+        names = "none" if source is None else ", ".join(source.files)
+        raise ValueError(f"datasets: {name!r} has no part {part!r} on the hub. Its parts: {names}")
+    if not (paths := files.find_hub(source, part)):
         raise ValueError(
             f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
-            f"({lacks(source)})"
+            f"({files.hub_instructions(source)})"
         )
-    return found
+    return paths
 
 
 def ready(name: str) -> bool:
@@ -207,16 +206,16 @@ def ready(name: str) -> bool:
     Raises:
         ValueError: if there is no such data set, or its archive here has another checksum.
     """
-    entry = known(name)
+    entry = registered(name)
     if entry.here is not None and entry.here():
         return True
     if entry.hub is not None:
-        return all(parts(entry.hub, part) for part in entry.hub.files)
+        return all(files.find_hub(entry.hub, part) for part in entry.hub.files)
     if entry.folder is not None:
-        return not lacking(entry.folder, entry.needs)
+        return not files.missing_files(entry.folder, entry.needs)
     if not entry.sources or (entry.fixture is not None and entry.fixture.is_file()):
         return True
-    return any(find(source) for source in entry.sources)
+    return any(files.find(source) for source in entry.sources)
 
 
 def get(name: str) -> None:
@@ -225,9 +224,9 @@ def get(name: str) -> None:
     Raises:
         ValueError: if it cannot be fetched or loaded, or its content is another.
     """
-    entry = known(name)
+    entry = registered(name)
     if entry.hub is not None and not ready(name):
-        download(entry.hub)
+        files.fetch_hub(entry.hub)
     entry.loader()
 
 
@@ -239,9 +238,9 @@ def check(name: str) -> None:
     """
     if not ready(name):
         raise ValueError(f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}")
-    entry = known(name)
+    entry = registered(name)
     if entry.hub is not None:
-        verify(entry.hub)
+        files.verify_hub(entry.hub)
     entry.loader()
 
 

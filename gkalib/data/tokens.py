@@ -1,15 +1,33 @@
-"""From the name of a text to rows of tokens: read, cut in two parts, numbered, laid out in rows."""
+"""From the name of a text to rows of tokens; texts too large for memory are prepared once, file by file.
 
+A file's rows are written under another name and renamed, so that whatever stops the work, the next attempt
+goes on after the last whole file, and a row is the same one before and after.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from math import ceil
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from gkalib.data import prepared, texts
-from gkalib.data.packing import pack
-from gkalib.data.rows import IGNORED, Documents, Packed, Rows, Windows, cut_off
-from gkalib.data.tokenizers import Characters, Tokenizer, gpt2, train_bpe
+from gkalib.data.fetch import default_cache, partial_folder, say
+from gkalib.data.registry import require
+from gkalib.data.rows import Documents, Packed, Rows, Windows, cut_off, pack
+from gkalib.data.text import TEXTS, fineweb_edu, split_text, tinystories_full
+from gkalib.data.tokenizers import Characters, Tokenizer, gpt2, tokenizer_of, train_bpe
 
-__all__ = ["IGNORED", "Documents", "Packed", "Rows", "TextData", "Windows", "text_data"]
+Layout = Literal["windows", "documents", "packed"]
+
+LARGE = {"fineweb-edu": fineweb_edu, "tinystories-full": tinystories_full}
+# What nanochat's tokenizer is learned from: so many characters, of each page no more than so many.
+LEARNED, OF_A_PAGE = 2_000_000_000, 10_000
+AT_ONCE = 1024  # texts that go through the tokenizer together
 
 
 class TextData(NamedTuple):
@@ -30,7 +48,7 @@ def text_data(
     *,
     tokenizer: Literal["characters", "gpt2", "bpe"],
     vocab_size: int,
-    rows: Literal["windows", "documents", "packed"],
+    rows: Layout,
     context: int,
     wrap: int | None = None,
     limit: int | None = None,
@@ -56,42 +74,41 @@ def text_data(
             tokenizer's.
     """
     name, width = data.replace("_", "-"), context - registers if rows == "documents" else context + 1
-    if name in prepared.LOADERS:
+    if name in LARGE:
         if wrap is not None or tokenizer == "characters":
             raise ValueError(f"data: {name} is too large for characters or wrapped lines: take gpt2 or bpe")
-        prepared.parts(name, rows)  # first of all: what is missing is said before anything is made
-        made = prepared.learned(name, vocab_size, limit=limit) if tokenizer == "bpe" else gpt2()
-        made = _fitting(made, vocab_size)
-        return TextData(*prepared.rows_of(name, made, layout=rows, width=width, limit=limit), made)
-    if name not in texts.SOURCES:
-        known = ", ".join((*texts.SOURCES, *prepared.LOADERS))
-        raise ValueError(f"data: no text {data!r}. Known: {known}")
+        large_files(name, rows)  # first of all: what is missing is said before anything is prepared
+        encoder = large_bpe(name, vocab_size, limit=limit) if tokenizer == "bpe" else gpt2()
+        _refuse_other_size(encoder, vocab_size)
+        return TextData(*large_rows(name, encoder, layout=rows, width=width, limit=limit), encoder)
+    if name not in TEXTS:
+        raise ValueError(f"data: no text {data!r}. Known: {', '.join((*TEXTS, *LARGE))}")
     # Stories stay apart where there is a token to part them; characters read the mark as it is spelled.
     apart = rows != "windows" or (tokenizer != "characters" and name == "tinystories")
-    train, held_out, symbols = texts.split(name, documents=apart, wrap=wrap, limit=limit)
+    train, held_out, symbols = split_text(name, documents=apart, wrap=wrap, limit=limit)
     if tokenizer == "characters":
         # Those held out as well: which characters there are is nothing that a model could learn from.
-        made = Characters(symbols)
+        encoder = Characters(symbols)
     else:
-        made = train_bpe(train, vocab_size) if tokenizer == "bpe" else gpt2()
-    made = _fitting(made, vocab_size)
+        encoder = train_bpe(train, vocab_size) if tokenizer == "bpe" else gpt2()
+    _refuse_other_size(encoder, vocab_size)
     if rows == "windows":
-        return TextData(_windows(train, made, context, 1), _windows(held_out, made, context, context), made)
-    layout = _documents if rows == "documents" else _packed
-    return TextData(layout(train, made, width), layout(held_out, made, width), made)
+        parts = (
+            Windows(np.concatenate(encoder.encode_documents(part)), context, stride=stride)
+            for part, stride in ((train, 1), (held_out, context))
+        )
+    else:
+        layout = _documents if rows == "documents" else _packed
+        parts = (layout(part, encoder, width) for part in (train, held_out))
+    return TextData(*parts, encoder)
 
 
-def _fitting(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:
+def _refuse_other_size(tokenizer: Tokenizer, vocab_size: int) -> None:
     if tokenizer.vocab_size != vocab_size:
         raise ValueError(
             f"data: the tokenizer {tokenizer.name} has {tokenizer.vocab_size} tokens, but the model has a "
             f"vocabulary of {vocab_size}: give --model.vocab-size {tokenizer.vocab_size}"
         )
-    return tokenizer
-
-
-def _windows(part: list[str], tokenizer: Tokenizer, context: int, stride: int) -> Rows:
-    return Windows(np.concatenate(tokenizer.begun(part)), context, stride=stride)
 
 
 def _documents(part: list[str], tokenizer: Tokenizer, width: int) -> Rows:
@@ -104,5 +121,181 @@ def _packed(part: list[str], tokenizer: Tokenizer, width: int) -> Rows:
         raise ValueError(
             "data: packed rows begin with a special token, which characters do not have: take bpe or gpt2"
         )
-    done = pack(tokenizer.begun(part), width, dtype=tokenizer.dtype)
-    return Packed(done.rows, cropped=done.cropped / done.tokens)
+    packing = pack(tokenizer.encode_documents(part), width, dtype=tokenizer.dtype)
+    return Packed(packing.rows, cropped=packing.cropped / packing.tokens)
+
+
+def large_bpe(name: str, vocab_size: int, *, limit: int | None = None) -> Tokenizer:
+    """Byte pairs of a large text, learned once from no more than its first two billion characters.
+
+    Raises:
+        ValueError: if the text is not here or too short for so many tokens.
+    """
+    files, most = large_files(name)[0], min(limit or LEARNED, LEARNED)
+    folder = default_cache() / "prepared"
+    folder /= f"{name}-bpe-{vocab_size}-{_key(most, *map(_identity, files))}"
+    if not folder.is_dir():
+        say(f"learning {vocab_size} byte pairs from {name}")
+        tokenizer = train_bpe(_beginnings(most, files), vocab_size)
+        with _whole(folder) as partial:
+            (partial / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    return tokenizer_of((folder / "tokenizer.json").read_text(encoding="utf-8"))
+
+
+def large_files(name: str, layout: str = "documents") -> tuple[list[Path], list[Path]]:
+    """The files to train on and those held out; stories are drawn from all files, not held out by file.
+
+    Raises:
+        ValueError: if the text is not here, or is not read in rows of that kind.
+    """
+    known = ("documents",) if name == "tinystories-full" else ("documents", "packed")
+    if layout not in known:
+        raise ValueError(f"data: {name} is read in rows of {' or '.join(known)}, not {layout}")
+    files = LARGE[name]()
+    if name == "tinystories-full":
+        return files, []
+    if len(files) < 2:
+        raise ValueError(
+            f"data: {name} needs two files, since its last is held out; there is {files[0]} alone"
+        )
+    return files[:-1], files[-1:]
+
+
+def large_rows(
+    name: str, tokenizer: Tokenizer, *, layout: str, width: int, limit: int | None = None
+) -> tuple[Rows, Rows]:
+    """The rows of a large text to train on and those held out.
+
+    Args:
+        name: ``fineweb-edu``, whose last file is held out, or ``tinystories-full``, of which a thousandth is,
+            drawn as ``datasets`` draws it with seed 42.
+        tokenizer: of bytes.
+        layout: ``documents`` or ``packed``; stories are one a row.
+        width: T + 1.
+        limit: how many characters to train on are used, and a tenth of them to measure; None is all.
+
+    Raises:
+        ValueError: if the text is not here, or cannot be laid out so, or the cache cannot be written.
+    """
+    train_files, held_out_files = large_files(name, layout)
+    train, cropped = _prepared(name, train_files, tokenizer, layout=layout, width=width, limit=limit)
+    limit = None if limit is None else limit // 10
+    held_out, lost = _prepared(name, held_out_files, tokenizer, layout=layout, width=width, limit=limit)
+    pad = tokenizer.bos or 0
+    if name == "tinystories-full":
+        some, few = _split_stories(sum(map(len, train)))
+        return Documents(*train, pad=pad, chosen=some), Documents(*train, pad=pad, chosen=few)
+    if layout == "documents":
+        return Documents(*train, pad=pad), Documents(*held_out, pad=pad)
+    return Packed(*train, cropped=cropped), Packed(*held_out, cropped=lost)
+
+
+def page_texts(file: Path) -> Iterator[str]:
+    """The column ``text`` of a Parquet file, row by row.
+
+    Raises:
+        ValueError: if it is no such file, or pyarrow is not installed.
+    """
+    arrow, parquet = require("pyarrow", file.name), require("pyarrow.parquet", file.name)
+    try:
+        with parquet.ParquetFile(file) as opened:
+            for some in opened.iter_batches(batch_size=AT_ONCE, columns=["text"]):
+                yield from some.column("text").to_pylist()
+    except (arrow.ArrowException, KeyError) as failure:
+        raise ValueError(f"data: {file} is no Parquet file with a column text: {failure}") from failure
+
+
+def _beginnings(most: int, files: list[Path]) -> Iterator[str]:
+    """The beginning of each page, until they have so many characters."""
+    for page in chain.from_iterable(map(page_texts, files)):
+        yield page[:OF_A_PAGE]
+        most -= min(len(page), OF_A_PAGE)
+        if most <= 0:
+            return
+
+
+def _split_stories(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of stories to train on and of a thousandth, as ``Dataset.train_test_split`` draws them."""
+    order, held_out = np.random.default_rng(42).permutation(count), ceil(count * 0.001)
+    return order[held_out:], order[:held_out]
+
+
+def _prepared(
+    name: str, files: list[Path], tokenizer: Tokenizer, *, layout: str, width: int, limit: int | None
+) -> tuple[list[np.ndarray], float]:
+    """The rows of each file, and the share of the tokens that is in none."""
+    arrays, tokens, cropped = [], 0, 0
+    tokens_of = hashlib.sha256(tokenizer.to_json().encode()).hexdigest()
+    for file in files:
+        if limit is not None and limit <= 0:
+            break
+        folder = default_cache() / "prepared" / f"{name}-{layout}-{width}-{_key(tokens_of)}"
+        folder /= f"{file.stem}-{_key(_identity(file), limit)}"
+        if not folder.is_dir():
+            _prepare(folder, _until(limit, page_texts(file)), tokenizer, layout=layout, width=width)
+        counts = json.loads((folder / "counts.json").read_text(encoding="utf-8"))
+        arrays.append(np.load(folder / "rows.npy", mmap_mode="r"))
+        tokens, cropped = tokens + counts["tokens"], cropped + counts["cropped"]
+        limit = None if limit is None else limit - counts["characters"]
+    return arrays, cropped / max(1, tokens)
+
+
+def _prepare(folder: Path, pages: list[str], tokenizer: Tokenizer, *, layout: str, width: int) -> None:
+    """Write the rows of a file's texts, and how many characters and tokens they have."""
+    began, parts = time.monotonic(), (pages[i : i + AT_ONCE] for i in range(0, len(pages), AT_ONCE))
+    if layout == "packed":
+        documents = chain.from_iterable(map(tokenizer.encode_documents, parts))
+        rows, tokens, cropped = pack(documents, width, dtype=tokenizer.dtype)
+    else:
+        tables, tokens = [cut_off([], width, tokenizer.dtype)], 0
+        for encoded in map(tokenizer.encode_all, parts):
+            tables.append(cut_off(encoded, width, tokenizer.dtype))
+            tokens += sum(map(len, encoded))
+        rows = np.concatenate(tables)
+        cropped = tokens - int((rows != np.iinfo(rows.dtype).max).sum())
+    counts = {"characters": sum(map(len, pages)), "tokens": tokens, "cropped": cropped}
+    with _whole(folder) as partial:
+        np.save(partial / "rows.npy", rows)
+        (partial / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
+    say(
+        f"{folder.name}: {tokens} tokens in {len(rows)} rows of {width}, "
+        f"{cropped / max(1, tokens):.0%} cut off, {time.monotonic() - began:.0f} s"
+    )
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A folder to write into that gets its name when all is written.
+
+    Raises:
+        ValueError: if it cannot be written; nothing is left.
+    """
+    try:
+        with partial_folder(folder.parent) as partial:
+            (partial / folder.name).mkdir()
+            yield partial / folder.name
+            if not folder.is_dir():  # another process may have been as fast
+                (partial / folder.name).rename(folder)
+    except OSError as failure:
+        raise ValueError(f"data: {folder} could not be written: {failure.strerror or failure}") from failure
+
+
+def _until(limit: int | None, pages: Iterable[str]) -> list[str]:
+    """The first texts, up to the one with which they have so many characters."""
+    if limit is None:
+        return list(pages)
+    kept = []
+    for page in pages:
+        kept.append(page)
+        limit -= len(page)
+        if limit <= 0:
+            break
+    return kept
+
+
+def _identity(file: Path) -> str:
+    return f"{file.name} {file.stat().st_size}"
+
+
+def _key(*what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]

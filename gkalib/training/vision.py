@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from gkalib import results
 from gkalib.data.image_set import ImageData, Images
-from gkalib.data.photos import image_data
+from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy_of, accuracy_sums
 from gkalib.training import log
 from gkalib.training.config import LaunchConfig, VisionConfig

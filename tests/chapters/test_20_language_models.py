@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gkalib.data import state_of_the_union
-from gkalib.data.packing import pack
+from gkalib.data.rows import pack
 from gkalib.data.tokenizers import train_bpe
 from gkalib.evaluation import bit_sums, bits_of, bits_per_byte
 from gkalib.models import PRESETS, GPTConfig, gpt

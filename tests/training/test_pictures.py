@@ -10,7 +10,7 @@ from timm.data.auto_augment import AugmentOp
 from torch.nn.functional import one_hot
 
 from gkalib.data.image_set import Arrays
-from gkalib.data.photos import made_up
+from gkalib.data.images import made_up
 from gkalib.models import ViTConfig
 from gkalib.training import Augment, VisionConfig
 from gkalib.training.distributed import Processes

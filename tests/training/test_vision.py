@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from gkalib.data.photos import image_data
+from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy
 from gkalib.models import ViTConfig
 from gkalib.training import Augment, LaunchConfig, VisionConfig, log, train

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gkalib.data.fetch import Archive, Folder
-from gkalib.data.registry import DATASETS, Dataset, carrier, path, text, verified
+from gkalib.data.registry import DATASETS, Dataset, archive_path, folder_text, require, verified
 
 Row = dict[str, Any]
 """One question: texts by name, and ``answer``, the right option's number or the right text."""
@@ -226,7 +226,7 @@ def benchmark(name: str) -> list[Row]:
 
 def _archived(name: str) -> list[Row]:
     file, read, *_ = _SOURCES[name]
-    with zipfile.ZipFile(path(name)) as packed:
+    with zipfile.ZipFile(archive_path(name)) as packed:
         content = packed.read(file)
     docs = _table(content, name) if file.endswith(".arrow") else _requests(content)
     return [read(doc) for doc in docs]
@@ -242,12 +242,12 @@ def _requests(content: bytes) -> Iterable[Row]:
 
 def _table(content: bytes, name: str) -> list[Row]:
     """The rows of a table in Arrow's stream format."""
-    ipc = carrier("pyarrow.ipc", name)
+    ipc = require("pyarrow.ipc", name)
     return ipc.open_stream(io.BytesIO(content)).read_all().to_pylist()
 
 
 def _winograd() -> list[Row]:
-    rows = map(json.loads, text("winograd", "winograd_wsc.jsonl").splitlines())
+    rows = map(json.loads, folder_text("winograd", "winograd_wsc.jsonl").splitlines())
     return [
         {"contexts": row["context_options"], "continuation": row["continuation"], "answer": row["gold"]}
         for row in rows

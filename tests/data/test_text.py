@@ -1,4 +1,4 @@
-"""Books in three encodings become one text, in the lines that their typists gave them."""
+"""Books in three encodings become one text, and a text is cut into a part to train on and one held out."""
 
 import io
 import tarfile
@@ -8,7 +8,7 @@ import pytest
 
 from gkalib import data
 from gkalib.data import registry
-from gkalib.data.novels import books, plain
+from gkalib.data.text import TEXTS, books, plain, split_text
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,13 @@ def test_most_lines_are_as_long_as_a_page_is_wide():
     counts = np.bincount(lengths)
     assert counts.argmax() == 69
     assert (lengths <= 78).mean() > 0.999
+
+
+@pytest.mark.parametrize("documents", [False, True])
+def test_the_last_tenth_of_a_text_is_held_out(documents):
+    parts = split_text("state-of-the-union", documents=documents)
+    load, cut = TEXTS["state-of-the-union"]
+    pieces = cut(load()) if documents else [load()]
+    assert "".join([*parts.train, *parts.held_out]) == "".join(pieces)
+    train, held_out = (sum(map(len, some)) if not documents else len(some) for some in parts[:2])
+    assert train == (train + held_out) * 9 // 10

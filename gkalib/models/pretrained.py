@@ -1,0 +1,148 @@
+"""Trained models that others published, run to see what their attention layers are given on the way."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import (
+    conv2d,
+    gelu,
+    interpolate,
+    layer_norm,
+    linear,
+    normalize,
+    scaled_dot_product_attention,
+)
+
+Attend = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+
+VIT_PATCH, VIT_HEADS = 14, 6
+_VIT_POSITIONS = {  # stored without a name of their own: what the node takes that reads them
+    "/backbone/embeddings/Reshape_1": "positions",
+    "/backbone/embeddings/Concat_6": "class_position",
+}
+
+
+class Heads(NamedTuple):
+    """What one attention layer of a trained model smooths.
+
+    Args:
+        query, key, value: ``[b h n d]``, float32.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+class Reading(NamedTuple):
+    """One pass of a text encoder.
+
+    Args:
+        heads: the queries, keys and values of each layer, the first layer first.
+        vectors: ``[b dim]``, the mean of the last layer's tokens, of length one: what the model is used for.
+    """
+
+    heads: list[Heads]
+    vectors: Tensor
+
+
+def read_minilm(
+    weights: Mapping[str, Tensor], config: Mapping[str, Any], tokens: Tensor, *, attend: Attend | None = None
+) -> Reading:
+    """One pass of a MiniLM, a BERT whose attention is the kernel ``ExpDot()`` without mask.
+
+    Args:
+        weights: its parameters by name, as it was published.
+        config: its sizes, as its ``config.json`` names them.
+        tokens: token numbers ``[b n]``, the two special ones included.
+        attend: what takes the place of every layer's attention, from query, key, value and the layer's index
+            to the output ``[b h n d]``. None is the model's own.
+
+    References:
+        Wang et al., MiniLM, 2020. Chapter 4 writes the same pass step by step.
+    """
+
+    def of(name: str) -> tuple[Tensor, Tensor]:
+        return weights[name + ".weight"], weights[name + ".bias"]
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return layer_norm(x, x.shape[-1:], *of(name + ".LayerNorm"), config["layer_norm_eps"])
+
+    def own(query: Tensor, key: Tensor, value: Tensor, layer: int) -> Tensor:
+        return scaled_dot_product_attention(query, key, value)
+
+    tables = "embeddings.{}_embeddings.weight"
+    x = weights[tables.format("word")][tokens]
+    x = x + weights[tables.format("position")][: tokens.shape[1]] + weights[tables.format("token_type")][0]
+    heads: list[Heads] = []
+    x = norm(x, "embeddings")
+    for layer in range(config["num_hidden_layers"]):
+        name = f"encoder.layer.{layer}."
+        parts = [linear(x, *of(f"{name}attention.self.{part}")) for part in ("query", "key", "value")]
+        split = (part.unflatten(-1, (config["num_attention_heads"], -1)).transpose(1, 2) for part in parts)
+        heads.append(Heads(*split))
+        smoothed = (attend or own)(*heads[-1], layer).transpose(1, 2).flatten(2)
+        x = norm(x + linear(smoothed, *of(f"{name}attention.output.dense")), f"{name}attention.output")
+        inner = gelu(linear(x, *of(f"{name}intermediate.dense")))
+        x = norm(x + linear(inner, *of(f"{name}output.dense")), f"{name}output")
+    return Reading(heads, normalize(x.mean(1), dim=-1))
+
+
+def vit_weights(content: bytes) -> dict[str, Tensor]:
+    """Every parameter of a ViT-S/14 stored as ONNX by its name, matrices as they multiply from the right.
+
+    Args:
+        content: the bytes of its ``.onnx`` file, whose reader, the package onnx, has to be installed.
+    """
+    import onnx
+
+    graph = onnx.load_from_string(content).graph
+    stored = {
+        tensor.name: torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy())
+        for tensor in graph.initializer
+    }
+    weights = {name.removeprefix("backbone."): value for name, value in stored.items() if "backbone." in name}
+    for node in graph.node:
+        if node.op_type == "MatMul" and node.input[1] in stored:
+            name = node.name.removeprefix("/backbone/").removesuffix("/MatMul").replace("/", ".")
+            weights[f"{name}.weight"] = stored[node.input[1]]
+        if node.name in _VIT_POSITIONS:
+            weights[_VIT_POSITIONS[node.name]] = stored[node.input[0]]
+    return weights
+
+
+@torch.no_grad()
+def vit_heads(weights: Mapping[str, Tensor], images: Tensor, layers: tuple[int, ...]) -> list[Heads]:
+    """Query, key and value of some layers of a ViT-S/14: d = 64, softmax attention, no mask.
+
+    Args:
+        weights: from :func:`vit_weights`.
+        images: ``[b 3 s s]`` at ImageNet's scale, s a multiple of 14.
+        layers: their numbers from 1.
+    """
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-6)
+
+    def project(x: Tensor, name: str) -> Tensor:
+        return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    name = "embeddings.patch_embeddings.projection"
+    patches = conv2d(images, weights[f"{name}.weight"], weights[f"{name}.bias"], stride=VIT_PATCH)
+    table = weights["positions"].unflatten(1, (37, 37)).permute(0, 3, 1, 2)
+    table = interpolate(table, patches.shape[-2:], mode="bicubic", align_corners=False)
+    token = (weights["embeddings.cls_token"] + weights["class_position"]).expand(len(images), -1, -1)
+    x, heads = torch.cat([token, (patches + table).flatten(2).mT], dim=1), []
+    for layer in range(max(layers)):
+        name = f"encoder.layer.{layer}"
+        inner = norm(x, f"{name}.norm1")
+        parts = [project(inner, f"{name}.attention.attention.{part}") for part in ("query", "key", "value")]
+        heads.append(Heads(*(part.unflatten(-1, (VIT_HEADS, -1)).transpose(1, 2) for part in parts)))
+        smoothed = scaled_dot_product_attention(*heads[-1]).transpose(1, 2).flatten(2)
+        smoothed = project(smoothed, f"{name}.attention.output.dense")
+        x = x + weights[f"{name}.layer_scale1.lambda1"] * smoothed
+        inner = gelu(project(norm(x, f"{name}.norm2"), f"{name}.mlp.fc1"))
+        x = x + weights[f"{name}.layer_scale2.lambda1"] * project(inner, f"{name}.mlp.fc2")
+    return [heads[layer - 1] for layer in layers]
