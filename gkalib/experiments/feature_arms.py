@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
+from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
 from gkalib.kernels import ExpDot, Kernel, PositiveRandom
-from gkalib.smoothing import weights_of
 
 ARMS = {
     "softmax": ("softmax", {}),
@@ -79,20 +79,10 @@ def _loss(model: Any, learned: Any, kernel: Callable[[int, int], Kernel], draw: 
 
 def _sums(model: Any, learned: Any) -> list[float]:
     """The mean of s ‖q + k‖² of each layer, under its own weights, over 16 held-out windows."""
-    problems = []
-    hooks = [
-        block.attn.register_forward_pre_hook(
-            lambda layer, args, given: problems.append(layer.problem(*args, **given)), with_kwargs=True
-        )
-        for block in model.blocks
-    ]
-    model(learned.held_out[0][:16])
-    for hook in hooks:
-        hook.remove()
     sums = []
-    for problem in problems:
-        query, key = problem.query, problem.key
+    for layer in capture_attention(model, learned.held_out[0][:16]):
+        query, key = layer.problems[0].query, layer.problems[0].key
         squares = query.square().sum(-1)[..., None] + key.square().sum(-1)[..., None, :]
         whole = (squares + 2 * query @ key.mT) / query.shape[-1] ** 0.5
-        sums.append((weights_of(problem) * whole).sum(-1).mean().item())
+        sums.append((layer.weights * whole).sum(-1).mean().item())
     return sums

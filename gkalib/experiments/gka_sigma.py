@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
 from gkalib.smoothing import weights_of
 
@@ -37,19 +38,10 @@ def measure(model: Any, learned: Any) -> dict[str, float]:
     ``neighbors`` is the mean of 1 / Σ_j w_ij², ``diagonal`` of w_ii, ``first`` of the first token's weight on
     itself, which is the class token's where there is one.
     """
-    calls = []
-    hooks = [
-        block.attn.register_forward_pre_hook(
-            lambda layer, args, given: calls.append((layer, args, given)), with_kwargs=True
-        )
-        for block in model.blocks
-    ]
-    model(learned.held_out[0][:64])
-    for hook in hooks:
-        hook.remove()
     found = {}
-    for number, (layer, args, given) in enumerate(calls, start=1):
-        weights = weights_of(layer.problem(*args, **given), "dense")
+    captured = capture_attention(model, learned.held_out[0][:64])
+    for number, (one, block) in enumerate(zip(captured, model.blocks, strict=True), start=1):
+        weights, layer = weights_of(one.problems[0], "dense"), block.attn
         own = weights.diagonal(dim1=-2, dim2=-1)
         found[f"neighbors_{number}"] = (1 / weights.square().sum(-1)).mean().item()
         found[f"diagonal_{number}"] = own.mean().item()

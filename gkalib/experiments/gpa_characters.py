@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
 from gkalib.models import gpt
-from gkalib.smoothing import weights_of
 
 CONTEXT = 128
 LATE = 64  # the characters at a window's end, over which losses of long contexts and of newlines are taken
@@ -85,20 +85,11 @@ def _shapes(tables: Tensor) -> dict[str, float]:
 
 def _far(model: Any, learned: Any) -> dict[str, float]:
     """The weight at far lags, late in a window, and what the losses gain where banks are constant there."""
-    calls = []
-    hooks = [
-        block.attn.register_forward_pre_hook(
-            lambda layer, args, given: calls.append(layer.problem(*args, **given)), with_kwargs=True
-        )
-        for block in model.blocks
-    ]
     inputs, labels = learned.held_out
-    model(inputs[:16])
-    for hook in hooks:
-        hook.remove()
+    captured = capture_attention(model, inputs[:16])
     place = torch.arange(CONTEXT)
     far = place[:, None] - place >= FAR
-    weight = torch.stack([(weights_of(one) * far)[:, :, -LATE:].sum(-1).mean((0, 2)) for one in calls])
+    weight = torch.stack([(layer.weights * far)[:, :, -LATE:].sum(-1).mean((0, 2)) for layer in captured])
     found = {"far_weight": weight.mean().item(), "far_weight_most": weight.max().item()}
     before = _losses(model, inputs, labels)
     banks = [block.attn.bank for block in model.blocks]

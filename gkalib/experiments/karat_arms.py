@@ -5,11 +5,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Pictures, Task
 from gkalib.models import ViT
 from gkalib.normalizers import Normalizer
-from gkalib.smoothing import Problem, weights_of
 
 # Four heads, N = 50 tokens. What an arm does not say: Fourier with G = 3, r = 12, W Φ̂(a), damped, blockwise.
 ARMS = {
@@ -69,9 +69,8 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     """
     assert isinstance(model, ViT) and isinstance(learned, Pictures)
     found: dict[str, Tensor] = {}
-    posed = problems(model, learned.held_out[0][:64])
-    for number, problem in enumerate(posed, start=1):
-        weights = weights_of(problem, "dense")
+    for number, layer in enumerate(capture_attention(model, learned.held_out[0][:64]), start=1):
+        weights, problem = layer.weights, layer.problems[0]
         scores = problem.kernel.log(problem.query, problem.key)
         total = weights.sum(-1)
         largest, mass = weights.amax(-1), weights.abs().sum(-1)
@@ -84,26 +83,11 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
             f"logit_{number}": scores.std(),
             f"beyond_pi_{number}": (scores.abs() > torch.pi).float().mean(),
         }
-    for block, problem in zip(model.blocks, problems(model, learned.images[:256]), strict=True):
-        fixed = Fixed(weights_of(problem, "dense").mean(0, keepdim=True))
+    for block, layer in zip(model.blocks, capture_attention(model, learned.images[:256]), strict=True):
+        fixed = Fixed(layer.weights.mean(0, keepdim=True))
         vars(block.get_submodule("attn"))["normalizer"] = lambda fixed=fixed: fixed
     inputs, labels = learned.held_out
     right = torch.cat([model(one).argmax(-1) for one in inputs.split(64)]) == labels
     return {name: float(value) for name, value in found.items()} | {
         "fixed_accuracy": right.float().mean().item()
     }
-
-
-def problems(model: ViT, images: Tensor) -> list[Problem]:
-    """The smoothing problem that every layer solves while the model looks at the images."""
-    posed: list[Problem] = []
-
-    def pose(layer, args, given):
-        posed.append(layer.problem(*args, **given))
-
-    layers = [block.get_submodule("attn") for block in model.blocks]
-    hooks = [layer.register_forward_pre_hook(pose, with_kwargs=True) for layer in layers]
-    model(images)
-    for hook in hooks:
-        hook.remove()
-    return posed

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Pictures, Task
-from gkalib.layers import Smoother
-from gkalib.smoothing import weights_of
 
 DEPTH, SIDE = 6, 4
 COUNTS = torch.linspace(2, 4, DEPTH).round().int().tolist()  # k grows with depth to twice its start
@@ -48,21 +47,16 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     assert isinstance(learned, Pictures)
     found: dict[str, float] = {}
     tokens: list[Tensor] = []
-    hooks = []
-    for layer, block in enumerate(model.get_submodule("blocks").children(), start=1):
 
-        def note(block: nn.Module, given: tuple, out: Tensor) -> None:
-            tokens.extend([given[0], out] if not tokens else [out])
+    def note(block: nn.Module, given: tuple, out: Tensor) -> None:
+        tokens.extend([given[0], out] if not tokens else [out])
 
-        def listen(attention: nn.Module, given: tuple, layer: int = layer) -> None:
-            assert isinstance(attention, Smoother)
-            found.update({f"{name}_{layer}": value for name, value in of_layer(attention, given[0]).items()})
-
-        hooks += [block.register_forward_hook(note)]
-        hooks += [block.get_submodule("attn").register_forward_pre_hook(listen)]
-    model(learned.held_out[0][:64])
+    hooks = [block.register_forward_hook(note) for block in model.get_submodule("blocks").children()]
+    captured = capture_attention(model, learned.held_out[0][:64])
     for hook in hooks:
         hook.remove()
+    for number, layer in enumerate(captured, start=1):
+        found |= {f"{name}_{number}": value for name, value in of_layer(layer.weights).items()}
     for layer, x in enumerate(tokens):
         found |= {f"alike_{layer}": alike(x[:, 1:]), f"rank_{layer}": rank(x[:, 1:])}
     return found
@@ -82,9 +76,8 @@ def rank(x: Tensor) -> float:
     return torch.special.entr(share).sum(-1).exp().mean().item()
 
 
-def of_layer(attention: Smoother, x: Tensor) -> dict[str, float]:
+def of_layer(weights: Tensor) -> dict[str, float]:
     """Effective neighbors of a row, and how much of all attention the most heard token gets."""
-    weights = weights_of(attention.problem(x))
     return {
         "neighbors": (1 / weights.square().sum(-1)).mean().item(),
         "loudest": weights.mean(-2).amax(-1).mean().item(),

@@ -5,12 +5,12 @@ import math
 import torch
 from torch import Tensor, nn
 
+from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Task
 from gkalib.kernels.stationary import Stationary
-from gkalib.layers import Smoother
 from gkalib.models.gpt import GPT
-from gkalib.smoothing import Problem, weights_of
+from gkalib.smoothing import Problem
 
 HEAD_DIM = 16
 HALF = 0.5 / math.sqrt(HEAD_DIM)  # γ of softmax attention without votes; the article's is twice that, and so
@@ -55,33 +55,16 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     """What each layer attends to in held-out windows: means over heads and the later half of the queries."""
     assert isinstance(model, GPT)
     found: dict[str, float] = {}
-    for layer, problem in enumerate(problems(model, learned.held_out[0][:32]), start=1):
-        found |= {
-            f"{name}_{layer}": value for name, value in of_layer(problem, model.config.registers).items()
-        }
+    for number, layer in enumerate(capture_attention(model, learned.held_out[0][:32]), start=1):
+        numbers = of_layer(layer.problems[0], layer.weights, model.config.registers)
+        found |= {f"{name}_{number}": value for name, value in numbers.items()}
     return found
 
 
-def problems(model: GPT, ids: Tensor) -> list[Problem]:
-    """The smoothing problem that every layer of a decoder solves while it reads."""
-    posed: list[Problem] = []
-
-    def note(layer: nn.Module, given: tuple, named: dict) -> None:
-        assert isinstance(layer, Smoother)
-        posed.append(layer.problem(*given, **named))
-
-    layers = [block.get_submodule("attn") for block in model.blocks]
-    hooks = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in layers]
-    model(ids)
-    for hook in hooks:
-        hook.remove()
-    return posed
-
-
-def of_layer(problem: Problem, registers: int) -> dict[str, float]:
+def of_layer(problem: Problem, weights: Tensor, registers: int) -> dict[str, float]:
     """Numbers of one layer's weights, queries and keys."""
     half = problem.sizes[2] // 2
-    weights = weights_of(problem)[..., half:, :]
+    weights = weights[..., half:, :]
     share = weights / weights.sum(-1, keepdim=True)
     lengths = problem.key[:, :, registers:].norm(dim=-1)
     found = {
