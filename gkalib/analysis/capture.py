@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -98,7 +99,11 @@ class _Recorder(Method):
         return None
 
     def __call__(self, problem: Problem) -> Tensor:
-        self.record(problem, self.weights(problem))
+        # Copies: what was captured stays as it was when the model trains on.
+        kernel, normalizer = (
+            deepcopy(slot).requires_grad_(False) for slot in (problem.kernel, problem.normalizer)
+        )
+        self.record(replace(problem, kernel=kernel, normalizer=normalizer), self.weights(problem))
         return solve(problem, self.method)
 
     def weights(self, problem: Problem) -> Tensor:

@@ -110,6 +110,16 @@ def test_methods_come_back_when_the_pass_fails():
     assert all(block.attn.method == "auto" for block in model.blocks)
 
 
+def test_what_was_captured_stays_when_the_model_changes():
+    layer, x = attention("gka", sigma=2.0)(32, HEADS), torch.randn(1, LENGTH, 32)
+    (seen,) = capture_attention(layer, x)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(2)
+    assert not weights_of(seen.problems[0]).requires_grad
+    torch.testing.assert_close(weights_of(seen.problems[0]), seen.weights)
+
+
 def test_a_method_with_parameters_keeps_its_place():
     layer = attention("linformer", rank=4)(32, HEADS, length=LENGTH)
     before = list(layer.state_dict())
