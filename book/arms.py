@@ -27,7 +27,7 @@ def named() -> set[tuple[str, str, str]]:
 def listing() -> str:
     """The text of the file; the steps are those of a run at full size. What cannot be run is left out."""
     from gkalib import experiments
-    from gkalib.bench.jobs import jobs
+    from gkalib.gpu.jobs import jobs
     from gkalib.training import recipes
 
     steps = {

@@ -71,11 +71,11 @@ def bench(options: argparse.Namespace) -> None:
 
 def tune(options: argparse.Namespace) -> None:
     """Time the block sizes that fused programs may have, and ship the fastest."""
-    from gkalib.bench import tuning
+    from gkalib.gpu import tune
 
     if not options.recorded:
-        tuning.run(options.program)
-    changes = tuning.adopt()
+        tune.run(options.program)
+    changes = tune.adopt()
     print(
         "\n".join([*changes, f"{len(changes)} entries changed; record the programs anew: make aot UPDATE=1"])
     )
@@ -86,28 +86,17 @@ def reproduce(options: argparse.Namespace) -> None:
 
     Safe to stop and to repeat. With --out nothing is written to data/results; there, --unpack saves the pack.
     """
-    from gkalib.bench import packing, queue
+    from gkalib.gpu import queue
 
-    if options.unpack is not None:
-        saved = packing.unpack(options.unpack, code=queue.code_hash())
-        print("\n".join([*saved, f"{len(saved)} runs saved"]))
-        return
-    if options.report:
-        from gkalib.bench.report import report
-
-        print(report())
-        return
-    from gkalib.bench.jobs import jobs
-
-    known = [job for job in jobs() if options.device in job.devices]
-    if options.list or not queue.present(options.device):
-        print(queue.listing(known, options.device))
-    if options.list:
-        return
-    ended = queue.reproduce(known, options.minutes, device=options.device, out=options.out, names=options.job)
-    failed = [name for name, how in ended if how != "done"]
-    if failed:
-        raise ValueError(f"reproduce: {', '.join(failed)} did not end well; the output above says why")
+    queue.command(
+        options.job,
+        minutes=options.minutes,
+        out=options.out,
+        device=options.device,
+        show=options.list,
+        unpack=options.unpack,
+        reported=options.report,
+    )
 
 
 def train(options: argparse.Namespace) -> None:

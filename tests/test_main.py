@@ -189,7 +189,7 @@ def test_reproduce_fails_when_a_job_does(monkeypatch: pytest.MonkeyPatch, capsys
         asked.append((minutes, options))
         return [("one", "done"), ("two", "failed with status 1")]
 
-    monkeypatch.setattr("gkalib.bench.queue.reproduce", reproduce)
+    monkeypatch.setattr("gkalib.gpu.queue.reproduce", reproduce)
     assert main(["reproduce", "two", "--device", "cpu", "--minutes", "3"]) == 2
     assert "two did not end well" in capsys.readouterr().err
     assert asked == [(3.0, {"device": "cpu", "out": None, "names": ["two"]})]

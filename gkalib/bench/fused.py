@@ -1,27 +1,23 @@
 """Fused operations against all that could be taken in their place, shape by shape: times, memory, floors."""
 
 import copy
-import gc
-import re
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._functorch import config as functorch
 
-from gkalib.bench import gpu, roofline
-from gkalib.bench.arms import Arm, arms, inputs
-from gkalib.bench.registry import Case, Comparison, Row
-from gkalib.bench.rivals import Tensors
-from gkalib.bench.shapes import FAMILIES, shapes
-from gkalib.bench.summary import LOST, WRONG, summarize
+from gkalib.bench import roofline, timing
+from gkalib.bench.arms import Arm, Tensors, arms, inputs
+from gkalib.bench.cases import FAMILIES, LOST, WRONG, Case, Comparison, Row, reason_of, shapes
 
 # ‖out − exact‖ / ‖exact‖ against float64; gradients may have twice that, and parameters' are seen in float32
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 4e-3, "bfloat16": 2e-2}
 SMALL = 100  # tokens, of the check in float32
+KEPT = ("ms", "ms_q10", "ms_q90", "tflops", "percent", "percent_stated", "peak_mib")
 
 
-def measure(case: Case) -> list[Row]:
+def time_arms(case: Case) -> list[Row]:
     """Check and time every arm of a case; a row for each arm and pass, with the reason where it did not run.
 
     What is wrong is not timed. Arms that ``without`` names are left out: they lost the device before. After
@@ -29,7 +25,7 @@ def measure(case: Case) -> list[Row]:
     """
     functorch.donated_buffer = False  # a backward pass is timed many times over one forward
     device, ran, lost, again = case["device"], [], "", []
-    with gpu.stream(device):
+    with timing.stream(device):
         rates, clock = roofline.ceilings(device)
         known, small = arms(case), arms(_small(case))
         for name, arm in known.items():
@@ -45,13 +41,13 @@ def measure(case: Case) -> list[Row]:
                     reason = f"{WRONG}: {error}"
                 except Exception as error:  # whatever keeps an arm from running is what its row says
                     reason = reason or reason_of(error)
-                if not gpu.alive(device):
+                if not timing.alive(device):
                     lost, reason = name, f"{LOST} {name}: {reason}"
                     break
-                _free()
+                timing.free()
             ran.append((name, found, reason))
             if not lost:
-                _free()
+                timing.free()
         if not lost:
             again = _again(ran, known, case)
             # Another program may have slowed one of them: the better rates are nearer to the device's.
@@ -74,9 +70,9 @@ def measure(case: Case) -> list[Row]:
 
 
 def rehearse(case: Case) -> None:
-    """Run once, in the types and shapes of ``measure``, what compiles: it then finds it all in the caches."""
+    """Run once, in the types and shapes of ``time_arms``, what compiles, so that it lies in the caches."""
     functorch.donated_buffer = False
-    with gpu.stream(case["device"]):
+    with timing.stream(case["device"]):
         known, small = arms(case), arms(_small(case))
         for name, arm in known.items():
             if not name.startswith(("fused", "compiled", "flex")):
@@ -87,15 +83,15 @@ def rehearse(case: Case) -> None:
                     _values(one.forward, inputs(given, seed=0), one, given)
                 except Exception as error:  # the measurement will say so
                     print(f"{name}: {reason_of(error)}", flush=True)
-                _free()
+                timing.free()
 
 
 def check(name: str, arm: Arm, case: Case) -> None:
     """Compare an arm with its definition in float64, on the case's own shape: output and gradients.
 
     The definition is computed for the first sequence of the batch. Parameters collect their gradient from all
-    sequences and are compared in float32, where their terms do not cancel to rounding; ``measure`` runs that
-    on a small case.
+    sequences and are compared in float32, where their terms do not cancel to rounding; ``time_arms`` runs
+    that on a small case.
     """
     whole = case["dtype"] == "float32" and case["batch"] <= 2
     made = inputs(case, seed=0)
@@ -110,7 +106,7 @@ def check(name: str, arm: Arm, case: Case) -> None:
             continue
         allowed = TOLERANCE[case["dtype"]] * (1 if key == "out" else 2)
         assert sliced.isfinite().all(), f"{name}: {key} has numbers that are not finite"
-        error = ((sliced.double() - exact[key]).norm() / exact[key].norm()).item()
+        error = relative_error(sliced, exact[key])
         what = key if key == "out" else f"the gradient of {key}"
         assert error <= allowed, f"{name}: {what} is off by {error:.1e}, more than {allowed:.0e}"
 
@@ -170,30 +166,28 @@ def _passes(arm: Arm, case: Case) -> dict[str, dict[str, Any]]:
     first = inputs(case, seed=1)
     nbytes = sum(first[name].nbytes for name in ("query", "key", "value", "grad") if name in kept)
     sets = []
-    for seed in range(1, gpu.rotation(nbytes, device) + 1):
+    for seed in range(1, timing.rotation(nbytes, device) + 1):
         made = first if seed == 1 else inputs(case, seed)
         sets.append({name: one for name, one in made.items() if name in kept})
     found = {}
     for one in case["passes"]:
         calls = _calls(one, arm, sets)
-        times = gpu.timed(calls, device)
-        low, high = times.deciles
+        times = timing.timed(calls, device)
+        measured = one != "backward" and device == "cuda"
         found[one] = {
-            "ms": times.median,
-            "ms_q10": low,
-            "ms_q90": high,
+            **times.columns,
             "runs": len(times.ms),
             "sets": len(sets),
             "graph": times.graph,
-            "peak_mib": None if one == "backward" else gpu.peak_mib(calls[0], device),
+            "peak_mib": timing.peak_mib(calls[0], device)[0] if measured else None,
         }
     return found
 
 
-def _calls(one: str, arm: Arm, sets: list[Tensors]) -> list[gpu.Call]:
+def _calls(one: str, arm: Arm, sets: list[Tensors]) -> list[timing.Call]:
     """A pass over each set of inputs."""
 
-    def call(given: Tensors) -> gpu.Call:
+    def call(given: Tensors) -> timing.Call:
         if one == "forward":
             return torch.no_grad()(lambda: arm.forward(given))
         leaves, grad = list(_leaves(given, arm).values()), given["grad"]
@@ -232,18 +226,52 @@ def _again(ran: list[tuple[str, dict[str, Any], str]], known: dict[str, Arm], ca
     return [{"arm": f"{name}-again", "pass": "forward", "ms": found["ms"]}]
 
 
-def reason_of(error: Exception) -> str:
-    """The first line of an error, without paths of this machine."""
-    text = re.sub(r"(?<![\w.])/[\w./-]+", "…", str(error).strip().split("\n")[0])
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+def relative_error(actual: Tensor, exact: Tensor) -> float:
+    """‖actual − exact‖ / ‖exact‖ in float64; where the latter is zero, ‖actual‖."""
+    return ((actual.double() - exact).norm() / (exact.norm() or 1.0)).item()
 
 
-def _free() -> None:
-    """Give back what an arm held, and forget what it compiled."""
-    gc.collect()
-    torch._dynamo.reset()
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+def summarize(rows: list[Row]) -> dict[str, float]:
+    """The metrics of a shape: ``<column>_<pass>_<arm>``, and ours beside its rivals.
+
+    ``ratio_<rival>_<pass>`` is the rival's time over that of ``fused``, ``ratio_sdpa_<pass>`` that of the
+    fastest run of softmax attention, with or without a window; ``memory_sdpa_<pass>`` is the peak of
+    ``fused`` over that run's. ``drift`` is the time of the first arm at the end over its first, less one.
+    """
+    metrics: dict[str, float] = {}
+    ran = {(row["arm"], row["pass"]): row for row in rows if row["ms"] != ""}
+    for (name, one), row in ran.items():
+        if name.endswith("-again"):
+            metrics["drift"] = row["ms"] / ran[name.removesuffix("-again"), one]["ms"] - 1
+            continue
+        for column in KEPT:
+            if row[column] != "":
+                metrics[f"{column}_{one}_{_key(name)}"] = row[column]
+    for one in dict.fromkeys(row["pass"] for row in rows):
+        ours = ran.get(("fused", one))
+        if ours is None:
+            continue
+        for name in dict.fromkeys(row["arm"] for row in rows):
+            if (name, one) in ran and name != "fused" and not name.endswith("-again"):
+                metrics[f"ratio_{_key(name)}_{one}"] = ran[name, one]["ms"] / ours["ms"]
+        backends = [row for (name, direction), row in ran.items() if (name[:5], direction) == ("sdpa-", one)]
+        if backends:
+            best = min(backends, key=lambda row: row["ms"])
+            metrics[f"ratio_sdpa_{one}"] = best["ms"] / ours["ms"]
+            if best["peak_mib"] not in ("", 0.0) and ours["peak_mib"] != "":
+                metrics[f"memory_sdpa_{one}"] = ours["peak_mib"] / best["peak_mib"]
+    for name in ("clock_mhz", "products", "memory", "exponentials"):
+        if rows and rows[0][name] != "":
+            metrics[name] = rows[0][name]
+    wrong = {row["arm"] for row in rows if row["arm"][:5] == "fused" and row["reason"].startswith(WRONG)}
+    metrics["wrong"] = float(len(wrong))
+    metrics["cells"] = len([row for row in rows if not row["arm"].endswith("-again")])
+    metrics["cells_run"] = len([key for key in ran if not key[0].endswith("-again")])
+    return metrics
+
+
+def _key(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def seconds(case: Case) -> float:
@@ -257,7 +285,7 @@ def seconds(case: Case) -> float:
 BENCHMARKS = {
     family: Comparison(
         lambda scale, device, family=family: shapes(family, scale, device),
-        measure,
+        time_arms,
         summarize,
         seconds,
         rehearse,

@@ -1,12 +1,21 @@
-"""What the fused operations are meant to reach on a GPU, and how much of it recorded runs have shown.
+"""What the fused operations are to reach on a GPU, what runs have shown, and what holds those that missed it.
 
-``python -m gkalib.bench.goals`` prints the table of the README.
+``python -m gkalib.bench.goals`` prints the table of the README, ``report`` that of all runs on a GPU.
 """
 
-from collections.abc import Iterator
+import csv
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import final
 
 from gkalib import results
+from gkalib.bench.cases import FAMILIES, MODELS, TRAINING, Case, Row, shapes
+from gkalib.bench.roofline import TILE, Floor, Rates, floor, padding, work
+
+PACKAGE = Path(__file__).resolve().parents[1]
 
 WORDS = {
     "gka": "Gaussian kernel attention against PyTorch's fastest attention",
@@ -18,6 +27,7 @@ WORDS = {
 }
 
 
+@final
 @dataclass(frozen=True)
 class Goal:
     """One number to reach.
@@ -47,6 +57,11 @@ class Goal:
         """What measures it."""
         name, _, shape = self.record.partition("-")
         return f"python -m gkalib bench {name} {shape} --device cuda --keep"
+
+    @property
+    def predicted(self) -> float | None:
+        """What was predicted for it before anything was measured on a GPU; None if nothing was."""
+        return _predicted().get((self.record, self.metric))
 
     def __str__(self) -> str:
         return f"{'≤' if self.at_most else '≥'} {self.bound:g}×"
@@ -87,6 +102,7 @@ def _goals() -> Iterator[Goal]:
 GOALS = tuple(_goals())
 
 
+@final
 @dataclass(frozen=True)
 class Reached:
     """A goal beside what was measured.
@@ -109,47 +125,293 @@ class Reached:
         return "met" if self.goal.met(self.value) else "missed"
 
 
+@cache
+def _predicted() -> dict[tuple[str, str], float]:
+    """The predictions of the day before the first run, by record and metric; the file does not change."""
+    file = "predictions/2026-11-22.csv"
+    path = results.folder() / file
+    if not path.exists():
+        path = PACKAGE.parent / "data" / "results" / file
+    with path.open(encoding="utf-8", newline="") as lines:
+        return {(row["record"], row["metric"]): float(row["predicted"]) for row in csv.DictReader(lines)}
+
+
 def reached() -> list[Reached]:
     """Every goal beside the newest run on a GPU that has its number; runs on a CPU count for none."""
     # Arm by arm: a page that shows goals is then not out of date when some other benchmark is recorded.
-    runs = {arm: _runs(arm) for arm in dict.fromkeys(goal.record for goal in GOALS)}
-    found = []
-    for goal in GOALS:
-        record = next((one for one in runs[goal.record] if goal.metric in one.metrics), None)
-        if record is None:
-            found.append(Reached(goal, None))
-        else:
+    known = {arm: _runs("bench", arm) for arm in dict.fromkeys(goal.record for goal in GOALS)}
+    return [_reached(goal, known[goal.record]) for goal in GOALS]
+
+
+def _reached(goal: Goal, runs: Sequence[results.Record]) -> Reached:
+    for record in runs:
+        if record.scale == "full" and goal.metric in record.metrics:
             value = record.metrics[goal.metric]
-            found.append(Reached(goal, 1 / value if goal.inverse else value, record.device))
-    return found
+            return Reached(goal, 1 / value if goal.inverse else value, record.device)
+    return Reached(goal, None)
 
 
-def _runs(arm: str) -> list[results.Record]:
+def _runs(experiment: str, arm: str = "*") -> list[results.Record]:
+    """The runs on a GPU, the newest first; processors are named by their cores."""
     try:
-        found = results.load("bench", scale="full", arm=arm)
-    except ValueError:
+        records = results.load(experiment, arm=arm)
+    except ValueError:  # there are none, or none but of made-up data
         return []
-    return [one for one in found if one.recipe.get("device") == "cuda"]
+    return [record for record in records if record.device != "cpu" and "cores" not in record.device]
 
 
 def markdown() -> str:
     """The README's table: how many goals of every benchmark were measured and met, and the command."""
-    found = reached()
+    everything = reached()
     lines = ["| what | goals | measured | met | command |", "|---|---|---|---|---|"]
     for name, words in WORDS.items():
-        mine = [one for one in found if one.goal.benchmark == name]
-        measured = [one for one in mine if one.value is not None]
-        devices = ", ".join(dict.fromkeys(one.device for one in measured))
-        met = sum(one.state == "met" for one in measured)
+        mine = [each for each in everything if each.goal.benchmark == name]
+        measured = [each for each in mine if each.value is not None]
+        devices = ", ".join(dict.fromkeys(each.device for each in measured))
+        met = sum(each.state == "met" for each in measured)
         columns = (
             words,
-            str(len(mine)),
+            len(mine),
             f"{len(measured)} on {devices}" if measured else "not run yet",
-            str(met) if measured else "",
+            met if measured else "",
             f"`python -m gkalib bench {name} --device cuda --keep`",
         )
-        lines.append(f"| {' | '.join(columns)} |")
+        lines.append(_line(columns))
     return "\n".join(lines)
+
+
+LANES = 128 / 16  # instructions of a lane in the time of one exponential, on every processor
+PROGRAMS = {
+    ("gka", "forward"): ("gka_forward", ("gka_forward",)),
+    ("gka", "backward"): ("gka_backward", ("gka_backward",)),
+    ("rbf", "forward"): ("rbf_forward", ("smooth_forward",)),
+    ("rbf", "backward"): ("rbf_backward", ("smooth_backward_query", "smooth_backward_key")),
+    ("gpa", "forward"): ("gpa_forward", ("smooth_forward",)),
+    ("gpa", "backward"): ("gpa_backward", ("smooth_backward_query", "smooth_backward_key")),
+    ("karat", "forward"): ("row_features", ("row_operator_forward",)),
+    ("karat", "backward"): ("row_features_backward", ("row_operator_query", "row_operator_key")),
+}
+"""The sample call of each family and pass, and the programs of it that go over all pairs."""
+
+
+@cache
+def _per_score() -> dict[tuple[str, int, str, int, str], float]:
+    """Instructions of a lane for each pair, by sample call, width, mask, length and program."""
+    return {
+        (row["case"], row["width"], row["mask"], row["length"], row["program"]): row["per_score"]
+        for row in json.loads((PACKAGE / "gpu" / "ahead.json").read_text(encoding="utf-8"))
+        if row["dtype"] == "bfloat16" and row["per_score"]
+    }
+
+
+def instructions(case: Case, direction: str) -> float:
+    """What a lane issues for a pair in all programs of a pass, as compiled; 0 where that is not recorded."""
+    name, programs = PROGRAMS.get((case["family"], direction), ("", ()))
+    known, total = _per_score(), 0.0
+    for program in programs:
+        masks = ("band", "all") if case["causal"] else ("all",)
+        keys = ((name, case["width"], mask, length, program) for mask in masks for length in (1024, 197))
+        total += next((known[key] for key in keys if key in known), 0.0)
+    return total
+
+
+def designed(case: Case, direction: str, kind: str, rates: Rates) -> Floor:
+    """The seconds that each resource needs for a pass as our programs do it, tiles at the edges included."""
+    if case["queries"] != case["keys"]:  # decoding: nothing but the cache counts
+        return floor(work(case, direction, kind), rates)
+    mask = {"causal": case["causal"], "window": case["window"]}
+    waste = padding(case["queries"], case["keys"], **mask, tile=TILE)
+    done = work(case, direction, kind, designed=True, instructions=instructions(case, direction))
+    issue = Rates(rates.products, rates.memory, rates.exponentials, LANES * rates.exponentials)
+    least = floor(done, issue)
+    return Floor(least.products * waste, least.exponentials * waste, least.memory, least.issue * waste)
+
+
+def bottleneck(case: Case, direction: str, kind: str, rates: Rates, seconds: float) -> str:
+    """The resource that a measured pass needs longest, and how much of its time the count explains.
+
+    Of both passes, the longer one's resource and the sum of their times.
+    """
+    passes = ("forward", "backward") if direction == "both" else (direction,)
+    floors = [designed(case, each, kind, rates) for each in passes]
+    bound = max(floors, key=lambda each: each.seconds).bound
+    name = "tensor cores" if bound == "products" else bound
+    share = sum(each.seconds for each in floors) / seconds
+    if share < 0.5:
+        return f"no counted rate: {name}, the longest, is {share:.0%} of the time"
+    return f"{name}, {share:.0%} of the time"
+
+
+RIVALS = ("sdpa-cudnn", "sdpa-flash", "sdpa-efficient", "flex", "compiled", "eager", "padded")
+HEAD = ("shape", "pass", "ours, ms", *RIVALS, "best SDPA", "% of floor", "bound", "goal")
+NOT_RUN = "not run"
+TYPES = ("bfloat16", "float16", "float32")
+PACKAGES = ("torch", "triton")
+
+
+def report(trainings: Sequence[tuple[str, str]] = ()) -> str:
+    """What the runs on a GPU say, as markdown: ours, each rival, the share of the floor, and the goals.
+
+    What has no record is "not run".
+
+    Args:
+        trainings: recipe and arm of the training runs to list.
+    """
+    timed, checked = _newest("bench"), _newest("correctness")
+    lines = [*_surroundings([*timed.values(), *checked.values()]), "", _line(HEAD)]
+    lines += ["|" + "---|" * len(HEAD)]
+    for family in FAMILIES:
+        for case in shapes(family, "full", "cuda"):
+            label = f"{family}-{case['shape']}"
+            lines += [_line(cells) for cells in _shape(label, case, timed.get(label))]
+    for size in MODELS:
+        for mode in ("training", "inference"):
+            label = f"models-{size}-{mode}"
+            lines += [_line(cells) for cells in _model(label, mode, timed.get(label))]
+    return "\n".join([*lines, "", *_correctness(checked), "", *_trained(trainings)])
+
+
+def _newest(experiment: str) -> dict[str, results.Record]:
+    """The newest full run on a GPU of each arm; the type and the size of a run are part of its arm."""
+    newest: dict[str, results.Record] = {}
+    for record in _runs(experiment):
+        if record.scale == "full":
+            newest.setdefault(record.arm, record)
+    return newest
+
+
+def _surroundings(records: Sequence[results.Record]) -> Iterator[str]:
+    """Device, versions and commit; all of them where records differ."""
+    if not records:
+        yield "No run on a GPU is recorded."
+        return
+    for word, values in (
+        ("device", [record.device for record in records]),
+        ("commit", [record.commit + ("" if record.clean else " with changes") for record in records]),
+        *((name, [record.versions.get(name, "") for record in records]) for name in PACKAGES),
+    ):
+        yield f"{word}: {', '.join(sorted({*filter(None, values)}))}  "
+
+
+def _line(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _shape(label: str, case: Case, record: results.Record | None) -> Iterator[list[str]]:
+    """A row for each pass of a shape."""
+    rows = {(row["arm"], row["pass"]): row for row in results.rows(record)} if record else {}
+    for direction in case["passes"]:
+        row = rows.get(("fused", direction), {})
+        ours = _number(row, "ms")
+        cells = [label, direction, _time(ours, row)]
+        cells += [_beside(rows.get((rival, direction), {}), ours) for rival in RIVALS]
+        best = record.metrics.get(f"ratio_sdpa_{direction}") if record else None
+        share = _number(row, "percent")
+        cells += ["" if best is None else f"{best:.2f}×", "" if share is None else f"{share:.0f}"]
+        yield [*cells, str(row.get("bound", "")), "; ".join(_goals(label, direction, case, record, ours))]
+
+
+def _number(row: Row, column: str) -> float | None:
+    text = row.get(column, "")
+    return float(text) if text else None
+
+
+def _time(ms: float | None, row: Row) -> str:
+    """A time, or why there is none."""
+    if ms is not None:
+        return f"{ms:.4g}"
+    return str(row["reason"]).split(":")[0] if row.get("reason") else NOT_RUN
+
+
+def _beside(row: Row, ours: float | None) -> str:
+    """A rival's time, and over ours."""
+    if not row:
+        return ""
+    ms = _number(row, "ms")
+    return _time(ms, row) + (f" ({ms / ours:.2f}×)" if ms and ours else "")
+
+
+def _goals(
+    label: str, direction: str, case: Case | None, record: results.Record | None, ours: float | None
+) -> Iterator[str]:
+    """The goals of a row: the number, whether it is met, and if not, what holds the pass."""
+    for goal in GOALS:
+        if goal.record != label or not goal.metric.endswith(f"_{direction}"):
+            continue
+        text = f"{goal.words.replace('forward and backward, ', '')} {goal}"
+        text += "" if goal.predicted is None else f", predicted {goal.predicted:.2f}"
+        outcome = _reached(goal, [record] if record else [])
+        if outcome.value is None:
+            yield f"{text}: {NOT_RUN}"
+            continue
+        text += f": {outcome.value:.2f} {outcome.state}"
+        if outcome.state == "missed" and case is not None and record is not None and ours is not None:
+            rates = Rates(*(record.metrics[name] for name in ("products", "memory", "exponentials")))
+            kind = case["family"] if case["family"] in ("gka", "karat") else "softmax"
+            text += f", held by {bottleneck(case, direction, kind, rates, ours / 1e3)}"
+        yield text
+
+
+def _model(label: str, mode: str, record: results.Record | None) -> Iterator[list[str]]:
+    """A row for each batch size of a whole model: images a second."""
+    rows = results.rows(record) if record else []
+    for batch in TRAINING if mode == "training" else ("best",):
+        chosen = [row for row in rows if batch == "best" or row["batch"] == str(batch)]
+
+        def fastest(*arms: str, chosen: list[Row] = chosen) -> float | None:
+            rates = [_number(row, "images_per_second") for row in chosen if row["arm"] in arms]
+            return max(filter(None, rates), default=None)
+
+        ours, deit = fastest("gka-fused"), fastest("deit-sdpa-cudnn", "deit-sdpa-flash")
+        shown = {
+            name: fastest(arm)
+            for name, arm in (
+                ("sdpa-cudnn", "deit-sdpa-cudnn"), ("sdpa-flash", "deit-sdpa-flash"), ("eager", "gka-dense"),
+            )
+        }  # fmt: skip
+        cells = [label, f"batch {batch}, images/s", NOT_RUN if ours is None else f"{ours:.0f}"]
+        cells += ["" if shown.get(rival) is None else f"{shown[rival]:.0f}" for rival in RIVALS]
+        cells += [f"{ours / deit:.2f}×" if ours and deit else "", "", ""]
+        yield [*cells, "; ".join(_goals(label, str(batch), None, record, None))]
+
+
+def _correctness(kept: dict[str, results.Record]) -> Iterator[str]:
+    """Cases and the largest errors by type, absolute and over the reference's own error in that type."""
+    yield _line(("correctness", "cases", "rows", "wrong", "largest error", "over the reference's own"))
+    yield "|" + "---|" * 6
+    for dtype in TYPES:
+        mine = [record for arm, record in kept.items() if arm.endswith(f"-{dtype}")]
+        if not mine:
+            yield _line((dtype, NOT_RUN, "", "", "", ""))
+            continue
+        sums = [sum(int(record.metrics[name]) for record in mine) for name in ("cases", "rows", "wrong")]
+        largest = [
+            max((record.metrics.get(f"{kind}_{dtype}", 0.0), record.arm, kind) for record in mine
+                for kind in kinds)
+            for kinds in (("error", "gradient"), ("relative_error", "relative_gradient"))
+        ]  # fmt: skip
+        errors = [
+            f"{value:.2g} ({arm.removesuffix(f'-{dtype}')}, {kind.removeprefix('relative_')})"
+            for value, arm, kind in largest
+        ]
+        yield _line((dtype, *sums, *errors))
+
+
+def _trained(trainings: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The trainings: the loss or the accuracy at the end, and the minutes."""
+    yield _line(("training", "device", "minutes", "result"))
+    yield "|" + "---|" * 4
+    for name, arm in trainings:
+        mine = _runs(name, arm)
+        if not mine:
+            yield _line((f"{name} {arm}", NOT_RUN, "", ""))
+            continue
+        quality = [
+            f"{metric} {value:.4g}"
+            for metric, value in mine[0].metrics.items()
+            if metric in ("val_loss", "bits_per_byte", "top1", "ema_top1")
+        ]
+        yield _line((f"{name} {arm}", mine[0].device, f"{mine[0].wall_seconds / 60:.1f}", ", ".join(quality)))
 
 
 if __name__ == "__main__":

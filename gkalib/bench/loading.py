@@ -6,14 +6,14 @@ from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from gkalib.bench.registry import Case, Comparison, Row
+from gkalib.bench.cases import Case, Comparison, Row
+from gkalib.bench.timing import Times
 from gkalib.data.folders import Files
 from gkalib.data.image_set import Arrays, Images, as_picture
 from gkalib.data.rows import Documents, Packed, Rows, Windows
@@ -57,7 +57,7 @@ def shapes(scale: str, device: str) -> list[Case]:
     ]
 
 
-def measure(case: Case) -> list[Row]:
+def time_loading(case: Case) -> list[Row]:
     """One row for each model that a kind of data feeds: what one core loads, and what the model asks for.
 
     Times are of one core's work, not of the clock, so that other programs do not count. ``needed_per_second``
@@ -75,8 +75,7 @@ def measure(case: Case) -> list[Row]:
         load, kilobytes = _loader(runs[0], case["shape"], Path(folder))
         items = _checked(load, runs[0])
         times = _times(load, case["seconds"])
-    quantiles = statistics.quantiles(times, n=10, method="inclusive")
-    rate = items / statistics.median(times)
+    rate = 1e3 * items / times.median
     rows = []
     for (name, arm, _), run in zip(case["runs"], runs, strict=True):
         counted = cost(run)
@@ -87,9 +86,7 @@ def measure(case: Case) -> list[Row]:
             {
                 "arm": f"{name}/{arm}",
                 "batch": run.batch,
-                "ms": 1e3 * statistics.median(times),
-                "ms_q10": 1e3 * quantiles[0],
-                "ms_q90": 1e3 * quantiles[-1],
+                **times.columns,
                 "items_per_second": rate,
                 "needed_per_second": needed,
                 "processes": needed / rate,
@@ -105,12 +102,12 @@ def measure(case: Case) -> list[Row]:
 
 def summarize(rows: list[Row]) -> dict[str, float]:
     """What one core loads, and for each model what it asks for."""
-    found = {name: rows[0][name] for name in ("items_per_second", "ms", "ms_q10", "ms_q90", "kilobytes")}
+    metrics = {name: rows[0][name] for name in ("items_per_second", "ms", "ms_q10", "ms_q90", "kilobytes")}
     for row in rows:
         arm = row["arm"].replace("-", "_").replace("/", "_")
         for name in ("needed_per_second", "processes", "starves_ms", "step_ms"):
-            found[f"{arm}_{name}"] = row[name]
-    return found
+            metrics[f"{arm}_{name}"] = row[name]
+    return metrics
 
 
 def _run(name: str, arm: str, scale: str) -> TrainConfig:
@@ -195,18 +192,14 @@ def _checked(load: Load, run: TrainConfig) -> int:
     return prod(inputs.shape)
 
 
-def _times(load: Load, seconds: float) -> list[float]:
-    """Seconds of work of one core for each of several parts."""
-    times: list[float] = []
-    while len(times) < 5 or (sum(times) < seconds and len(times) < 400):
+def _times(load: Load, seconds: float) -> Times:
+    """One core's work for each of several parts, by its own clock, so that other programs do not count."""
+    ms: list[float] = []
+    while len(ms) < 5 or (sum(ms) < 1e3 * seconds and len(ms) < 400):
         start = time.process_time()
-        load(2 + len(times))
-        times.append(time.process_time() - start)
-    return times
+        load(2 + len(ms))
+        ms.append(1e3 * (time.process_time() - start))
+    return Times(tuple(ms))
 
 
-def _seconds(case: dict[str, Any]) -> float:
-    return 10 + 2 * case["seconds"]
-
-
-BENCHMARK = Comparison(shapes, measure, summarize, _seconds)
+BENCHMARKS = {"loading": Comparison(shapes, time_loading, summarize, lambda case: 10 + 2 * case["seconds"])}

@@ -1,8 +1,6 @@
 """Whole vision transformers: Gaussian kernel attention beside DeiT, the shape of the paper's Table 4."""
 
-import gc
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -13,16 +11,14 @@ from torch import Tensor, nn
 from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import cross_entropy
 
-from gkalib.bench import gpu
-from gkalib.bench.fused import reason_of
-from gkalib.bench.registry import Case, Comparison, Row
-from gkalib.bench.rivals import BACKENDS
-from gkalib.bench.summary import WRONG
+from gkalib.bench import timing
+from gkalib.bench.arms import BACKENDS
+from gkalib.bench.cases import MODELS, TRAINING, WRONG, Case, Comparison, Row, reason_of
+from gkalib.bench.fused import relative_error
 from gkalib.layers import attention
 from gkalib.models import ViTConfig, vit
 
-SIZES = {"ti": ("tiny", 192, 3), "s": ("small", 384, 6), "b": ("base", 768, 12)}  # DeiT's names
-TRAINING, INFERENCE = (64, 128), (64, 256, 512)  # images in a batch
+INFERENCE = (64, 256, 512)  # images in a batch
 DEIT = ("sdpa-cudnn", "sdpa-flash")
 GKA = ("fused", "dense")
 TOLERANCE = 5e-2
@@ -50,11 +46,11 @@ def shapes(scale: str, device: str) -> list[Case]:
             "scale": scale,
         }
         for mode in ("training", "inference")
-        for size in (("ti",) if small else SIZES)
+        for size in (("ti",) if small else MODELS)
     ]
 
 
-def measure(case: Case) -> list[Row]:
+def time_models(case: Case) -> list[Row]:
     """Images a second and memory of every arm at every batch size of a case, or why there are none.
 
     The fused model is not timed unless its logits are those of the same weights in float64.
@@ -77,15 +73,12 @@ def measure(case: Case) -> list[Row]:
                 reason = reason_of(error)
             empty = dict.fromkeys(("images_per_second", "ms", "ms_q10", "ms_q90", "peak_mib"), "")
             rows.append({"arm": arm, "batch": batch, "reason": reason, **empty, **found})
-            gc.collect()
-            torch._dynamo.reset()
-            if case["device"] == "cuda":
-                torch.cuda.empty_cache()
+            timing.free()
     return rows
 
 
 def rehearse(case: Case) -> None:
-    """Compile what ``measure`` will start, each arm in a process of its own."""
+    """Compile what ``time_models`` will start, each arm in a process of its own."""
     with ProcessPoolExecutor(len(case["arms"]), mp_context=get_context("spawn")) as pool:
         list(pool.map(_rehearsed, [{**case, "arms": [arm]} for arm in case["arms"]]))
 
@@ -94,7 +87,7 @@ def _rehearsed(case: Case) -> None:
     (arm,) = case["arms"]
     for batch in case["batches"]:
         try:
-            with backend(arm), gpu.stream(case["device"]):
+            with backend(arm), timing.stream(case["device"]):
                 if arm == "gka-fused" and batch == case["batches"][0]:
                     check(case)
                 built = model(arm, case)
@@ -123,7 +116,7 @@ def model(arm: str, case: Case) -> nn.Module:
     for both.
     """
     small = case["scale"] == "smoke"
-    size, width, heads = SIZES[case["size"]]
+    size, width, heads = MODELS[case["size"]]
     torch.manual_seed(0)
     if arm.startswith("deit"):
         import timm.models.vision_transformer as transformers
@@ -151,9 +144,9 @@ def check(case: Case) -> None:
     """
     images = _images(2, case)
     with torch.no_grad():
-        found = _autocast(case, model("gka-fused", case).eval())(images)
+        logits = _autocast(case, model("gka-fused", case).eval())(images)
         exact = model("gka-reference", {**case, "compiled": False}).double().eval()(images.double())
-    error = ((found.double() - exact).norm() / exact.norm()).item()
+    error = relative_error(logits, exact)
     assert error <= TOLERANCE, f"gka-fused: logits are off by {error:.1e}, more than {TOLERANCE:.0e}"
 
 
@@ -175,19 +168,16 @@ def _images(batch: int, case: Case) -> Tensor:
 def _step_times(arm: str, batch: int, case: Case) -> dict[str, Any]:
     """One arm at one batch size."""
     built = model(arm, case)
-    on_gpu = case["device"] == "cuda"
-    with gpu.stream(case["device"]):
+    with timing.stream(case["device"]):
         images = [_images(batch, case) for _ in range(2)]
         step = _training(built, case) if case["mode"] == "training" else _inference(built, case)
-        calls = [lambda one=one: step(one) for one in images]
-        times = _steps(calls, on_gpu) if case["mode"] == "training" else gpu.timed(calls, case["device"])
-        low, high = times.deciles
+        calls = [lambda part=part: step(part) for part in images]
+        times = timing.timed(calls, case["device"], seconds=SECONDS)
         return {
             "images_per_second": 1e3 * batch / times.median,
-            "ms": times.median,
-            "ms_q10": low,
-            "ms_q90": high,
-            "peak_mib": _peak(calls[0], on_gpu),
+            **times.columns,
+            # all that is allocated at the peak of a step, weights and optimizer included
+            "peak_mib": timing.peak_mib(calls[0], case["device"])[1] if case["device"] == "cuda" else "",
         }
 
 
@@ -214,31 +204,6 @@ def _training(built: nn.Module, case: Case) -> Callable[[Tensor], None]:
         optimizer.zero_grad(set_to_none=True)
 
     return step
-
-
-def _steps(calls: Sequence[gpu.Call], on_gpu: bool) -> gpu.Times:
-    """Training steps by the host's clock, the device waited for after each; a step is long beside that."""
-    spent: list[float] = []
-    for index in range(203):
-        start = time.perf_counter()
-        calls[index % len(calls)]()
-        if on_gpu:
-            torch.cuda.synchronize()
-        spent.append(1e3 * (time.perf_counter() - start))
-        if index > 12 and sum(spent[3:]) > 1e3 * SECONDS:
-            break
-    return gpu.Times(tuple(spent[3:]))
-
-
-def _peak(call: gpu.Call, on_gpu: bool) -> float | str:
-    """All that is allocated at the peak of a step, weights and optimizer included, in MiB."""
-    if not on_gpu:
-        return ""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    call()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() / 2**20
 
 
 def summarize(rows: list[Row]) -> dict[str, float]:
@@ -276,4 +241,4 @@ def seconds(case: Case) -> float:
     return 12.0 + each * len(case["arms"]) * len(case["batches"])
 
 
-BENCHMARK = Comparison(shapes, measure, summarize, seconds, rehearse)
+BENCHMARKS = {"models": Comparison(shapes, time_models, summarize, seconds, rehearse)}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gkalib.bench import gpu
-from gkalib.bench.registry import Case
+from gkalib.bench import timing
+from gkalib.bench.cases import Case
 
 TILE = 64
 
@@ -214,8 +214,8 @@ def ceilings(device: str) -> tuple[Rates, float | None]:
     source = torch.randn(2**28 if on_gpu else 2**24, device=device)
     target = torch.empty_like(source)
     left, right = (torch.randn(side, side, device=device, dtype=kind) for _ in range(2))
-    copied = gpu.timed([lambda: target.copy_(source)], device).median
-    multiplied = gpu.timed([lambda: left @ right], device, busy=True)
+    copied = timing.timed([lambda: target.copy_(source)], device).median
+    multiplied = timing.timed([lambda: left @ right], device, busy=True)
     products, memory = 2 * side**3 / multiplied.median * 1e3, 2 * source.nbytes / copied * 1e3
     if on_gpu:
         processors = torch.cuda.get_device_properties(0).multi_processor_count

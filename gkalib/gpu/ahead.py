@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from gkalib.gpu.cases import CALLS, Case, prepared
+from gkalib.gpu.samples import CALLS, Sample, prepared
 from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.launch import Launch, collected, interpreting
 
@@ -76,7 +76,7 @@ class Report:
         )
 
 
-def launches(case: Case, config: Config | None = None) -> list[Launch]:
+def launches(case: Sample, config: Config | None = None) -> list[Launch]:
     """What the host function of a case would launch, with its own configurations or all with this one."""
     if interpreting():
         raise ValueError(
@@ -219,7 +219,7 @@ def main() -> int:
     option("--stages", type=int)
     option("--keep", type=Path, metavar="FOLDER", help="leave PTX and machine code there")
     chosen = parser.parse_args()
-    case = Case(chosen.case, chosen.width, getattr(torch, chosen.dtype), chosen.mask, chosen.length)
+    case = Sample(chosen.case, chosen.width, getattr(torch, chosen.dtype), chosen.mask, chosen.length)
     sizes = {name: value for name in Config.__dataclass_fields__ if (value := getattr(chosen, name))}
     config = Config(**({"rows": 64, "columns": 64} | sizes)) if sizes else None
     for launch in launches(case, config):

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from gkalib.gpu.ahead import SHARED_LIMIT, Report, build, launches
-from gkalib.gpu.cases import CALLS, Case
+from gkalib.gpu.samples import CALLS, Sample
 
 BASELINE = Path(__file__).with_name("ahead.json")
 WIDTHS = (16, 32, 64, 128, 256)
@@ -44,7 +44,7 @@ GOALS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class Program:
     """A program that a case launches, and what its machine code says."""
 
     case: str
@@ -65,7 +65,7 @@ class Row:
         return self.case, self.width, self.dtype, self.mask, self.length
 
     @classmethod
-    def of(cls, fields: dict) -> "Row":
+    def of(cls, fields: dict) -> "Program":
         """From a line of JSON."""
         fields = dict(fields)
         own = {name: fields.pop(name) for name in ("case", "width", "dtype", "mask", "length")}
@@ -77,44 +77,50 @@ class Row:
         return json.dumps(fields | fields.pop("report"), ensure_ascii=False)
 
 
-def everything() -> list[Case]:
+def everything() -> list[Sample]:
     """Each entry of the table at least once: all widths in both sizes of element, each mask, two lengths."""
     half, single = torch.bfloat16, torch.float32
     found = []
     for name in CALLS:
         if name.endswith("_specialized"):
-            found += [Case(name, width, half) for width in PAPERS]
+            found += [Sample(name, width, half) for width in PAPERS]
             continue
         if name in SHARING:
-            found += [Case(name, width, half) for width in PAPERS] + [Case(name, 64, single)]
+            found += [Sample(name, width, half) for width in PAPERS] + [Sample(name, 64, single)]
         else:
-            found += [Case(name, width, dtype) for dtype in (half, single) for width in WIDTHS]
-            found += [Case(name, 64, torch.float16), Case(name, 64, half, "all", VIT), Case(name, ODD, half)]
+            found += [Sample(name, width, dtype) for dtype in (half, single) for width in WIDTHS]
+            found += [
+                Sample(name, 64, torch.float16),
+                Sample(name, 64, half, "all", VIT),
+                Sample(name, ODD, half),
+            ]
         if name not in MASKLESS:
-            found += [Case(name, width, half, "band") for width in PAPERS] + [Case(name, 64, single, "band")]
-            found += [Case(name, 64, half, "given")]
+            found += [Sample(name, width, half, "band") for width in PAPERS] + [
+                Sample(name, 64, single, "band")
+            ]
+            found += [Sample(name, 64, half, "given")]
     return found
 
 
-def quick() -> list[Case]:
+def quick() -> list[Sample]:
     """What each run of the tests compiles: bfloat16 at the papers' widths, and the rest for GKA."""
     half = torch.bfloat16
     found = []
     for name in CALLS:
-        found += [Case(name, 64, half)]
+        found += [Sample(name, 64, half)]
         if name not in MASKLESS and not name.endswith("_specialized"):
-            found += [Case(name, 128, half, "band")]
+            found += [Sample(name, 128, half, "band")]
     for name in ("gka_forward", "gka_backward"):
         found += [
-            Case(name, 64, half, "all", VIT),
-            Case(name, 64, torch.float32),
-            Case(name, 64, half, "given"),
+            Sample(name, 64, half, "all", VIT),
+            Sample(name, 64, torch.float32),
+            Sample(name, 64, half, "given"),
         ]
-        found += [Case(name, 256, half), Case(name, 128, half)]
+        found += [Sample(name, 256, half), Sample(name, 128, half)]
     return found
 
 
-def survey(cases: Sequence[Case]) -> Iterator[Row]:
+def survey(cases: Sequence[Sample]) -> Iterator[Program]:
     """Compile what each case launches. A program launched in two ways has a number behind its name."""
     for case in cases:
         reports = list(dict.fromkeys(build(launch) for launch in launches(case)))
@@ -122,21 +128,21 @@ def survey(cases: Sequence[Case]) -> Iterator[Row]:
         for index, report in enumerate(reports):
             if again := names[:index].count(report.program):
                 report = replace(report, program=f"{report.program} {again + 1}")
-            yield Row(*case.where, report)
+            yield Program(*case.where, report)
 
 
-def recorded() -> dict[str, Row]:
+def recorded() -> dict[str, Program]:
     """The rows of the baseline by their keys."""
-    rows = [Row.of(fields) for fields in json.loads(BASELINE.read_text())]
+    rows = [Program.of(fields) for fields in json.loads(BASELINE.read_text())]
     return {row.key: row for row in rows}
 
 
-def record(rows: Sequence[Row]) -> None:
+def record(rows: Sequence[Program]) -> None:
     """Make these rows the baseline."""
     BASELINE.write_text("[\n" + ",\n".join(row.line() for row in rows) + "\n]\n")
 
 
-def complaints(row: Row, before: Row | None) -> list[str]:
+def complaints(row: Program, before: Program | None) -> list[str]:
     """What is worse than before, or never allowed; nothing for a program that holds its own."""
     now = row.report
     found = (
@@ -169,7 +175,7 @@ def complaints(row: Row, before: Row | None) -> list[str]:
     return found
 
 
-def missed(row: Row) -> str | None:
+def missed(row: Program) -> str | None:
     """Why a row misses its goal, if it has one."""
     goal = GOALS.get((row.case, row.report.program))
     if goal is None or row.where[1:] != (64, "bfloat16", "all", LONG):
@@ -180,7 +186,7 @@ def missed(row: Row) -> str | None:
     return None
 
 
-def compiled(cases: Sequence[Case], processes: int = 2) -> list[Row]:
+def compiled(cases: Sequence[Sample], processes: int = 2) -> list[Program]:
     """The survey in processes of their own, which import the programs for a card, with a fresh cache."""
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {"TRITON_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
@@ -202,18 +208,20 @@ def compiled(cases: Sequence[Case], processes: int = 2) -> list[Row]:
     for process, (_, error) in zip(running, said, strict=True):
         if process.returncode:
             raise RuntimeError(f"the survey stopped: {error}")
-    rows = [Row.of(json.loads(line)) for out, _ in said for line in out.splitlines() if line.startswith("{")]
+    rows = [
+        Program.of(json.loads(line)) for out, _ in said for line in out.splitlines() if line.startswith("{")
+    ]
     order = {case.where: index for index, case in enumerate(cases)}
     return sorted(rows, key=lambda row: order[row.where])
 
 
-def _word(case: Case) -> str:
+def _word(case: Sample) -> str:
     return ":".join(map(str, case.where))
 
 
-def _case(word: str) -> Case:
+def _case(word: str) -> Sample:
     name, width, dtype, mask, length = word.split(":")
-    return Case(name, int(width), getattr(torch, dtype), mask, int(length))
+    return Sample(name, int(width), getattr(torch, dtype), mask, int(length))
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ argument, so that the choice is tested without a card.
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -14,12 +15,20 @@ from pathlib import Path
 
 import torch
 
-from gkalib.gpu.cases import CALLS, Call, Case, prepared
+from gkalib import results
+from gkalib.bench import timing
+from gkalib.gpu.samples import CALLS, Call, Sample, prepared
+from gkalib.smoothing.fused import configs
 from gkalib.smoothing.fused.configs import TABLE, Config, forced, forget, served
 from gkalib.smoothing.fused.launch import Launch, collected
 
 Clock = Callable[[Sequence[Call]], float]
 """Milliseconds of one of several calls that do the same on different tensors."""
+
+EXPERIMENT = "tuning"
+
+ASKED_OFTEN = ("smooth_forward", "smooth_backward_key", "smooth_backward_query", "decode_split")
+"""The programs of which about three sample calls ask for an entry; of others it is one."""
 
 SETS = 3
 """Of tensors that calls on a card take in turn, so that none lies in its cache."""
@@ -69,14 +78,14 @@ def entries(
                     yield program, int(width), kind
 
 
-def cases(program: str, width: int, kind: str) -> list[Case]:
+def cases(program: str, width: int, kind: str) -> list[Sample]:
     """The sample calls in which a program asks for an entry."""
     words = kind.split()
     found = []
     for name in CALLS:
         if name.endswith("_specialized"):  # with block sizes of their own
             continue
-        case = Case(
+        case = Sample(
             name,
             width,
             torch.bfloat16 if words[0] == "16" else torch.float32,
@@ -96,7 +105,7 @@ def require(device: str) -> None:
         raise ValueError("tune: block sizes are chosen on a CUDA device, and there is none here")
 
 
-def measure(
+def time_candidates(
     clock: Clock,
     known: Table,
     programs: Sequence[str] = (),
@@ -143,7 +152,7 @@ def choice(known: Table, program: str, width: int, kind: str, sizes: Sequence[in
 
 def launches(
     known: Table, programs: Sequence[str] = (), widths: Sequence[int] = (), bits: Sequence[int] = ()
-) -> Iterator[tuple[str, int, str, list[int], Case, list[Launch]]]:
+) -> Iterator[tuple[str, int, str, list[int], Sample, list[Launch]]]:
     """What timing the candidates would start: entry, block sizes, case and launches."""
     for program, width, kind in entries(known, programs, widths, bits):
         for case in cases(program, width, kind):
@@ -158,9 +167,9 @@ def choose(known: Table, timings: Iterable[Timing]) -> Table:
     """The table with the fastest candidate of every timed entry shipped, by the mean ratio over its cases."""
     changed = json.loads(json.dumps(known))
     times: dict[tuple[str, int, str], dict[tuple, dict[str, float]]] = {}
-    for timing in timings:
-        entry = times.setdefault((timing.program, timing.width, timing.kind), {})
-        entry.setdefault(timing.config, {})[timing.case] = timing.ms
+    for each in timings:
+        entry = times.setdefault((each.program, each.width, each.kind), {})
+        entry.setdefault(each.config, {})[each.case] = each.ms
     for (program, width, kind), entry in times.items():
         place = changed.get(program, {}).get(str(width), {}).get(kind)
         if place is None:
@@ -199,7 +208,7 @@ def write(changed: Table, path: Path = TABLE) -> None:
 
 def rows(timings: Iterable[Timing]) -> list[dict[str, object]]:
     """Timings as rows of a record."""
-    return [asdict(timing) | {"config": " ".join(map(str, timing.config))} for timing in timings]
+    return [asdict(each) | {"config": " ".join(map(str, each.config))} for each in timings]
 
 
 def timings(recorded: Iterable[dict[str, str]]) -> list[Timing]:
@@ -215,3 +224,112 @@ def timings(recorded: Iterable[dict[str, str]]) -> list[Timing]:
         )
         for row in recorded
     ]
+
+
+def run(
+    programs: Sequence[str] = (),
+    widths: Sequence[int] = (),
+    bits: Sequence[int] = (),
+    *,
+    device: str = "cuda",
+) -> None:
+    """Time the candidates of these programs, or of all, and keep a record for each.
+
+    Raises:
+        ValueError: if there is no card, or a program is not in the table.
+    """
+    require(device)
+    known = _by_record(configs.table())
+    asked = list(dict.fromkeys(program for program, _, _ in entries(known, programs, widths, bits)))
+    for program in asked:
+        start, lost = time.perf_counter(), None
+        times: list[Timing] = []
+        try:
+            # A stream that is not the default one, so that short calls can be replayed as a graph: by
+            # themselves their launches would take longer than their work.
+            with timing.stream(device):
+                for each in time_candidates(_clock, known, [program], widths, bits, device=device):
+                    print(each, flush=True)
+                    times.append(each)
+        except RuntimeError as error:
+            lost = error
+        if not times:
+            continue
+        changed = choose(known, times)
+        timed = {(each.width, each.kind) for each in times}
+        moved = sum(
+            changed[program][str(width)][kind]["shipped"] != known[program][str(width)][kind]["shipped"]
+            for width, kind in timed
+        )
+        name = "-".join([program.replace("_", "-"), *(f"d{width}" for width in widths)])
+        results.save(
+            results.Record(
+                experiment=EXPERIMENT,
+                arm=name,
+                scale="full",
+                recipe={"program": program, "table": known[program], "widths": [*widths], "bits": [*bits]},
+                seed=0,
+                device=timing.device_name("cuda"),
+                wall_seconds=time.perf_counter() - start,
+                metrics={"entries": len(timed), "timings": len(times), "changes": moved},
+                **results.provenance("torch", "triton"),
+            ),
+            rows=rows(times),
+        )
+        if lost is not None:
+            raise lost
+        known = changed
+
+
+def compiled(
+    programs: Sequence[str] = (),
+    widths: Sequence[int] = (),
+    bits: Sequence[int] = (),
+    *,
+    device: str = "cuda",
+) -> int:
+    """Compile what ``run`` will start, so that it lies in Triton's cache; says how many programs that are."""
+    from gkalib.gpu.ahead import ready
+
+    known = _by_record(configs.table())
+    every = launches(known, programs, widths, bits)
+    return len({ready(launch) for *_, started in every for launch in started})
+
+
+def _by_record(known: Table) -> Table:
+    """The table as the recorded times would have it, the newest last."""
+    if EXPERIMENT not in results.experiments():
+        return known
+    for record in sorted(results.load(EXPERIMENT), key=lambda record: record.date):
+        times = timings(results.rows(record))
+        known = choose(known, [each for each in times if _proved(each)])
+    return known
+
+
+def _proved(each: Timing) -> bool:
+    """Whether a program may be shipped: one that stands in for another, only if it was right on a card."""
+    if not each.program.endswith("_specialized") or not each.config:
+        return True
+    known = results.load("correctness") if "correctness" in results.experiments() else []
+    mine = [
+        record for record in known if record.arm.startswith("gka-specialized-") and record.scale == "full"
+    ]
+    return bool(mine) and all(record.metrics["wrong"] == 0 for record in mine)
+
+
+def adopt() -> list[str]:
+    """Rewrite the table by the recorded times, the newest last; says what changed."""
+    known = configs.table()
+    changed = _by_record(known)
+    write(changed)
+    return [
+        f"{program} {width} {kind}: {known[program][width][kind]['shipped']} to {entry['shipped']}"
+        for program, widths in changed.items()
+        for width, kinds in widths.items()
+        for kind, entry in kinds.items()
+        if entry["shipped"] != known[program][width][kind]["shipped"]
+    ]
+
+
+def _clock(calls: Sequence[Call]) -> float:
+    return timing.timed(calls, "cuda").median

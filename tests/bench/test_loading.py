@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gkalib.bench import loading
-from gkalib.bench.registry import benchmarks
+from gkalib.bench.catalog import benchmark
 from gkalib.training import recipe
 from gkalib.training.launch import cost
 
@@ -15,7 +15,7 @@ def case(shape, scale="smoke"):
 
 def test_a_row_for_each_model_with_what_it_asks_for():
     shape = "pictures-32"
-    rows = loading.measure(case(shape))
+    rows = loading.time_loading(case(shape))
     assert [row["arm"] for row in rows] == [f"{name}/{arm}" for name, arm, _ in loading.FED[shape]]
     for row in rows:
         assert row["ms_q10"] <= row["ms"] <= row["ms_q90"]
@@ -29,7 +29,7 @@ def test_a_row_for_each_model_with_what_it_asks_for():
 
 
 def test_what_a_model_asks_for_is_counted_on_the_recipe():
-    (row,) = loading.measure(case("windows"))
+    (row,) = loading.time_loading(case("windows"))
     counted = cost(recipe("gpa-dickens").run("rope"))
     assert row["needed_per_second"] * counted.operations / counted.items == pytest.approx(0.3 * 989e12)
     assert row["step_ms"] == pytest.approx(1e3 * 256 * 256 / row["needed_per_second"])
@@ -65,6 +65,6 @@ def test_what_is_not_a_function_of_the_step_is_not_timed():
 
 
 def test_it_is_a_benchmark_that_asks_nothing_of_a_gpu():
-    assert benchmarks()["loading"] is loading.BENCHMARK
+    assert benchmark("loading") is loading.BENCHMARKS["loading"]
     assert loading.shapes("full", "cuda") == []
     assert {one["shape"] for one in loading.shapes("full", "cpu")} == set(loading.FED)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gkalib.bench import roofline
+from gkalib.bench.cases import shapes
 from gkalib.bench.roofline import STATED, Rates, Work, floor, least, padding, visible, work
-from gkalib.bench.shapes import shapes
 
 H100 = STATED["H100"]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from gkalib.bench.cases import shapes
 from gkalib.bench.roofline import STATED, Rates, floor, work
-from gkalib.bench.shapes import shapes
 
 VIT = shapes("gka", "full", "cuda")[0]
 

@@ -8,19 +8,19 @@ import torch
 import triton
 
 from gkalib.gpu import ahead, candidates, survey
-from gkalib.gpu.cases import CALLS, Case, prepared
-from gkalib.gpu.survey import Row, compiled, complaints, everything, missed, quick, recorded
+from gkalib.gpu.samples import CALLS, Sample, prepared
+from gkalib.gpu.survey import Program, compiled, complaints, everything, missed, quick, recorded
 from gkalib.gpu.tune import entries
 from gkalib.smoothing.fused.configs import table
 
 
 @pytest.fixture(scope="module")
-def baseline() -> dict[str, Row]:
+def baseline() -> dict[str, Program]:
     return recorded()
 
 
 @pytest.mark.slow
-def test_a_part_of_the_programs_compiled_now_is_no_worse_than_recorded(baseline: dict[str, Row]):
+def test_a_part_of_the_programs_compiled_now_is_no_worse_than_recorded(baseline: dict[str, Program]):
     cases = quick()
     rows = compiled(cases)
     assert {row.where for row in rows} == {case.where for case in cases}
@@ -29,22 +29,22 @@ def test_a_part_of_the_programs_compiled_now_is_no_worse_than_recorded(baseline:
     assert {row.key: missed(row) for row in rows if missed(row)} == {}
 
 
-def test_the_baseline_holds_every_case(baseline: dict[str, Row]):
+def test_the_baseline_holds_every_case(baseline: dict[str, Program]):
     assert {row.where for row in baseline.values()} == {case.where for case in everything()}
     assert set(CALLS) == {row.case for row in baseline.values()}
 
 
-def test_the_goals_are_met_where_they_are_recorded(baseline: dict[str, Row]):
+def test_the_goals_are_met_where_they_are_recorded(baseline: dict[str, Program]):
     met = {(row.case, row.report.program) for row in baseline.values() if missed(row) is None}
     assert met >= set(survey.GOALS)
     assert [row.key for row in baseline.values() if missed(row)] == []
 
 
-def test_sums_come_out_alike_every_time(baseline: dict[str, Row]):
+def test_sums_come_out_alike_every_time(baseline: dict[str, Program]):
     assert [row.key for row in baseline.values() if row.report.atomics] == []
 
 
-def test_a_program_with_a_loop_of_products_has_its_block_sizes_in_the_table(baseline: dict[str, Row]):
+def test_a_program_with_a_loop_of_products_has_its_block_sizes_in_the_table(baseline: dict[str, Program]):
     looping = {row.report.program.split()[0] for row in baseline.values() if row.report.loops}
     looping = {program for program in looping if not program.endswith("_specialized")}
     assert looping <= set(table())
@@ -55,19 +55,19 @@ def test_a_program_with_a_loop_of_products_has_its_block_sizes_in_the_table(base
             assert all(entry["shipped"] in entry["candidates"] for entry in entries.values())
 
 
-def test_products_run_on_the_tensor_cores_of_warp_groups(baseline: dict[str, Row]):
+def test_products_run_on_the_tensor_cores_of_warp_groups(baseline: dict[str, Program]):
     half = [
         row for row in baseline.values() if row.report.loops and row.dtype != "float32" and row.width <= 128
     ]
     assert half and [row.key for row in half if not row.report.hgmma] == []
 
 
-def test_at_the_papers_widths_no_hot_loop_of_16_bits_waits_for_local_memory(baseline: dict[str, Row]):
+def test_at_the_papers_widths_no_hot_loop_of_16_bits_waits_for_local_memory(baseline: dict[str, Program]):
     half = [row for row in baseline.values() if row.dtype != "float32" and row.width <= 128]
     assert half and [row.key for row in half if row.report.local] == []
 
 
-ROW = Row(
+ROW = Program(
     "gka_forward", 64, "bfloat16", "all", 1024,
     ahead.Report(
         "gka_forward", 128, 64, 4, 2, registers=200, spills=0, shared=33024, hgmma=16, hmma=0,
@@ -112,7 +112,7 @@ def test_a_missed_goal_is_told():
 
 
 def test_a_row_survives_its_line():
-    assert Row.of(json.loads(ROW.line())) == ROW
+    assert Program.of(json.loads(ROW.line())) == ROW
 
 
 def test_a_loop_is_what_a_branch_jumps_back_over():
@@ -132,14 +132,14 @@ def test_a_loop_is_what_a_branch_jumps_back_over():
 def test_programs_of_the_interpreter_are_not_compiled():
     assert triton.knobs.runtime.interpret
     with pytest.raises(ValueError, match="unset TRITON_INTERPRET"):
-        ahead.launches(Case("gka_forward"))
+        ahead.launches(Sample("gka_forward"))
 
 
 def test_an_unknown_case_is_refused():
     with pytest.raises(ValueError, match="no case named 'gka'"):
-        prepared(Case("gka"))
+        prepared(Sample("gka"))
     with pytest.raises(ValueError, match="no mask 'causal'"):
-        Case("gka_forward", mask="causal").spans()
+        Sample("gka_forward", mask="causal").spans()
 
 
 def test_every_candidate_of_the_tuner_can_start_on_an_h100():

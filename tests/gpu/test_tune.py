@@ -12,8 +12,9 @@ from triton.runtime.errors import OutOfResources
 
 from gkalib.__main__ import main
 from gkalib.gpu import tune
-from gkalib.gpu.cases import Case, prepared
-from gkalib.gpu.tune import Timing, choose, entries, measure, timings, write
+from gkalib.gpu.jobs import jobs
+from gkalib.gpu.samples import Sample, prepared
+from gkalib.gpu.tune import Timing, choose, entries, time_candidates, timings, write
 from gkalib.smoothing.fused import configs
 from gkalib.smoothing.fused.configs import Config, config
 from gkalib.smoothing.fused.launch import collected
@@ -57,7 +58,9 @@ def shipped(*found: Timing) -> tuple[int, ...]:
 
 def test_every_candidate_of_an_entry_with_a_choice_is_timed(known: tune.Table):
     found = list(
-        measure(clock(lambda sizes: float(sizes.rows)), known, ["gka_forward"], bits=[32], device="cpu")
+        time_candidates(
+            clock(lambda sizes: float(sizes.rows)), known, ["gka_forward"], bits=[32], device="cpu"
+        )
     )
     assert [(timing.kind, timing.config, timing.ms) for timing in found] == [
         ("32", SMALL, 32.0),
@@ -75,7 +78,7 @@ def test_a_candidate_that_cannot_run_is_never_chosen(known: tune.Table, capsys: 
             raise OutOfResources(300_000, 232_448, "shared memory")
         return 1.0
 
-    found = list(measure(clock(ms), known, ["gka_forward"], widths=[16], bits=[16], device="cpu"))
+    found = list(time_candidates(clock(ms), known, ["gka_forward"], widths=[16], bits=[16], device="cpu"))
     assert [timing.ms for timing in found] == [1.0, math.inf]
     assert "cannot run with [64, 32, 4, 2]: out of resource: shared memory" in capsys.readouterr().out
     assert choose(KNOWN, found)["gka_forward"]["16"]["16"]["shipped"] == [*SMALL]
@@ -148,15 +151,14 @@ def test_records_decide(
 ):
     """The times of a card, as its records bring them, rewrite the table."""
     from gkalib import results
-    from gkalib.bench import tuning
 
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A card")
-    monkeypatch.setattr(tuning, "_clock", clock(lambda sizes: 100.0 / sizes.rows))
+    monkeypatch.setattr(tune, "_clock", clock(lambda sizes: 100.0 / sizes.rows))
     written = {}
     monkeypatch.setattr(tune, "write", written.update)
-    tuning.run(["gka_forward"], bits=[32], device="cpu")
+    tune.run(["gka_forward"], bits=[32], device="cpu")
     assert results.load("tuning")[0].metrics == {"entries": 2, "timings": 5, "changes": 2}
     assert main(["tune", "--recorded"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -167,10 +169,9 @@ def test_records_decide(
 
 
 def test_the_queue_gets_a_job_for_each_program_with_a_choice(monkeypatch: pytest.MonkeyPatch):
-    from gkalib.bench import tuning
 
     monkeypatch.setattr(configs, "table", lambda: KNOWN | {"smooth": {"64": KNOWN["gka_forward"]["16"]}})
-    found = {job.name: job for job in tuning.jobs()}
+    found = {job.name: job for job in jobs() if job.name.startswith(("tune-", "rest-"))}
     assert sorted(found) == ["rest-gka-backward", "rest-gka-forward", "rest-smooth", "tune-smooth"]
     assert found["tune-smooth"].priority < found["rest-smooth"].priority
 
@@ -221,10 +222,10 @@ def test_what_the_table_ships_runs(shipped: list, monkeypatch: pytest.MonkeyPatc
     try:
         for length, special in ((40, bool(shipped)), (300, False)):
             with collected() as found:
-                prepared(Case("gka_forward", 64, torch.float16, length=length))()
+                prepared(Sample("gka_forward", 64, torch.float16, length=length))()
             assert found[-1].name == f"gka_forward{'_specialized' if special else ''}_kernel"
         with collected() as found:
-            prepared(Case("gka_forward", 64, torch.float32, length=40))()
+            prepared(Sample("gka_forward", 64, torch.float32, length=40))()
         assert found[-1].name == "gka_forward_kernel"
     finally:
         monkeypatch.undo()
@@ -236,7 +237,6 @@ def test_what_stands_in_is_shipped_only_if_it_was_right_on_a_card(
     wrong: int | None, shipped: list, either: tune.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     from gkalib import results
-    from gkalib.bench import tuning
 
     def keep(experiment: str, arm: str, rows: list, **metrics: float) -> None:
         record = results.Record(
@@ -255,5 +255,5 @@ def test_what_stands_in_is_shipped_only_if_it_was_right_on_a_card(
     keep("tuning", "gka-forward-specialized", tune.rows(times))
     if wrong is not None:
         keep("correctness", "gka-specialized-bfloat16", [], wrong=wrong)
-    tuning.adopt()
+    tune.adopt()
     assert written[program]["64"]["16"]["shipped"] == shipped

@@ -87,16 +87,14 @@ def test_dense_regression_stays_in_its_memory():
     """20,000 × 20,000 weights of float64 would take 3 GiB; blocks of 16 MiB must stay far below."""
     script = """
         import torch, gkalib
-        from gkalib.bench.measure import _peak, _reset_peak
+        from gkalib.bench.timing import peak_mib
         from gkalib.smoothing import Dense
         x = torch.rand(1, 1, 20_000, 1, dtype=torch.float64)
         def smoothed(n):
             part = x[:, :, :n]
             gkalib.smooth(part, part, part, gkalib.kernels.Gaussian(0.1), method=Dense(2**24))
         smoothed(100)
-        before = _reset_peak("cpu")
-        smoothed(20_000)
-        print(_peak("cpu") - before)
+        print(peak_mib(lambda: smoothed(20_000), "cpu")[0])
     """
     run = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(

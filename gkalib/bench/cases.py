@@ -1,11 +1,71 @@
-"""The shapes on which fused operations are timed: those of the models that the papers train."""
+"""What is timed, as data: the two kinds of benchmarks, and the shapes of the models that the papers train."""
 
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, final
 
-from gkalib.bench.registry import Case
+Case = dict[str, Any]
+"""One thing to time, as JSON; it names its ``device``."""
+Row = dict[str, Any]
+"""What was measured of an arm."""
+
+LOST, WRONG = "the device was lost with", "wrong result"  # how the reason of a row begins
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of an error, without paths of this machine, for the row of what did not run."""
+    text = re.sub(r"(?<![\w.])/[\w./-]+", "…", str(error).strip().split("\n")[0])
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+
+
+@final
+@dataclass(frozen=True)
+class Sweep:
+    """A benchmark of arms over sizes, each case in a process of its own.
+
+    Args:
+        cases: from a scale and a device to the cases, each with an ``arm`` and a size ``n``.
+        prepare: from a case to the function to time; inputs are made here, outside the clock. It is sent to
+            another process, so it is a function of a module.
+        gate: raises ``AssertionError`` if the results on a device are not right; then nothing is timed.
+        against: arms that every row is set beside, as the metric ``ratio_<arm>``: their time over the row's.
+    """
+
+    cases: Callable[[str, str], list[Case]]
+    prepare: Callable[[Case], Callable[[], object]]
+    gate: Callable[[str], None]
+    against: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """A benchmark of several arms on one shape, all in one process, so that ratios of times are of one run.
+
+    A shape's run becomes one record, ``bench/<benchmark>-<shape>``, whose ``metrics.csv`` has a row for every
+    arm and pass, with the reason where an arm did not run.
+
+    Args:
+        shapes: from a scale and a device to the cases, each with the name of its ``shape``.
+        time: from a case to its rows, each with the reason where an arm did not run or was wrong. It is sent
+            to another process, so it is a function of a module.
+        summarize: from the rows to the record's metrics.
+        seconds: how long a case takes on the device it names: an estimate.
+        rehearse: compiles, for a case, what ``time`` will start, where that is worth a call of its own.
+    """
+
+    shapes: Callable[[str, str], list[Case]]
+    time: Callable[[Case], list[Row]]
+    summarize: Callable[[list[Row]], dict[str, float]]
+    seconds: Callable[[Case], float]
+    rehearse: Callable[[Case], None] | None = None
+
 
 PASSES = ("forward", "backward", "both")
+MODELS = {"ti": ("tiny", 192, 3), "s": ("small", 384, 6), "b": ("base", 768, 12)}
+"""Whole models by DeiT's names for them: our name, width and heads."""
+TRAINING = (64, 128)  # images in a batch of a whole model
 VIT = {"vit-ti": 3, "vit-s": 6, "vit-b": 12}  # heads of DeiT's sizes; 196 patches and a class token
 
 

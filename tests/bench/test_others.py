@@ -3,10 +3,9 @@
 import re
 
 import pytest
-import torch
 
 from gkalib import results
-from gkalib.bench import measure, registry, regression, run, smooth
+from gkalib.bench import others, run
 
 
 @pytest.fixture
@@ -24,9 +23,9 @@ def test_unknown_benchmark_and_device():
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch):
-    monkeypatch.setitem(smooth.EAGER, "eager-matmul", lambda query, key, value: 1.01 * value)
-    monkeypatch.setattr(smooth, "METHODS", ("dense", "padded"))
-    monkeypatch.setattr(run, "measure", None)  # a case that ran would fail in another way
+    monkeypatch.setitem(others.EAGER, "eager-matmul", lambda query, key, value: 1.01 * value)
+    monkeypatch.setattr(others, "METHODS", ("dense", "padded"))
+    monkeypatch.setattr(run, "time_case", None)  # a case that ran would fail in another way
     with pytest.raises(
         ValueError, match=re.escape("smooth gives wrong results, so nothing was timed: eager-matmul")
     ):
@@ -34,11 +33,11 @@ def test_a_wrong_result_is_not_timed(monkeypatch):
 
 
 def test_gates_pass():
-    regression.gate("cpu")
+    others.check_regression("cpu")
 
 
 def test_cases_cover_every_method_and_length():
-    cases = smooth.cases("full", "cpu")
+    cases = others.smooth_cases("full", "cpu")
     assert {case["n"] for case in cases} == {256, 512, 1024, 2048, 4096, 8192}
     assert {case["arm"] for case in cases} == {
         "eager-cdist",
@@ -50,22 +49,6 @@ def test_cases_cover_every_method_and_length():
         "auto",
     }
     assert len(cases) == 42
-
-
-def test_measure_sees_time_and_memory(monkeypatch):
-    monkeypatch.setattr(measure, "SECONDS", 0.05)
-
-    def prepare(case):
-        return lambda: torch.zeros(case["n"], dtype=torch.float64).add_(1).sum()
-
-    monkeypatch.setattr(
-        measure, "benchmarks", lambda: {"fill": registry.Benchmark(lambda *_: [], prepare, lambda _: None)}
-    )
-    small, large = (measure.measure("fill", {"arm": "fill", "n": n}) for n in (1000, 30_000_000))
-    assert 220 < large["peak_mib"] < 300  # 30 million numbers of 8 bytes are 229 MiB
-    assert small["peak_mib"] < 20
-    assert large["ms"] > small["ms"] > 0 and large["ms_q10"] <= large["ms"] <= large["ms_q90"]
-    assert large["runs"] >= 3
 
 
 @pytest.mark.slow

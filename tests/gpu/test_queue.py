@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from importlib import metadata
 from pathlib import Path
@@ -15,8 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gkalib import results
-from gkalib.bench import packing, queue, running
-from gkalib.bench.job import Job, code_hash
+from gkalib.gpu import pack, queue
+from gkalib.gpu.jobs import Job
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = """
@@ -74,7 +73,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "work.py").write_text(WORK)
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "store"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(running, "START", 3.0)
+    monkeypatch.setattr(queue, "START", 3.0)
     return tmp_path / "store"
 
 
@@ -108,53 +107,28 @@ def test_what_fits_runs_in_order_and_what_is_done_is_skipped(store, capsys):
     assert re.search(r"first .* done\n", capsys.readouterr().out)
 
 
-def test_the_most_urgent_comes_first_whatever_a_job_is_called():
-    from gkalib.bench.jobs import jobs
-
-    known = jobs()
-    assert [one.priority for one in known] == sorted(one.priority for one in known)
-    assert known[0].name.startswith("correctness-")
-    assert len({one.name for one in known}) == len(known)
-    for one in known:
-        assert one.seconds > 0 and len(one.code()) == 12
-
-
 def test_other_code_makes_a_job_stale_and_its_last_time_the_estimate(store):
     queue.reproduce([job("first")], 1.0, device="cpu")
     device = queue.device_name("cpu")
 
     def state(one: Job) -> queue.State:
-        return queue.stand([one], device, [store])[0]
+        return queue.states([one], device, [store])[0]
 
     done = state(job("first", seconds=50.0))
     assert done.state == "done" and done.seconds < 50
     other = Job(**{**vars(job("first")), "depends": ("results/store.py",)})
     assert state(other).state == "stale"
     assert state(job("first", function="hang")).state == "stale"
-    assert queue.stand([job("first")], "another device", [store])[0].state == "missing"
+    assert queue.states([job("first")], "another device", [store])[0].state == "missing"
     assert queue.reproduce([other], 1.0, device="cpu") == [("first", "done")]
     assert state(other).state == "done"
-
-
-def test_the_hash_of_code_sees_a_change_and_an_absent_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("gkalib.bench.job.PACKAGE", tmp_path)
-    (tmp_path / "part").mkdir()
-    (tmp_path / "part" / "one.py").write_text("a = 1\n")
-    (tmp_path / "part" / "table.json").write_text("{}")
-    before = code_hash("part"), code_hash("part", "part/table.json")
-    (tmp_path / "part" / "table.json").write_text("{ }")
-    assert code_hash("part") == before[0] and code_hash("part", "part/table.json") != before[1]
-    (tmp_path / "part" / "one.py").write_text("a = 2\n")
-    assert code_hash("part") != before[0]
-    with pytest.raises(ValueError, match=r"depends on gone\.py, which is not in gkalib"):
-        code_hash("gone.py")
 
 
 def test_a_crash_takes_nothing_with_it(store, capsys):
     ended = dict(queue.reproduce([job("bad", "crash"), job("good")], 1.0, device="cpu"))
     assert ended == {"bad": f"failed with status {-signal.SIGABRT}", "good": "done"}
     assert "about to crash" in capsys.readouterr().out
-    assert [state.state for state in queue.stand([job("bad", "crash"), job("good")], None, [store])] == [
+    assert [state.state for state in queue.states([job("bad", "crash"), job("good")], None, [store])] == [
         "missing",
         "done",
     ]
@@ -167,13 +141,12 @@ def test_a_hang_is_stopped_with_what_it_started_and_what_it_saved_is_kept(store,
     status = Path(f"/proc/{child}/stat")
     assert not status.exists() or status.read_text().split()[2] in "ZX"
     assert saved(store) == {"stuck", "good"}
-    assert queue.stand([job("stuck", "hang")], None, [store])[0].state == "missing"
+    assert queue.states([job("stuck", "hang")], None, [store])[0].state == "missing"
 
 
 @pytest.fixture
 def like_a_card(monkeypatch):
-    """Jobs run here as they do where a card is: side by side, and with the next process ready."""
-    monkeypatch.setattr(running, "AT_ONCE", ("cpu",))
+    """Jobs run here as they do where a card is: side by side."""
     monkeypatch.setattr(queue, "AT_ONCE", ("cpu",))
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
 
@@ -230,8 +203,8 @@ def test_stopped_and_repeated(store, tmp_path):
     code = f"""
 import sys
 from pathlib import Path
-from gkalib.bench import queue
-from gkalib.bench.job import Job
+from gkalib.gpu import queue
+from gkalib.gpu.jobs import Job
 known = [
     Job(name=name, priority=1, seconds=30, call=call, arguments=arguments, depends=("results/table.py",),
         devices=("cpu",))
@@ -253,73 +226,14 @@ print(queue.reproduce(known, 5, device="cpu", out=Path({str(out)!r})))
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert "first: done" in printed
-    assert sorted(path.name for path in out.iterdir()) == ["log.txt", packing.NAME]
+    assert sorted(path.name for path in out.iterdir()) == ["log.txt", pack.NAME]
     assert not store.exists()
     flag.touch()
     done = subprocess.run(command, env=whole, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines()[-1] == "[('second', 'done')]"
-    assert set(packing.unpack(out / packing.NAME, root=store)) > {"trial/first-smoke-s0-cpu"}
+    assert set(pack.unpack(out / pack.NAME, root=store)) > {"trial/first-smoke-s0-cpu"}
     assert saved(store) == {"first", "second"}
     assert {note.arm for note in results.load("reproduce", root=store)} == {"first", "second"}
-
-
-def _packed(folder: Path, *, code: str, date: str = "2026-01-01T00:00:00+00:00", loss: float = 0.5) -> Path:
-    """A pack of one run that was made outside a repository."""
-    record = results.Record(
-        experiment="trial", arm="one", scale="full", recipe={"a": 1}, seed=0, device="NVIDIA H100",
-        commit="unknown", clean=False, date=date, wall_seconds=1.5, metrics={"loss": loss},
-    )  # fmt: skip
-    results.save(record, rows=[{"step": 1, "loss": "0.50"}], root=folder / "made")
-    return packing.pack(folder / "made", folder, code=code)
-
-
-def test_a_pack_keeps_runs_as_they_are_and_never_puts_old_over_new(store, tmp_path):
-    first = _packed(tmp_path, code="abc")
-    assert packing.unpack(first) == ["trial/one-full-s0-nvidia-h100"]
-    made, kept = ((folder / "trial/one-full-s0-nvidia-h100") for folder in (tmp_path / "made", store))
-    for name in ("run.json", "metrics.csv"):
-        assert (kept / name).read_bytes() == (made / name).read_bytes()
-    assert packing.unpack(first) == []
-    assert packing.unpack(_packed(tmp_path, code="abc", date="2025-01-01T00:00:00+00:00", loss=9.0)) == []
-    assert packing.unpack(_packed(tmp_path, code="abc", date="2027-01-01T00:00:00+00:00", loss=0.1))
-    assert results.load("trial")[0].metrics == {"loss": 0.1}
-
-
-@pytest.mark.parametrize(("code", "clean", "commit"), [
-    ("abc", True, "f00"), ("xyz", True, "unknown"), ("abc", False, "unknown"), ("", True, "unknown"),
-])  # fmt: skip
-def test_a_run_gets_the_commit_only_of_the_same_code_in_a_clean_tree(
-    store, tmp_path, monkeypatch, code, clean, commit
-):
-    pack = _packed(tmp_path, code="abc" if code else "")
-    monkeypatch.setattr(results, "provenance", lambda: {"commit": "f00", "clean": clean})
-    packing.unpack(pack, code=code)
-    (record,) = results.load("trial")
-    assert (record.commit, record.clean) == (commit, commit == "f00")
-
-
-def test_a_run_that_is_replaced_while_it_is_packed_is_packed_whole(store, tmp_path):
-    """Another process moves a run away and puts its successor there."""
-    for _ in range(3):
-        _packed(tmp_path, code="abc")
-    run = tmp_path / "made/trial/one-full-s0-nvidia-h100"
-    content = (run / "metrics.csv").read_bytes()
-    (run / "metrics.csv").unlink()
-    again = threading.Timer(0.2, (run / "metrics.csv").write_bytes, [content])
-    again.start()
-    packing.pack(tmp_path / "made", tmp_path, code="abc")
-    again.join()
-    assert packing.unpack(tmp_path / packing.NAME) == ["trial/one-full-s0-nvidia-h100"]
-    (run / "metrics.csv").unlink()
-    packing.pack(tmp_path / "made", tmp_path, code="abc")
-    assert packing.unpack(tmp_path / packing.NAME, root=tmp_path / "other") == []
-
-
-def test_what_is_no_pack_is_refused(tmp_path):
-    (tmp_path / "other.gz").write_bytes(b"no archive")
-    for name in ("other.gz", "absent.gz"):
-        with pytest.raises(ValueError, match="is no pack of results"):
-            packing.unpack(tmp_path / name)
 
 
 def test_unknown_jobs_and_devices_are_named(store, monkeypatch):
@@ -372,7 +286,7 @@ def _blocked() -> set[str]:
 
 def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
     blocked = _blocked()
-    assert blocked > {"sklearn", "scipy", "matplotlib", "statsmodels", "beartype", "tokenizers", "pytest"}
+    assert blocked > {"sklearn", "scipy", "matplotlib", "statsmodels", "beartype", "tokenizers", "tyro"}
     assert not blocked & {*BARE, "gkalib"}
     (tmp_path / "sitecustomize.py").write_text(f"blocked = {blocked!r}\n{BLOCK}")
     (tmp_path / "bin").mkdir()  # no git, no compiler
@@ -385,7 +299,7 @@ def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
     out = tmp_path / "out"
 
     def run(*words: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "gkalib", "reproduce", *words]
+        command = [sys.executable, "-m", "gkalib.gpu.queue", *words]
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
     listed = run("--list")
@@ -395,7 +309,7 @@ def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
     done = run("--device", "cpu", "--out", str(out), "correctness-decode")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "decode: 15 of 15 right" in done.stdout
-    unpacked = run("--unpack", str(out / packing.NAME))
+    unpacked = run("--unpack", str(out / pack.NAME))
     assert unpacked.returncode == 0 and "2 runs saved" in unpacked.stdout, unpacked.stderr
     (record,) = results.load("correctness", root=tmp_path / "store")
     assert (record.commit, record.clean) == ("unknown", False)

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from gkalib import results
-from gkalib.bench import correctness
-from gkalib.bench.operations import MASKS, OPERATIONS, Case
+from gkalib.gpu import correctness
+from gkalib.gpu.jobs import jobs
+from gkalib.gpu.operations import MASKS, OPERATIONS, Check
 from gkalib.smoothing.fused.launch import LAUNCHES
 
 
@@ -16,14 +17,14 @@ def store(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _first_cases(monkeypatch, *cases: Case) -> None:
-    monkeypatch.setattr(correctness, "cases", lambda operation, device, types: iter(cases))
+def _first_cases(monkeypatch, *checks: Check) -> None:
+    monkeypatch.setattr(correctness, "checks", lambda operation, device, types: iter(checks))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_mask_type_and_size_occurs(operation, device):
-    kind, found = OPERATIONS[operation], list(correctness.cases(operation, device))
+    kind, found = OPERATIONS[operation], list(correctness.checks(operation, device))
     halves = device == "cuda" and kind.halves
     types = correctness.DTYPES[device][: 2 if halves else None]
     assert {(case.mask, case.dtype) for case in found} == {
@@ -35,12 +36,12 @@ def test_every_mask_type_and_size_occurs(operation, device):
     assert len(found) == len(set(found))
     if device == "cuda":
         for dtype in types:
-            assert list(correctness.cases(operation, device, [dtype]))
+            assert list(correctness.checks(operation, device, [dtype]))
         assert {case.keys % 16 == 0 for case in found} == {True, False} or not halves
 
 
 def test_each_type_has_a_job_on_a_card_and_warp_specialized_programs_come_first():
-    found = sorted(correctness.jobs(), key=lambda job: job.priority)
+    found = [job for job in jobs() if job.name.startswith("correctness-")]
     on_card = [job.name for job in found if "cuda" in job.devices]
     assert on_card[:2] == ["correctness-gka-specialized-bfloat16", "correctness-gka-specialized-float16"]
     assert len(on_card) == 2 + 3 * (len(OPERATIONS) - 1)
@@ -51,7 +52,7 @@ def test_each_type_has_a_job_on_a_card_and_warp_specialized_programs_come_first(
 
 
 def test_masks_of_a_case_are_what_they_are_called():
-    case = Case(batch=2, heads=1, groups=1, queries=12, keys=15, width=16, value_width=16)
+    case = Check(batch=2, heads=1, groups=1, queries=12, keys=15, width=16, value_width=16)
     for name, make in MASKS.items():
         mask = make(case, torch.device("cpu"))
         assert (mask is None) == (name == "all")
@@ -62,7 +63,7 @@ def test_masks_of_a_case_are_what_they_are_called():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="these cases are sized for the interpreter")
 @pytest.mark.parametrize("operation", ["gka-specialized", "gka", "gpa", "karat"])
 def test_an_operation_is_right_and_its_record_says_so(operation, store, monkeypatch, capsys):
-    case = next(case for case in correctness.cases(operation, "cpu") if case.dtype == "float64")
+    case = next(case for case in correctness.checks(operation, "cpu") if case.dtype == "float64")
     _first_cases(monkeypatch, case)
     LAUNCHES.clear()
     rows = correctness.run(operation, device="cpu")
@@ -80,7 +81,7 @@ def test_an_operation_is_right_and_its_record_says_so(operation, store, monkeypa
 
 
 def test_wrong_numbers_nan_and_errors_are_rows(store, monkeypatch, capsys):
-    case = Case(1, 2, 2, 5, 7, 16, 16, dtype="float32")
+    case = Check(1, 2, 2, 5, 7, 16, 16, dtype="float32")
     kind = OPERATIONS["rbf"]
     right = kind.forward
 

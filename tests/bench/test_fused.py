@@ -1,22 +1,18 @@
 """Benchmarks of fused operations and whole models: they run in small, refuse wrong results, say why not."""
 
-import contextlib
 import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
 from gkalib import results
-from gkalib.bench import arms, fused, goals, gpu, models, roofline, run, shapes
-from gkalib.bench.registry import Comparison, benchmarks
+from gkalib.bench import arms, cases, fused, models, roofline, run, timing
 from gkalib.smoothing.fused.launch import LAUNCHES
 
-README = Path(__file__).resolve().parents[2] / "README.md"
 RATES = roofline.Rates(products=1e12, memory=1e11, exponentials=1e9)
 COMPILED = ("compiled", "compiled-factored", "flex", "flex-fixed-table")
 
@@ -25,7 +21,7 @@ COMPILED = ("compiled", "compiled-factored", "flex", "flex-fixed-table")
 def quick(monkeypatch):
     """Two runs of everything on one set of inputs, and rates that nobody measured."""
     for name, value in (("SECONDS", 0.0), ("FEWEST", 2), ("rotation", lambda *_: 1)):
-        monkeypatch.setattr(gpu, name, value)
+        monkeypatch.setattr(timing, name, value)
     monkeypatch.setattr(models, "SECONDS", 0.0)
     monkeypatch.setattr(roofline, "ceilings", lambda device: (RATES, None))
 
@@ -37,7 +33,7 @@ def here(monkeypatch):
 
 
 def smoke(family, shape):
-    return next(case for case in shapes.shapes(family, "smoke", "cpu") if case["shape"] == shape)
+    return next(case for case in cases.shapes(family, "smoke", "cpu") if case["shape"] == shape)
 
 
 def only(monkeypatch, *names, **others):
@@ -55,7 +51,7 @@ def only(monkeypatch, *names, **others):
 def test_all_arms_of_a_shape_are_rows_of_one_run(quick, monkeypatch):
     only(monkeypatch, "fused", "padded", "sdpa-cudnn", "sdpa-flash", "eager")
     before = LAUNCHES.total()
-    rows = fused.measure({**smoke("gka", "text-512"), "passes": ["forward", "both"]})
+    rows = fused.time_arms({**smoke("gka", "text-512"), "passes": ["forward", "both"]})
     assert LAUNCHES.total() > before
     ran = {(row["arm"], row["pass"]) for row in rows if row["ms"] != ""}
     names = ("fused", "padded", "sdpa-flash", "eager")
@@ -135,7 +131,7 @@ def test_what_loses_the_device_is_left_out_the_next_time(quick, here, monkeypatc
         return replace(arm, forward=forward)
 
     only(monkeypatch, fused=dies, padded=lambda arm: arm)
-    monkeypatch.setattr(gpu, "alive", lambda device: not lost)
+    monkeypatch.setattr(timing, "alive", lambda device: not lost)
 
     def alone(call, case):
         lost.clear()
@@ -201,7 +197,7 @@ def test_numbers_that_are_not_finite_are_wrong(quick):
 
 def test_a_wrong_rival_is_a_row_that_says_so(quick, monkeypatch):
     only(monkeypatch, "padded", eager=lambda arm: replace(arm, forward=lambda i: arm.forward(i) + i["query"]))
-    rows = fused.measure({**smoke("gka", "vit-ti"), "passes": ["forward"]})
+    rows = fused.time_arms({**smoke("gka", "vit-ti"), "passes": ["forward"]})
     (row,) = (row for row in rows if row["arm"] == "eager")
     assert row["ms"] == "" and row["reason"].startswith("wrong result: eager: out is off by")
 
@@ -211,7 +207,7 @@ def test_what_has_no_backward_pass_is_timed_forward(quick, monkeypatch):
         return replace(arm, forward=lambda i: arm.forward({name: one.detach() for name, one in i.items()}))
 
     only(monkeypatch, eager=forward_only)
-    rows = fused.measure(smoke("gka", "vit-ti"))
+    rows = fused.time_arms(smoke("gka", "vit-ti"))
     ran = {row["pass"]: row["ms"] != "" for row in rows if row["arm"] == "eager"}
     assert ran == {"forward": True, "backward": False, "both": False}
     assert "does not require grad" in next(row["reason"] for row in rows if row["pass"] == "backward")
@@ -257,31 +253,9 @@ def test_what_cannot_be_asked_for():
             run.run("gka", device="cuda")
 
 
-def test_a_job_fits_a_command_of_ten_minutes():
-    compared = [
-        one for one in benchmarks().values() if isinstance(one, Comparison) and one.shapes("full", "cuda")
-    ]
-    assert len(compared) == 6
-    for one in compared:
-        for case in one.shapes("full", "cuda"):
-            assert 0 < one.seconds(case) < 600
-
-
 def test_reasons_name_no_path_of_the_machine():
-    said = fused.reason_of(RuntimeError("failed in /tmp/some/where.py: n/a\nmore"))
+    said = cases.reason_of(RuntimeError("failed in /tmp/some/where.py: n/a\nmore"))
     assert said == "RuntimeError: failed in …: n/a"
-
-
-def test_inputs_are_rotated_out_of_the_cache(monkeypatch):
-    monkeypatch.setattr(gpu, "cache_bytes", lambda device: 50)
-    assert [gpu.rotation(nbytes, "cpu") for nbytes in (1, 20, 100, 1000)] == [16, 10, 2, 1]
-    seen = []
-    monkeypatch.setattr(gpu, "SECONDS", 0.0)
-    times = gpu.timed([lambda n=n: seen.append(n) for n in range(3)], "cpu")
-    assert seen == [0, 1, 2] * (2 + len(times.ms)) and len(times.ms) == gpu.FEWEST
-    low, high = times.deciles
-    assert 0 < low <= times.median <= high and not times.graph
-    assert gpu.peak_mib(lambda: None, "cpu") is None
 
 
 def test_whole_models_run_beside_deit(quick, here):
@@ -299,7 +273,7 @@ def test_training_steps_change_the_model(quick):
     step = models._training(built, case)
     step(models._images(2, case))
     assert not torch.equal(before, built.head.weight)
-    rows = models.measure({**case, "arms": ["deit-sdpa-flash", "gka-dense"]})
+    rows = models.time_models({**case, "arms": ["deit-sdpa-flash", "gka-dense"]})
     assert all(row["images_per_second"] > 0 for row in rows)
 
 
@@ -314,101 +288,6 @@ def test_wrong_logits_are_not_timed(quick, monkeypatch):
         return built
 
     monkeypatch.setattr(models, "model", broken)
-    (row,) = models.measure({**case, "arms": ["gka-fused"]})
+    (row,) = models.time_models({**case, "arms": ["gka-fused"]})
     assert row["ms"] == "" and row["reason"].startswith("wrong result: gka-fused: logits are off by 2")
     assert models.summarize([row])["wrong"] == 1
-
-
-def _record(arm, device, **metrics):
-    return results.Record(
-        experiment="bench",
-        arm=arm,
-        scale="full",
-        recipe={"device": device},
-        seed=0,
-        device="NVIDIA H100" if device == "cuda" else "2 cores",
-        wall_seconds=1.0,
-        metrics=metrics,
-        commit="0" * 12,
-        clean=True,
-        date="2026-01-01T00:00:00+00:00",
-    )
-
-
-def test_goals_read_runs_of_a_gpu_and_no_others(tmp_path, monkeypatch):
-    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
-    assert {one.state for one in goals.reached()} == {"not run yet"}
-    results.save(_record("gka-vit-ti", "cuda", ratio_sdpa_forward=1.6, ratio_sdpa_both=1.2))
-    results.save(_record("gka-vit-s", "cpu", ratio_sdpa_forward=1.6))
-    results.save(_record("decode-gka", "cuda", ratio_sdpa_forward=2.0))
-    state = {(one.goal.record, one.goal.metric): one for one in goals.reached() if one.value is not None}
-    assert {key: one.state for key, one in state.items()} == {
-        ("gka-vit-ti", "ratio_sdpa_forward"): "met",
-        ("gka-vit-ti", "ratio_sdpa_both"): "missed",
-        ("decode-gka", "ratio_sdpa_forward"): "met",
-    }
-    assert state["decode-gka", "ratio_sdpa_forward"].value == 0.5
-    lines = goals.markdown().splitlines()
-    assert "| 12 | 2 on NVIDIA H100 | 1 |" in lines[2] and "| 9 | not run yet |  |" in lines[3]
-
-
-def test_every_goal_names_a_shape_and_a_command():
-    known = benchmarks()
-    for goal in goals.GOALS:
-        name, _, shape = goal.record.partition("-")
-        assert shape in [case["shape"] for case in known[name].shapes("full", "cuda")]
-        assert goal.command == f"python -m gkalib bench {name} {shape} --device cuda --keep"
-    assert str(goals.GOALS[0]) == "≥ 1.5×"
-    assert {goal.benchmark for goal in goals.GOALS} == goals.WORDS.keys()
-
-
-def test_the_readme_shows_what_has_been_run():
-    printed = README.read_text(encoding="utf-8").split("<!-- speed -->\n")[1].split("\n<!-- /speed -->")[0]
-    assert printed == goals.markdown()
-
-
-class Clock:
-    """Events of a device on which every call takes two milliseconds, and a graph of three calls four."""
-
-    now = 0.0
-
-    def __init__(self, **_):
-        self.at = 0.0
-
-    def record(self):
-        self.at = Clock.now
-
-    def elapsed_time(self, later):
-        return later.at - self.at
-
-    def replay(self):
-        Clock.now += 4.0
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_gpu_is_timed_by_events_and_short_calls_as_a_graph(fails, monkeypatch, as_a_user):
-    captured = []
-
-    @contextlib.contextmanager
-    def capture(graph, stream):
-        before = Clock.now
-        yield
-        Clock.now = before
-        if fails:
-            raise RuntimeError("operation not permitted when stream is capturing")
-        captured.append(graph)
-
-    def call():
-        Clock.now += 1.5
-
-    for name, fake in (("Event", Clock), ("CUDAGraph", Clock), ("graph", capture)):
-        monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
-    monkeypatch.setattr(gpu, "clock_mhz", lambda: 1700.0)
-    times = gpu.timed([call] * 3, "cuda")
-    assert times.graph is not fails and len(captured) == (not fails)
-    assert set(times.ms) == {1.5 if fails else 4 / 3} and times.clock_mhz is None
-    assert gpu.timed([call], "cuda", busy=True).clock_mhz == 1700
-    monkeypatch.setattr(gpu, "GRAPH_BELOW", 1.0)
-    assert not gpu.timed([call] * 3, "cuda").graph and len(captured) == 2 * (not fails)

@@ -18,7 +18,7 @@ Sizes = tuple[int, int, int, int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Case:
+class Check:
     """What one comparison is made on.
 
     Args:
@@ -41,26 +41,26 @@ class Case:
     spread: float = 1.0
 
 
-def _padding(case: Case, device: torch.device) -> Mask:
-    return KeyPadding(torch.linspace(case.keys / 3, case.keys, case.batch, device=device).long())
+def _padding(check: Check, device: torch.device) -> Mask:
+    return KeyPadding(torch.linspace(check.keys / 3, check.keys, check.batch, device=device).long())
 
 
-def _documents(case: Case, device: torch.device) -> Mask:
-    return Document((torch.arange(case.keys, device=device) * 3 // case.keys).expand(case.batch, -1))
+def _documents(check: Check, device: torch.device) -> Mask:
+    return Document((torch.arange(check.keys, device=device) * 3 // check.keys).expand(check.batch, -1))
 
 
-def _window(case: Case) -> Mask:
-    return Window(max(2, case.keys // 5))
+def _window(check: Check) -> Mask:
+    return Window(max(2, check.keys // 5))
 
 
-MASKS: dict[str, Callable[[Case, torch.device], Mask | None]] = {
-    "all": lambda case, device: None,
-    "causal": lambda case, device: Causal(),
-    "window": lambda case, device: _window(case),
-    "causal-window": lambda case, device: Causal() & _window(case),
+MASKS: dict[str, Callable[[Check, torch.device], Mask | None]] = {
+    "all": lambda check, device: None,
+    "causal": lambda check, device: Causal(),
+    "window": lambda check, device: _window(check),
+    "causal-window": lambda check, device: Causal() & _window(check),
     "padding": _padding,
-    "window-padding": lambda case, device: _window(case) & _padding(case, device),  # some rows see no key
-    "documents": lambda case, device: _documents(case, device) & Causal(),
+    "window-padding": lambda check, device: _window(check) & _padding(check, device),  # some rows see no key
+    "documents": lambda check, device: _documents(check, device) & Causal(),
 }
 
 
@@ -74,10 +74,10 @@ class Operation(nn.Module, ABC):
     """One kind of problem that has fused operations, with the parameters that it learns.
 
     Where ``halves`` is set it has programs of its own for 16 bits only. It is checked on ``sizes``, in the
-    order of a Case, where it has any, else on the common ones.
+    order of a Check, where it has any, else on the common ones.
 
     Args:
-        case: for their sizes.
+        check: for their sizes.
     """
 
     masks: tuple[str, ...] = tuple(MASKS)
@@ -88,7 +88,7 @@ class Operation(nn.Module, ABC):
     halves = False
     sizes: tuple[Sizes, ...] = ()
 
-    def __init__(self, case: Case):
+    def __init__(self, check: Check):
         super().__init__()
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, method: str) -> Tensor:
@@ -112,9 +112,9 @@ class Operation(nn.Module, ABC):
 class Rbf(Operation):
     """A Gaussian of separate queries and keys, a bandwidth a head."""
 
-    def __init__(self, case: Case):
-        super().__init__(case)
-        self.sigma = nn.Parameter(torch.linspace(0.4, 0.9, case.heads) * case.width**0.5)
+    def __init__(self, check: Check):
+        super().__init__(check)
+        self.sigma = nn.Parameter(torch.linspace(0.4, 0.9, check.heads) * check.width**0.5)
 
     def kernel(self) -> Kernel:
         return Gaussian(self.sigma)
@@ -171,9 +171,9 @@ class Decode(Rbf):
 class Gpa(Operation):
     """The dot product with a bank of kernels of the lag."""
 
-    def __init__(self, case: Case):
-        super().__init__(case)
-        self.bank = DecayingPeriodicBank(case.heads, 8, sigma=0.3, length=20.0)
+    def __init__(self, check: Check):
+        super().__init__(check)
+        self.bank = DecayingPeriodicBank(check.heads, 8, sigma=0.3, length=20.0)
 
     def kernel(self) -> Kernel:
         return ExpDot() * self.bank
@@ -187,9 +187,9 @@ class Karat(Operation):
     grouped = False
     spreads = (1.0,)
 
-    def __init__(self, case: Case):
-        super().__init__(case)
-        self.operator = RowOperator(case.heads, case.keys)
+    def __init__(self, check: Check):
+        super().__init__(check)
+        self.operator = RowOperator(check.heads, check.keys)
 
     def kernel(self) -> Kernel:
         return ExpDot()

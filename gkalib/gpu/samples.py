@@ -13,7 +13,7 @@ Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Case:
+class Sample:
     """What a host function is called with.
 
     Args:
@@ -66,29 +66,29 @@ class Case:
         return tensor if self.device == "cpu" else tensor.normal_(std=0.5).abs_().add_(0.1)
 
 
-def gka_forward(case: Case) -> Call:
+def gka_forward(sample: Sample) -> Call:
     """GKA: queries, keys and values are one tensor."""
     from gkalib.smoothing.fused.symmetric import gka_forward
 
-    return functools.partial(gka_forward, case.tensor(), case.numbers(case.heads), case.spans(), 0.0)
+    return functools.partial(gka_forward, sample.tensor(), sample.numbers(sample.heads), sample.spans(), 0.0)
 
 
-def gka_backward(case: Case) -> Call:
+def gka_backward(sample: Sample) -> Call:
     """The gradient of GKA."""
     from gkalib.smoothing.fused.symmetric import gka_backward
 
-    total = case.numbers(case.batch, case.heads, case.length)
-    tensors = [case.tensor() for _ in range(3)]
-    return functools.partial(gka_backward, *tensors, total, case.numbers(case.heads), case.spans())
+    total = sample.numbers(sample.batch, sample.heads, sample.length)
+    tensors = [sample.tensor() for _ in range(3)]
+    return functools.partial(gka_backward, *tensors, total, sample.numbers(sample.heads), sample.spans())
 
 
-def _specialized(of: Callable[[Case], Call]) -> Callable[[Case], Call]:
+def _specialized(of: Callable[[Sample], Call]) -> Callable[[Sample], Call]:
     """The same call by the warp-specialized programs."""
 
-    def prepared(case: Case) -> Call:
+    def prepared(sample: Sample) -> Call:
         from gkalib.smoothing.fused.specialized import specialization
 
-        call = of(case)
+        call = of(sample)
 
         def run() -> object:
             with specialization(True):
@@ -101,29 +101,29 @@ def _specialized(of: Callable[[Case], Call]) -> Callable[[Case], Call]:
 
 def _smooth(
     norm: bool, table: bool, normalize: bool
-) -> tuple[Callable[[Case], Call], Callable[[Case], Call]]:
+) -> tuple[Callable[[Sample], Call], Callable[[Sample], Call]]:
     """A forward and a backward call for separate queries, keys and values, with what a kernel needs."""
 
-    def scores(case: Case) -> tuple:
+    def scores(sample: Sample) -> tuple:
         return (
-            case.numbers(case.heads),
-            case.numbers(case.heads) if norm else None,
-            case.numbers(case.heads, 2 * case.length - 1) if table else None,
+            sample.numbers(sample.heads),
+            sample.numbers(sample.heads) if norm else None,
+            sample.numbers(sample.heads, 2 * sample.length - 1) if table else None,
         )
 
-    def forward(case: Case) -> Call:
+    def forward(sample: Sample) -> Call:
         from gkalib.smoothing.fused.forward import smooth_forward
 
-        tensors = [case.tensor() for _ in range(3)]
-        return functools.partial(smooth_forward, *tensors, *scores(case), case.spans(), normalize)
+        tensors = [sample.tensor() for _ in range(3)]
+        return functools.partial(smooth_forward, *tensors, *scores(sample), sample.spans(), normalize)
 
-    def backward(case: Case) -> Call:
+    def backward(sample: Sample) -> Call:
         from gkalib.smoothing.fused.backward import smooth_backward
 
-        total = case.numbers(*((case.batch, case.heads, case.length) if normalize else (0,)))
-        tensors = [case.tensor() for _ in range(5)]
+        total = sample.numbers(*((sample.batch, sample.heads, sample.length) if normalize else (0,)))
+        tensors = [sample.tensor() for _ in range(5)]
         return functools.partial(
-            smooth_backward, *tensors, total, *scores(case), case.spans(), normalize, table
+            smooth_backward, *tensors, total, *scores(sample), sample.spans(), normalize, table
         )
 
     return forward, backward
@@ -133,37 +133,39 @@ RANK, HARMONICS = 16, 3
 """KArAt's, rounded up to what a product takes."""
 
 
-def row_features(case: Case) -> Call:
+def row_features(sample: Sample) -> Call:
     """KArAt's coefficients of each row, in a basis of Fourier features of the scores."""
     from gkalib.smoothing.fused.row_operator import row_features
 
-    coefficients = case.numbers(case.heads, 2 * HARMONICS, case.length, RANK)
-    tensors = [case.tensor() for _ in range(2)]
-    return functools.partial(row_features, *tensors, coefficients, case.numbers(case.heads))
+    coefficients = sample.numbers(sample.heads, 2 * HARMONICS, sample.length, RANK)
+    tensors = [sample.tensor() for _ in range(2)]
+    return functools.partial(row_features, *tensors, coefficients, sample.numbers(sample.heads))
 
 
-def row_features_backward(case: Case) -> Call:
+def row_features_backward(sample: Sample) -> Call:
     """Their gradient."""
     from gkalib.smoothing.fused.row_operator import row_features_backward
 
-    coefficients = case.numbers(case.heads, 2 * HARMONICS, case.length, RANK)
-    grad = case.numbers(case.batch, case.heads, case.length, RANK)
-    tensors = [case.tensor() for _ in range(2)]
-    return functools.partial(row_features_backward, grad, *tensors, coefficients, case.numbers(case.heads))
+    coefficients = sample.numbers(sample.heads, 2 * HARMONICS, sample.length, RANK)
+    grad = sample.numbers(sample.batch, sample.heads, sample.length, RANK)
+    tensors = [sample.tensor() for _ in range(2)]
+    return functools.partial(
+        row_features_backward, grad, *tensors, coefficients, sample.numbers(sample.heads)
+    )
 
 
-def _decode(one: bool, norm: bool, table: bool, normalize: bool) -> Callable[[Case], Call]:
+def _decode(one: bool, norm: bool, table: bool, normalize: bool) -> Callable[[Sample], Call]:
     """One new token against a cache; with ``one`` keys and values are one tensor."""
 
-    def prepared(case: Case) -> Call:
+    def prepared(sample: Sample) -> Call:
         from gkalib.smoothing.fused.decode import decode
 
-        key = case.tensor()
-        scale, norms = case.numbers(case.heads), case.numbers(case.heads) if norm else None
-        lags = case.numbers(case.batch, case.heads, case.length) if table else None
-        value = key if one else case.tensor()
+        key = sample.tensor()
+        scale, norms = sample.numbers(sample.heads), sample.numbers(sample.heads) if norm else None
+        lags = sample.numbers(sample.batch, sample.heads, sample.length) if table else None
+        value = key if one else sample.tensor()
         return functools.partial(
-            decode, case.tensor(length=1), key, value, scale, norms, lags, None, normalize
+            decode, sample.tensor(length=1), key, value, scale, norms, lags, None, normalize
         )
 
     return prepared
@@ -174,7 +176,7 @@ _softmax = _smooth(norm=False, table=False, normalize=True)
 _gpa = _smooth(norm=False, table=True, normalize=True)
 _plain = _smooth(norm=True, table=False, normalize=False)
 
-CALLS: dict[str, Callable[[Case], Call]] = {
+CALLS: dict[str, Callable[[Sample], Call]] = {
     "gka_forward": gka_forward,
     "gka_backward": gka_backward,
     "gka_forward_specialized": _specialized(gka_forward),
@@ -196,8 +198,8 @@ CALLS: dict[str, Callable[[Case], Call]] = {
 """The sample calls by name."""
 
 
-def prepared(case: Case) -> Call:
+def prepared(sample: Sample) -> Call:
     """The call with its tensors; under ``collected()`` it lists what it would launch."""
-    if case.name not in CALLS:
-        raise ValueError(f"fused: no case named {case.name!r}. Known: {', '.join(CALLS)}")
-    return CALLS[case.name](case)
+    if sample.name not in CALLS:
+        raise ValueError(f"fused: no sample named {sample.name!r}. Known: {', '.join(CALLS)}")
+    return CALLS[sample.name](sample)

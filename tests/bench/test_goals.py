@@ -1,15 +1,19 @@
-"""The report of a GPU's runs, on runs that nobody made: every cell, and what holds a goal that is missed."""
+"""Goals and the report of a GPU's runs, on runs that nobody made: every cell, and what holds a miss."""
 
 import math
+from pathlib import Path
 
 import pytest
 
 from gkalib import results
 from gkalib.__main__ import main
-from gkalib.bench import bounds, goals, predictions, roofline
+from gkalib.bench import goals, roofline
+from gkalib.bench.cases import shapes
+from gkalib.bench.catalog import benchmark
 from gkalib.bench.fused import summarize
-from gkalib.bench.report import HEAD, report
-from gkalib.bench.shapes import shapes
+from gkalib.bench.goals import HEAD, report
+
+README = Path(__file__).resolve().parents[2] / "README.md"
 
 CARD = "NVIDIA H100 80GB HBM3"
 RATES = {"products": 800e12, "memory": 3e12, "exponentials": 3.7e12}
@@ -20,9 +24,11 @@ def case_of(family: str, shape: str) -> dict:
     return case
 
 
-def saved(experiment: str, arm: str, metrics: dict, rows: list, recipe: dict, commit: str = "a" * 12) -> None:
+def saved(
+    experiment: str, arm: str, metrics: dict, rows: list, recipe: dict, *, commit: str = "a" * 12, device=CARD
+) -> None:
     record = results.Record(
-        experiment=experiment, arm=arm, scale="full", recipe=recipe, seed=0, device=CARD, commit=commit,
+        experiment=experiment, arm=arm, scale="full", recipe=recipe, seed=0, device=device, commit=commit,
         clean=True, date="2026-12-01T00:00:00+00:00", wall_seconds=60.0, metrics=metrics,
         versions={"torch": "2.11.0", "triton": "3.6.0"},
     )  # fmt: skip
@@ -83,16 +89,16 @@ def test_a_goal_that_is_missed_names_what_holds_it(store):
     assert told.startswith("against SDPA ≥ 1.3×, predicted 1.29: 1.07 missed, held by tensor cores, ")
     share = int(told.split("%")[0].split()[-1])
     case, rates = case_of("gka", "vit-ti"), roofline.Rates(*RATES.values())
-    parts = [bounds.designed(case, one, "gka", rates) for one in ("forward", "backward")]
+    parts = [goals.designed(case, one, "gka", rates) for one in ("forward", "backward")]
     assert share == round(100 * sum(part.seconds for part in parts) / 0.08e-3)
-    slow = bounds.held(case, "both", "gka", rates, 1e-3)
-    assert str(slow) == "no counted rate: tensor cores, the longest, is 6% of the time"
+    slow = goals.bottleneck(case, "both", "gka", rates, 1e-3)
+    assert slow == "no counted rate: tensor cores, the longest, is 6% of the time"
 
 
 def test_what_has_no_record_is_said_to_be_missing(store):
     assert cells("rbf-text", "forward")["ours, ms"] == "not run"
     assert cells("rbf-text", "forward")["goal"].endswith("not run")
-    text = report()
+    text = report([("gpa-dickens", "rope")])
     assert "| float16 | not run |" in text and "| gpa-dickens rope | not run |" in text
 
 
@@ -116,10 +122,8 @@ def test_the_command_prints_it_with_nothing_recorded(tmp_path, monkeypatch, caps
 
 
 def test_every_goal_was_predicted_before_it_was_measured():
-    known = {(goal.record, goal.metric): predictions.of(goal) for goal in goals.GOALS}
-    assert all(value is not None and math.isfinite(value) and value > 0 for value in known.values())
-    lines = predictions.text().splitlines()
-    assert len(lines) == 1 + len(goals.GOALS) and lines[0].startswith("record,metric,goal,predicted,")
+    for goal in goals.GOALS:
+        assert goal.predicted is not None and math.isfinite(goal.predicted) and goal.predicted > 0
 
 
 @pytest.mark.parametrize(
@@ -128,8 +132,39 @@ def test_every_goal_was_predicted_before_it_was_measured():
 )
 def test_instructions_are_those_of_the_compiled_programs(family, shape, instructions):
     case = case_of(family, shape)
-    found = [bounds.instructions(case, one) for one in ("forward", "backward")]
+    found = [goals.instructions(case, one) for one in ("forward", "backward")]
     assert 4 < found[0] < 25 and found[0] < found[1] < 80
     if instructions:
         assert found[0] == pytest.approx(instructions, abs=0.3)
-    assert bounds.instructions({**case, "width": 17}, "forward") == 0
+    assert goals.instructions({**case, "width": 17}, "forward") == 0
+
+
+def test_goals_read_runs_of_a_gpu_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    assert {one.state for one in goals.reached()} == {"not run yet"}
+    saved("bench", "gka-vit-ti", {"ratio_sdpa_forward": 1.6, "ratio_sdpa_both": 1.2}, [], {})
+    saved("bench", "gka-vit-s", {"ratio_sdpa_forward": 1.6}, [], {}, device="2 cores x86_64")
+    saved("bench", "decode-gka", {"ratio_sdpa_forward": 2.0}, [], {})
+    state = {(one.goal.record, one.goal.metric): one for one in goals.reached() if one.value is not None}
+    assert {key: one.state for key, one in state.items()} == {
+        ("gka-vit-ti", "ratio_sdpa_forward"): "met",
+        ("gka-vit-ti", "ratio_sdpa_both"): "missed",
+        ("decode-gka", "ratio_sdpa_forward"): "met",
+    }
+    assert state["decode-gka", "ratio_sdpa_forward"].value == 0.5
+    lines = goals.markdown().splitlines()
+    assert f"| 12 | 2 on {CARD} | 1 |" in lines[2] and "| 9 | not run yet |  |" in lines[3]
+
+
+def test_every_goal_names_a_shape_and_a_command():
+    for goal in goals.GOALS:
+        name, _, shape = goal.record.partition("-")
+        assert shape in [case["shape"] for case in benchmark(name).shapes("full", "cuda")]
+        assert goal.command == f"python -m gkalib bench {name} {shape} --device cuda --keep"
+    assert str(goals.GOALS[0]) == "≥ 1.5×"
+    assert {goal.benchmark for goal in goals.GOALS} == goals.WORDS.keys()
+
+
+def test_the_readme_shows_what_has_been_run():
+    printed = README.read_text(encoding="utf-8").split("<!-- speed -->\n")[1].split("\n<!-- /speed -->")[0]
+    assert printed == goals.markdown()

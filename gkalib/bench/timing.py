@@ -1,0 +1,275 @@
+"""The clock of everything that is timed, on a GPU and on a CPU: warm, on rotated inputs, as medians."""
+
+import contextlib
+import gc
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import final
+
+import torch
+
+from gkalib import results
+from gkalib.bench.cases import Case, Row
+
+Call = Callable[[], object]
+
+SECONDS = 0.25  # of repeated runs
+FEWEST, MOST = 10, 300  # runs
+GRAPH_BELOW = 2.0  # milliseconds: what takes longer hides its launches by itself
+CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+STATUS = Path("/proc/self/status")
+
+
+@final
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds of one call, from many runs.
+
+    Args:
+        ms: one number a run.
+        graph: whether a CUDA graph was replayed.
+        clock_mhz: of the processors while it ran, where it was asked for and could be read.
+    """
+
+    ms: tuple[float, ...]
+    graph: bool = False
+    clock_mhz: float | None = None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.ms)
+
+    @property
+    def columns(self) -> dict[str, float]:
+        """The median and the first and last decile, as rows have them."""
+        quantiles = statistics.quantiles(self.ms, n=10, method="inclusive")
+        return {"ms": self.median, "ms_q10": quantiles[0], "ms_q90": quantiles[-1]}
+
+
+def device_name(device: str) -> str:
+    """A device in words, as records name it."""
+    return torch.cuda.get_device_name() if device == "cuda" else results.processor()
+
+
+def cache_bytes(device: str) -> int:
+    """The size of the last cache before memory: a GPU's L2, a CPU's L3, 32 MiB where it cannot be read."""
+    if device == "cuda":
+        return torch.cuda.get_device_properties(0).L2_cache_size
+    stated = re.fullmatch(r"(\d+)K\n", CACHE.read_text()) if CACHE.exists() else None
+    return int(stated[1]) * 1024 if stated else 2**25
+
+
+def rotation(nbytes: int, device: str) -> int:
+    """How many sets of inputs of this size it takes so that none is in the cache when its turn comes."""
+    return max(1, min(16, -(-4 * cache_bytes(device) // max(1, nbytes))))
+
+
+@contextlib.contextmanager
+def stream(device: str) -> Iterator[None]:
+    """Work on one stream that is not the default one, so that what was run can be captured afterwards.
+
+    A backward pass runs on the stream of its forward pass, and none may be captured on the default stream.
+    """
+    if device != "cuda":
+        yield
+        return
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        yield
+    with contextlib.suppress(RuntimeError):  # the device is lost: what was measured before still counts
+        side.synchronize()
+
+
+def alive(device: str) -> bool:
+    """Whether a device still answers: after some errors a GPU does not, in this process."""
+    try:
+        _wait(device)
+    except RuntimeError:
+        return False
+    return True
+
+
+def free() -> None:
+    """Give back what a call held, and forget what it compiled."""
+    gc.collect()
+    torch._dynamo.reset()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def timed(
+    calls: Sequence[Call],
+    device: str,
+    *,
+    busy: bool = False,
+    seconds: float | None = None,
+    fewest: int | None = None,
+) -> Times:
+    """Time calls that do the same on different inputs.
+
+    ``triton.testing.do_bench`` knows no rotated inputs, no graphs and no CPU, so this is our own.
+
+    Args:
+        calls: run one after another; every run does all of them, and its time is divided by their number.
+        device: ``"cpu"`` or ``"cuda"``. On the latter a run is timed between two events on the stream, and
+            where calls are short a graph of all of them is captured and replayed, if they can be captured.
+        busy: read the clock while the device works.
+        seconds: of repeated runs; ``SECONDS`` where not given.
+        fewest: runs that there are at least; ``FEWEST`` where not given.
+
+    Chapter 19 teaches it.
+    """
+    budget, fewest = 1e3 * (SECONDS if seconds is None else seconds), FEWEST if fewest is None else fewest
+
+    def count(each: float, most: int = MOST) -> int:
+        return max(fewest, min(most, int(budget / max(each, 1e-6))))
+
+    if device != "cuda":
+        _by_clock(calls)
+        first = _by_clock(calls)
+        return Times(tuple(_by_clock(calls) for _ in range(count(first * len(calls)))))
+    for _ in range(3):  # compile, allocate, fill caches
+        _all(calls)
+    torch.cuda.synchronize()
+    first = _between_events([lambda: _all(calls)])[0] / len(calls)
+    graph = _captured(calls) if first < GRAPH_BELOW else None
+    run: Call = graph.replay if graph else lambda: _all(calls)
+    run()
+    if busy:
+        # Reading the clock takes a while, and the device must not run out of work meanwhile.
+        budget = 600.0
+        *spans, clock = _between_events([run] * count(first, 3000), meanwhile=clock_mhz)
+    else:
+        spans, clock = _between_events([run] * count(first * len(calls))), None
+    return Times(tuple(span / len(calls) for span in spans), graph is not None, clock or None)
+
+
+def peak_mib(call: Call, device: str) -> tuple[float, float]:
+    """The most memory that a call takes beyond what was held before, and with it, in MiB.
+
+    On a CPU it is the process's memory.
+    """
+    gc.collect()
+    _wait(device)
+    held = _reset_peak(device)
+    kept = call()
+    _wait(device)
+    peak = _peak(device)
+    del kept
+    return max(0.0, peak - held), peak
+
+
+def time_case(prepare: Callable[[Case], Call], case: Case, seconds: float = 6.0) -> Row:
+    """Run a case and return it with its times in milliseconds and its memory in MiB.
+
+    ``peak_mib`` is what a run takes beyond the inputs, ``process_mib`` the whole process's peak.
+    """
+    device = case.get("device", "cpu")
+    with torch.no_grad(), stream(device):
+        call = prepare(case)
+        _wait(device)
+        start = time.perf_counter()
+        call()  # compiles, allocates, warms caches
+        _wait(device)
+        first = 1e3 * (time.perf_counter() - start)
+        peak, whole = peak_mib(call, device)
+        times = timed([call], device, seconds=seconds, fewest=3)
+    return {
+        **case,
+        **times.columns,
+        "ms_first": first,
+        "runs": len(times.ms),
+        "threads": torch.get_num_threads(),
+        "peak_mib": peak,
+        "process_mib": whole,
+    }
+
+
+def clock_mhz() -> float:
+    """The clock of the processors now, in MHz; 0 where it cannot be read."""
+    if shutil.which("nvidia-smi") is None:
+        return 0.0
+    command = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "--id=0"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return 0.0
+    words = done.stdout.split()
+    return float(words[0]) if done.returncode == 0 and words and words[0].isdigit() else 0.0
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _all(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()
+
+
+def _by_clock(calls: Sequence[Call]) -> float:
+    """Milliseconds of a call by the host's clock."""
+    start = time.perf_counter()
+    _all(calls)
+    return 1e3 * (time.perf_counter() - start) / len(calls)
+
+
+def _between_events(runs: Sequence[Call], meanwhile: Callable[[], float] | None = None) -> list[float]:
+    """Milliseconds of each run; ``meanwhile``'s number comes last."""
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(len(runs) + 1)]
+    marks[0].record()
+    for run, mark in zip(runs, marks[1:], strict=True):
+        run()
+        mark.record()
+    beside = [] if meanwhile is None else [meanwhile()]
+    torch.cuda.synchronize()
+    return [first.elapsed_time(last) for first, last in pairwise(marks)] + beside
+
+
+def _captured(calls: Sequence[Call]) -> torch.cuda.CUDAGraph | None:
+    """A graph of all calls, or None if one of them cannot be captured."""
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            _all(calls)
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+    return graph
+
+
+def _status(field: str) -> float:
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) / 1024
+
+
+def _reset_peak(device: str) -> float:
+    """Forget the peak so far and return the memory held now, in MiB."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated() / 2**20
+    if STATUS.exists():
+        Path("/proc/self/clear_refs").write_text("5")
+        return _status("VmRSS")
+    return _peak(device)
+
+
+def _peak(device: str) -> float:
+    """The most memory held since the peak was reset, in MiB."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    if STATUS.exists():
+        return _status("VmHWM")
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

@@ -1,0 +1,407 @@
+"""The work that needs a GPU, in order of priority: what is missing or stale, as much as fits the time.
+
+``python -m gkalib.gpu.queue`` runs on an image that has torch, triton, timm, numpy, einops, jaxtyping,
+safetensors and rich, and nothing else of what the library can use.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, final
+
+import torch
+
+from gkalib import results
+from gkalib.bench.goals import report
+from gkalib.bench.timing import device_name
+from gkalib.gpu import pack
+from gkalib.gpu.jobs import PACKAGE, TRAININGS, Job, code_hash, jobs
+
+EXPERIMENT = "reproduce"  # where the store notes which job ran on which device, on what code
+START = 15.0  # seconds that a process may take before its job begins
+PATIENCE = 3.0  # times its estimate that a job may take
+WARM = 60.0  # seconds that compiling ahead takes for a job, one compiler at work
+TAIL = 2000  # characters of a job's output that are shown
+STEP = 0.1  # seconds between two looks at what runs
+AT_ONCE = ("cuda",)  # where processes may run side by side: such a machine has cores to spare
+CALL = """
+import importlib, json, sys
+call, arguments = json.loads(sys.argv[1])
+module, function = call.split(":")
+getattr(importlib.import_module(module), function)(**arguments)
+"""
+
+
+@final
+@dataclass(frozen=True)
+class State:
+    """Where a job stands on a device.
+
+    Args:
+        job: which.
+        state: ``"missing"``, ``"stale"`` (it ran on other code) or ``"done"``.
+        seconds: what it will take.
+    """
+
+    job: Job
+    state: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.job.priority:>3}  {self.job.name:<34} {self.seconds:>6.0f} s  {self.state}"
+
+
+def states(known: Sequence[Job], device: str | None, stores: Sequence[Path]) -> list[State]:
+    """Where each job stands on a device, named in words, or on whichever it ran on last if None."""
+    notes = [
+        note
+        for store in stores
+        if EXPERIMENT in results.experiments(root=store)
+        for note in results.load(EXPERIMENT, root=store)
+        if device in (None, note.device)
+    ]
+    return [_state(job, [note for note in notes if note.arm == job.name]) for job in known]
+
+
+def _state(job: Job, notes: Sequence[results.Record]) -> State:
+    done = any(note.recipe["code"] == job.code() for note in notes)
+    seconds = max(notes, key=lambda note: note.date).wall_seconds if notes else job.seconds
+    return State(job, "done" if done else "stale" if notes else "missing", seconds)
+
+
+def listing(known: Sequence[Job], device: str) -> str:
+    """The queue as text: priority, name, estimate and state of each job, and what is left altogether."""
+    here = device_name(device) if present(device) else None
+    head = f"On {here}:" if here else "No CUDA device is here; what ran on any counts as done:"
+    every = states(known, here, [results.folder()])
+    left = sum(each.seconds for each in every if each.state != "done")
+    return "\n".join([head, *map(str, every), f"{left / 60:.0f} minutes are left of {len(every)} jobs"])
+
+
+def present(device: str) -> bool:
+    """Whether a device is here."""
+    return device == "cpu" or torch.cuda.is_available()
+
+
+def reproduce(
+    known: Sequence[Job],
+    minutes: float,
+    *,
+    device: str = "cuda",
+    out: Path | None = None,
+    names: Sequence[str] = (),
+) -> list[tuple[str, str]]:
+    """Run what is missing or stale, the most important first, as long as it fits.
+
+    Each job has a process of its own and may take three times its estimate, and none runs past the minutes.
+    On a card, jobs whose times do not count run side by side, and beside the first of them compilers work
+    ahead for the timed jobs that will fit; whatever is timed runs alone.
+    What a job saved is kept even if it is stopped; it counts as done only when it ends well. Repeating the
+    command goes on where the last one stopped.
+
+    Args:
+        known: the jobs, the most urgent first.
+        minutes: the time there is.
+        device: ``"cuda"`` or ``"cpu"``.
+        out: a folder for one packed file and the log; the store of results itself where not given.
+        names: of jobs, or their first words; all of them where none is named.
+
+    Returns:
+        The name of each job that was started and how it ended.
+
+    Raises:
+        ValueError: if the device is not there or a name is unknown.
+    """
+    end = time.monotonic() + 60 * minutes
+    known = [job for job in known if device in job.devices]
+    unknown = [name for name in names if not any(_named(job, [name]) for job in known)]
+    if unknown:
+        raise ValueError(f"reproduce: no job {unknown[0]!r}. Known: {', '.join(job.name for job in known)}")
+    if not present(device):
+        raise ValueError(
+            "reproduce: no CUDA device is here, and this work needs one. "
+            "`python -m gkalib reproduce --list` shows it; `--device cpu` runs a small form of what can."
+        )
+    known = [job for job in known if not names or _named(job, names)]
+    name, side_by_side = device_name(device), device in AT_ONCE
+    with _stopping(), _store(out) as store, _log(out) as log:
+        todo = []
+        for each in states(known, name, [results.folder(), store]):
+            todo += [each] if each.state != "done" else []
+            print(each if each.state == "done" else f"{each}: to do")
+        queue = Queue(device, name, store, out, log, end)
+        at_once = max(1, (os.cpu_count() or 1) - 1) if side_by_side else 1
+        first = list(itertools.takewhile(lambda each: not each.job.alone, todo))
+        queue.run(first, at_once, warm=_worth_warming(todo, 60 * minutes, at_once) if side_by_side else [])
+        for alone, group in itertools.groupby(todo[len(first) :], key=lambda each: each.job.alone):
+            queue.run(list(group), 1 if alone else at_once)
+    return queue.ended
+
+
+@final
+@dataclass
+class Queue:
+    """What runs jobs, notes how they ended, and packs what they saved.
+
+    Args:
+        device: ``"cuda"`` or ``"cpu"``; name: in words.
+        store: for what jobs save; out: the folder for the pack of it, or None.
+        log: for what they print.
+        end: when the time is over, by the monotonic clock.
+        ended: the jobs that were run, and how each ended.
+    """
+
+    device: str
+    name: str
+    store: Path
+    out: Path | None
+    log: IO[str]
+    end: float
+    ended: list[tuple[str, str]] = field(default_factory=list)
+
+    def run(self, todo: Sequence[State], at_once: int, *, warm: Sequence[State] = ()) -> None:
+        """Run jobs, and what warms others, so many at once."""
+        waiting = [*((each, False) for each in todo), *((each, True) for each in warm)]
+        running: list[Process] = []
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    each, warms = waiting.pop(0)
+                    left = self.end - time.monotonic()
+                    if not warms and each.seconds + START > left:
+                        print(f"{each}: {left:.0f} s are left, not enough")
+                        continue
+                    limit = min(left, START + PATIENCE * (WARM if warms else each.seconds))
+                    threads = 1 if at_once > 1 else None
+                    process = Process(each.job, warms, limit, self.device, self.store, threads)
+                    running.append(process)
+                    print(f"{each}: starts", flush=True)
+                for process in list(running):
+                    how = process.ended()
+                    if how is not None:
+                        running.remove(process)
+                        self._finish(process, how)
+                time.sleep(STEP)
+        finally:
+            for process in running:
+                self._say(process.close())
+
+    def _finish(self, process: "Process", how: str) -> None:
+        """Note how a job ended, and pack what there is; what only warms ends in a line and no more."""
+        job, seconds = process.job, process.seconds
+        self._say(process.close(), TAIL if how != "done" else TAIL // 4)
+        print(f"{job.name}: {'warmed, ' if process.warms else ''}{how} after {seconds:.0f} s", flush=True)
+        if process.warms:
+            return
+        self.ended.append((job.name, how))
+        if how == "done":
+            record = results.Record(
+                experiment=EXPERIMENT,
+                arm=job.name,
+                scale="smoke" if self.device == "cpu" else "full",
+                recipe={"call": job.call, "arguments": dict(job.arguments), "code": process.code},
+                seed=0,
+                device=self.name,
+                wall_seconds=round(seconds, 1),
+                metrics={"estimate": job.seconds},
+                **results.provenance("torch"),
+            )
+            results.save(record, root=self.store)
+        if self.out is not None:
+            pack.pack(self.store, self.out, code=code_hash())
+
+    def _say(self, text: str, tail: int = TAIL) -> None:
+        """Write to the log what a process said, and print its end."""
+        self.log.write(text)
+        self.log.flush()
+        print(text[-tail:].rstrip(), flush=True)
+
+
+@final
+class Process:
+    """The process of a job, or of what warms it; it ends with all that it has started.
+
+    Args:
+        job: what it does.
+        warms: whether it only compiles ahead.
+        limit: seconds that it may take.
+        device: ``"cuda"`` or ``"cpu"``.
+        store: where the job saves results.
+        threads: of its arithmetic and its compilers; those of the machine if None.
+    """
+
+    def __init__(self, job: Job, warms: bool, limit: float, device: str, store: Path, threads: int | None):
+        self.job, self.warms, self.code = job, warms, job.code()
+        path = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        surroundings = {
+            **os.environ,
+            "GKALIB_RESULTS": str(store.resolve()),
+            "PYTHONPATH": os.pathsep.join(path),
+            "PYTHONUNBUFFERED": "1",
+        }
+        if device == "cpu":
+            surroundings["TRITON_INTERPRET"] = "1"
+        if threads is not None:
+            names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
+            surroundings |= dict.fromkeys(names, str(threads))
+        stated = json.dumps([job.warm if warms else job.call, {**job.arguments, "device": device}])
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  it lives as long as the process
+        # A group, so that the processes it starts end with it; no session, so that it ends with its caller's.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CALL, stated],
+            env=surroundings,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+        self._start, self._limit = time.monotonic(), limit
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._start
+
+    def ended(self) -> str | None:
+        """How it ended, or None if it still runs."""
+        status = self._process.poll()
+        if status is None:
+            return None if self.seconds < self._limit else f"stopped at its limit of {self._limit:.0f} s"
+        return "done" if status == 0 else f"failed with status {status}"
+
+    def close(self) -> str:
+        """End it, and what it left behind; what it printed."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        with self._log:
+            self._log.seek(0)
+            return self._log.read()
+
+
+def _named(job: Job, names: Sequence[str]) -> bool:
+    """Whether a name is the job's, or its first words."""
+    return any(job.name == name or job.name.startswith(f"{name}-") for name in names)
+
+
+def _worth_warming(todo: Sequence[State], left: float, at_once: int) -> list[State]:
+    """The timed jobs that have something to compile ahead and that will fit."""
+    chosen = []
+    for each in todo:
+        left -= each.seconds if each.job.alone else each.seconds / at_once
+        if each.job.alone and each.job.warm:
+            left -= WARM / at_once
+            chosen += [each] if left > 0 else []
+    return chosen
+
+
+@contextmanager
+def _store(out: Path | None) -> Iterator[Path]:
+    """Where runs are saved: the store itself, or a folder that is packed into ``out``."""
+    if out is None:
+        yield results.folder()
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        if (out / pack.NAME).exists():
+            pack.unpack(out / pack.NAME, root=Path(folder))
+        try:
+            yield Path(folder)
+        finally:
+            pack.pack(Path(folder), out, code=code_hash())
+
+
+def _log(out: Path | None) -> IO[str]:
+    return tempfile.TemporaryFile("w+") if out is None else (out / "log.txt").open("a")
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Within it a request to end raises ``SystemExit``, so that what was begun is cleared away."""
+
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def command(
+    names: Sequence[str] = (),
+    *,
+    minutes: float = 10.0,
+    out: Path | None = None,
+    device: str = "cuda",
+    show: bool = False,
+    unpack: Path | None = None,
+    reported: bool = False,
+) -> None:
+    """Run the GPU work whose results are missing or stale, the most urgent first, as much as fits the time.
+
+    Safe to stop and to repeat. With ``out`` nothing is written to data/results; there, ``unpack`` saves the
+    pack.
+
+    Args:
+        names: of jobs, or their first words; all of them where none is named.
+        minutes: the time there is.
+        out: a folder for one packed file.
+        device: ``"cuda"``, or ``"cpu"`` for a small form of what can run there.
+        show: list the jobs instead, with their estimates and what is missing.
+        unpack: save the runs of this packed file instead.
+        reported: show what has run on a GPU instead, beside the goals.
+
+    Raises:
+        ValueError: if a job did not end well, or something was asked for that is not there.
+    """
+    if unpack is not None:
+        saved = pack.unpack(unpack, code=code_hash())
+        print("\n".join([*saved, f"{len(saved)} runs saved"]))
+        return
+    if reported:
+        print(report([(name, arm) for name, arm, _ in TRAININGS]))
+        return
+    known = [job for job in jobs() if device in job.devices]
+    if show or not present(device):
+        print(listing(known, device))
+    if show:
+        return
+    ended = reproduce(known, minutes, device=device, out=out, names=names)
+    failed = [name for name, how in ended if how != "done"]
+    if failed:
+        raise ValueError(f"reproduce: {', '.join(failed)} did not end well; the output above says why")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the queue; an error that a user can mend is one line and status 2."""
+    parser = argparse.ArgumentParser(prog="python -m gkalib.gpu.queue", description=command.__doc__)
+    option = parser.add_argument
+    option("names", nargs="*", metavar="job", help="as --list names it; all of them where none is named")
+    option("--minutes", type=float, default=10.0, metavar="M", help="the time there is (%(default)s)")
+    option("--out", type=Path, metavar="DIR", help="a folder for one packed file (the store of results)")
+    option("--device", choices=["cpu", "cuda"], default="cuda", help="where (%(default)s)")
+    option("--list", action="store_true", dest="show", help="show the jobs and what is missing")
+    option("--unpack", type=Path, metavar="FILE", help="save the runs of a packed file in data/results")
+    option("--report", action="store_true", dest="reported", help="show what has run, beside the goals")
+    try:
+        command(**vars(parser.parse_args(arguments)))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""The clock is warm, rotates its inputs and replays graphs; memory is what a call takes."""
+
+import contextlib
+
+import pytest
+import torch
+
+from gkalib.bench import timing
+
+
+def test_inputs_are_rotated_out_of_the_cache(monkeypatch):
+    monkeypatch.setattr(timing, "cache_bytes", lambda device: 50)
+    assert [timing.rotation(nbytes, "cpu") for nbytes in (1, 20, 100, 1000)] == [16, 10, 2, 1]
+    seen = []
+    monkeypatch.setattr(timing, "SECONDS", 0.0)
+    times = timing.timed([lambda n=n: seen.append(n) for n in range(3)], "cpu")
+    assert seen == [0, 1, 2] * (2 + len(times.ms)) and len(times.ms) == timing.FEWEST
+    columns = times.columns
+    assert 0 < columns["ms_q10"] <= columns["ms"] == times.median <= columns["ms_q90"] and not times.graph
+
+
+def test_a_case_has_its_time_and_its_memory():
+    def prepare(case):
+        return lambda: torch.zeros(case["n"], dtype=torch.float64).add_(1).sum()
+
+    small, large = (timing.time_case(prepare, {"n": n}, seconds=0.05) for n in (1000, 30_000_000))
+    assert 220 < large["peak_mib"] < 300  # 30 million numbers of 8 bytes are 229 MiB
+    assert small["peak_mib"] < 20
+    assert large["ms"] > small["ms"] > 0 and large["ms_q10"] <= large["ms"] <= large["ms_q90"]
+    assert large["runs"] >= 3
+
+
+class Clock:
+    """Events of a device on which every call takes two milliseconds, and a graph of three calls four."""
+
+    now = 0.0
+
+    def __init__(self, **_):
+        self.at = 0.0
+
+    def record(self):
+        self.at = Clock.now
+
+    def elapsed_time(self, later):
+        return later.at - self.at
+
+    def replay(self):
+        Clock.now += 4.0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_gpu_is_timed_by_events_and_short_calls_as_a_graph(fails, monkeypatch, as_a_user):
+    captured = []
+
+    @contextlib.contextmanager
+    def capture(graph, stream):
+        before = Clock.now
+        yield
+        Clock.now = before
+        if fails:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        captured.append(graph)
+
+    def call():
+        Clock.now += 1.5
+
+    for name, fake in (("Event", Clock), ("CUDAGraph", Clock), ("graph", capture)):
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    monkeypatch.setattr(timing, "clock_mhz", lambda: 1700.0)
+    times = timing.timed([call] * 3, "cuda")
+    assert times.graph is not fails and len(captured) == (not fails)
+    assert set(times.ms) == {1.5 if fails else 4 / 3} and times.clock_mhz is None
+    assert timing.timed([call], "cuda", busy=True).clock_mhz == 1700
+    monkeypatch.setattr(timing, "GRAPH_BELOW", 1.0)
+    assert not timing.timed([call] * 3, "cuda").graph and len(captured) == 2 * (not fails)
