@@ -20,7 +20,7 @@ from gkalib.analysis import (
     spectrum_metrics,
     text_rows,
 )
-from gkalib.evaluation.mode import evaluating
+from gkalib.evaluation import evaluating
 from gkalib.models import GPT, ViT
 from gkalib.training import trajectory
 from gkalib.training.checkpoint import NAME, Loaded

@@ -85,7 +85,7 @@ def test_data_check_says_what_it_did_not_check(
 ):
     kept = {name: DATASETS[name] for name in ("mcycle", "minilm")}
     monkeypatch.setattr("gkalib.data.registry.DATASETS", kept)
-    monkeypatch.setattr("gkalib.data.registry.find", lambda archive: None)
+    monkeypatch.setattr("gkalib.data.fetch.find", lambda archive: None)
     assert main(["data", "check"]) == 0
     checked, skipped = capsys.readouterr().out.splitlines()
     assert checked.startswith("mcycle: as registered") and skipped == "minilm: not here, so not checked"

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from gkalib.evaluation.mode import evaluating
+from gkalib.evaluation import evaluating
 from gkalib.layers.mixed import Attention as Mixed
 from gkalib.smoothing import Method, Problem, solve, weights_of
 

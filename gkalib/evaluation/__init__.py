@@ -1,12 +1,29 @@
 """Measures trained models: images classified, bits per byte of text, tasks that a model of text can do."""
 
-from gkalib.evaluation.bpb import bit_sums, bits_of, bits_per_byte
-from gkalib.evaluation.classification import accuracy, accuracy_of, accuracy_sums
-from gkalib.evaluation.items import Choice, Completion, Item, Row, Schema, rows
-from gkalib.evaluation.outcome import Core, TaskResult, centered, core
-from gkalib.evaluation.paired import Comparison, compare
-from gkalib.evaluation.scorer import Answer, Score, answers, evaluate, result_of, score
-from gkalib.evaluation.tasks import SIX, TASKS, Task
+from gkalib.evaluation.metrics import (
+    accuracy,
+    accuracy_of,
+    accuracy_sums,
+    bit_sums,
+    bits_of,
+    bits_per_byte,
+    evaluating,
+)
+from gkalib.evaluation.scorer import (
+    Answer,
+    Comparison,
+    Core,
+    Score,
+    TaskResult,
+    answers,
+    centered,
+    compare,
+    core,
+    evaluate,
+    result_of,
+    score,
+)
+from gkalib.evaluation.tasks import SIX, TASKS, Choice, Completion, Item, Row, Schema, Task, rows
 
 __all__ = [
     "SIX",
@@ -33,6 +50,7 @@ __all__ = [
     "compare",
     "core",
     "evaluate",
+    "evaluating",
     "result_of",
     "rows",
     "score",

@@ -7,9 +7,9 @@ import torch
 
 from gkalib.data.registry import require
 from gkalib.data.tokenizers import Tokenizer
-from gkalib.evaluation.items import Row
-from gkalib.evaluation.mode import evaluating
+from gkalib.evaluation.metrics import evaluating
 from gkalib.evaluation.scorer import context_of, score
+from gkalib.evaluation.tasks import Row
 
 
 def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
@@ -53,14 +53,13 @@ def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
                 Row([*context, *continuation], len(context), len(context))
                 for _, context, continuation in requests
             ]
-            found = score(model, sequences, tokens=tokens)
-            return [(one.total, one.greedy) for one in found]
+            return [(each.total, each.greedy) for each in score(model, sequences, tokens=tokens)]
 
         def loglikelihood_rolling(self, requests: Sequence, disable_tqdm: bool = False) -> list[float]:
             totals = []
             for request in requests:
-                given = self.tok_encode(request.args[0], add_special_tokens=False)
-                windows = utils.get_rolling_token_windows(given, self.prefix_token_id, context_of(model), 1)
+                ids = self.tok_encode(request.args[0], add_special_tokens=False)
+                windows = utils.get_rolling_token_windows(ids, self.prefix_token_id, context_of(model), 1)
                 pairs = [("", *utils.make_disjoint_window(window)) for window in windows]
                 totals.append(sum(total for total, _ in self._loglikelihood_tokens(pairs)))
             return totals

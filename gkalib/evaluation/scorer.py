@@ -1,17 +1,17 @@
-"""CORE's scorer: likelihoods of continuations, what they choose, and accuracy above guessing."""
+"""CORE's scorer: likelihoods of continuations, what they choose, and accuracy with its standard error."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from gkalib.data.tokenizers import Tokenizer
-from gkalib.evaluation.items import Completion, Item, Row, rows
-from gkalib.evaluation.mode import Model, device_of, evaluating
-from gkalib.evaluation.outcome import TaskResult, outcome
-from gkalib.evaluation.tasks import TASKS, Task, drawn
+from gkalib.evaluation.metrics import Model, device_of, evaluating
+from gkalib.evaluation.tasks import TASKS, Completion, Item, Row, Task, drawn, rows
 
 BLOCK = 512  # questions that are written as tokens at a time: ten examples before each make them long
 
@@ -46,6 +46,62 @@ class Answer(NamedTuple):
     chosen: int
     right: bool
     cropped: bool
+
+
+def centered(accuracy: float, baseline: float) -> float:
+    """(accuracy − baseline) / (1 − baseline): guessing gives 0, knowing everything 1."""
+    return (accuracy - baseline) / (1 - baseline)
+
+
+@final
+@dataclass(frozen=True)
+class TaskResult:
+    """What a model reaches in one task.
+
+    Args:
+        name: CORE's name of it.
+        accuracy: the share of questions answered rightly.
+        error: the standard error of that, √(accuracy · (1 − accuracy) / (items − 1)).
+        baseline: the accuracy of guessing.
+        items: how many questions there were.
+        shots: how many examples preceded each.
+        cropped: how many were too long for the model's context.
+        seconds: what it took, once the questions were read from their set; of processes that shared them the
+            mean.
+    """
+
+    name: str
+    accuracy: float
+    error: float
+    baseline: float
+    items: int
+    shots: int
+    cropped: int
+    seconds: float
+
+    @property
+    def centered(self) -> float:
+        """The accuracy above guessing, 0 for guessing and 1 for all."""
+        return centered(self.accuracy, self.baseline)
+
+    @property
+    def centered_error(self) -> float:
+        """The standard error of the centered accuracy."""
+        return self.error / (1 - self.baseline)
+
+
+class Core(NamedTuple):
+    """The mean of centered accuracies over some tasks.
+
+    Args:
+        mean: over the tasks.
+        error: its standard error from the questions' number alone: √(Σ error²) / tasks.
+        tasks: how many they are.
+    """
+
+    mean: float
+    error: float
+    tasks: int
 
 
 def evaluate(
@@ -98,11 +154,10 @@ def evaluate(
         tally[3] = (time.perf_counter() - start) / size
     if total is not None:
         tallies = total(tallies)
-    found = []
-    for task, count, tally in zip(tasks, counts, tallies, strict=True):
-        number, right, cropped = tally[:3].int().tolist()
-        found.append(outcome(task, number, right, cropped, shots=count, seconds=float(tally[3])))
-    return found
+    return [
+        _result(task, *tally[:3].int().tolist(), shots=count, seconds=float(tally[3]))
+        for task, count, tally in zip(tasks, counts, tallies, strict=True)
+    ]
 
 
 def answers(
@@ -115,17 +170,12 @@ def answers(
     tokens: int = 8192,
 ) -> list[Answer]:
     """What a model answers to each question of a task, in the task's order; arguments as for ``evaluate``."""
-    count = task.shots if shots is None else shots
-    return _answers(model, tokenizer, task, task.items(limit), shots=count, tokens=tokens)
-
-
-def _answers(
-    model: Model, tokenizer: Tokenizer, task: Task, items: list[Item], *, shots: int, tokens: int
-) -> list[Answer]:
-    given = []
-    for begin in range(0, len(items), BLOCK):
-        given += _block(model, tokenizer, task, items, begin, shots=shots, tokens=tokens)
-    return given
+    count, items = task.shots if shots is None else shots, task.items(limit)
+    return [
+        answer
+        for begin in range(0, len(items), BLOCK)
+        for answer in _block(model, tokenizer, task, items, begin, shots=count, tokens=tokens)
+    ]
 
 
 def _block(
@@ -140,21 +190,16 @@ def _block(
     ]
     scores = iter(score(model, [row for options in asked for row in options], tokens=tokens))
     for item, options in zip(block, asked, strict=True):
-        found = tuple(next(scores) for _ in options)
-        cropped = any(len(row.tokens) > longest for row in options)
-        given.append(_answered(item, found, cropped))
+        own = tuple(next(scores) for _ in options)
+        chosen = max(range(len(own)), key=[score.mean for score in own].__getitem__)
+        right = own[0].greedy if isinstance(item, Completion) else chosen == item.gold
+        given.append(Answer(item, own, chosen, right, any(len(row.tokens) > longest for row in options)))
     return given
-
-
-def _answered(item: Item, scores: tuple[Score, ...], cropped: bool) -> Answer:
-    chosen = max(range(len(scores)), key=lambda option: scores[option].mean)
-    right = scores[0].greedy if isinstance(item, Completion) else chosen == item.right
-    return Answer(item, scores, chosen, right, cropped)
 
 
 def result_of(task: Task, given: Sequence[Answer], *, shots: int, seconds: float) -> TaskResult:
     """The share of right answers and its standard error."""
-    return outcome(task, *_tally(given).int().tolist(), shots=shots, seconds=seconds)
+    return _result(task, *_tally(given).int().tolist(), shots=shots, seconds=seconds)
 
 
 def _tally(given: Sequence[Answer]) -> Tensor:
@@ -227,11 +272,88 @@ def _scored(logits: Tensor, row: Row) -> Score:
     first, end = min(row.begin, row.region), len(row.tokens)
     wanted = torch.tensor(row.tokens[first:], device=logits.device)
     logs = torch.log_softmax(logits[first - 1 : end - 1].float(), dim=-1)
-    found = logs.gather(1, wanted[:, None])[:, 0].double()
-    if found.isnan().any():
+    own = logs.gather(1, wanted[:, None])[:, 0].double()
+    if own.isnan().any():
         raise ValueError("evaluate: the model's logits are not numbers")
     best = logs.argmax(dim=-1) == wanted
     region = row.region - first
-    return Score(
-        float(found[row.begin - first :].sum()), float(found[region:].mean()), bool(best[region:].all())
-    )
+    return Score(float(own[row.begin - first :].sum()), float(own[region:].mean()), bool(best[region:].all()))
+
+
+def core(results: Sequence[TaskResult]) -> Core:
+    """CORE over the tasks that were measured; compare models on the tasks that both have.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    if not results:
+        raise ValueError("evaluate: CORE is a mean over tasks, and there are none")
+    error = math.sqrt(sum(result.centered_error**2 for result in results))
+    mean = sum(result.centered for result in results) / len(results)
+    return Core(mean, error / len(results), len(results))
+
+
+def _result(task: Task, count: int, right: int, cropped: int, *, shots: int, seconds: float) -> TaskResult:
+    """The share of right answers and its standard error, from how many there are of each."""
+    accuracy = right / count
+    error = math.sqrt(accuracy * (1 - accuracy) / (count - 1)) if count > 1 else math.nan
+    return TaskResult(task.name, accuracy, error, task.baseline, count, shots, cropped, seconds)
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of two accuracies on the same questions.
+
+    Args:
+        difference: the first accuracy less the second.
+        error: its standard error, from the differences question by question.
+        only_first, only_second: how many questions one model alone answered rightly.
+        items: how many questions there were.
+    """
+
+    difference: float
+    error: float
+    only_first: int
+    only_second: int
+    items: int
+
+    @property
+    def probability(self) -> float:
+        """McNemar's exact test: how often a fair coin divides as unevenly what tells the models apart.
+
+        Twice the probability of at most min(only_first, only_second) heads in as many throws as there are
+        such questions, at most 1.
+        """
+        throws, fewer = self.only_first + self.only_second, min(self.only_first, self.only_second)
+        ways = sum(math.comb(throws, heads) for heads in range(fewer + 1))
+        return min(1.0, 2 * ways / 2**throws)
+
+
+def compare(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
+    """Compare two models question by question.
+
+    With δᵢ = first − second in {−1, 0, 1}, the difference is the mean of δ and its standard error
+    √(Σ (δᵢ − mean)² / (n (n − 1))). Questions that both answer alike add nothing to it.
+
+    Args:
+        first, second: whether each question was answered rightly, in the same order.
+
+    Raises:
+        ValueError: if they are not of equally many questions, at least two.
+
+    References:
+        McNemar, Note on the sampling error of the difference between correlated proportions, 1947. Chapter 22
+        teaches it.
+    """
+    if len(first) != len(second) or len(first) < 2:
+        raise ValueError(
+            f"evaluate: a comparison needs the same questions, at least two: {len(first)} and {len(second)} "
+            "answers"
+        )
+    count = len(first)
+    only_first = sum(one and not other for one, other in zip(first, second, strict=True))
+    only_second = sum(other and not one for one, other in zip(first, second, strict=True))
+    mean = (only_first - only_second) / count
+    spread = only_first + only_second - count * mean**2
+    return Comparison(mean, math.sqrt(spread / (count * (count - 1))), only_first, only_second, count)

@@ -1,12 +1,167 @@
-"""The tasks of CORE that can be had: how each is asked, after how many examples, and what guessing gives."""
+"""The tasks of CORE that can be had: forms of questions, how each set is asked, and what guessing gives."""
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
 
-from gkalib.data.tasks import Row, benchmark
-from gkalib.evaluation.items import Choice, Completion, Item, Schema
+from gkalib.data.tasks import Question, benchmark
+from gkalib.data.tokenizers import Tokenizer
+
+
+class Row(NamedTuple):
+    """One sequence of tokens of which the model is to judge the last.
+
+    Args:
+        tokens: all of it, as long as it may be.
+        begin: where the continuation begins, which ``total`` sums over.
+        region: where the tokens begin that tell the options apart, which ``mean`` is taken over.
+    """
+
+    tokens: list[int]
+    begin: int
+    region: int
+
+
+class Item(ABC):
+    """A question whose answer is known.
+
+    Args:
+        gold: the number of the right option.
+    """
+
+    gold: int
+
+    @abstractmethod
+    def prompts(self, delimiter: str) -> list[tuple[str, str]]:
+        """For each option the text before, and the continuation that the model is asked about.
+
+        White space before the continuation belongs to it, as a tokenizer has it.
+        """
+
+    @abstractmethod
+    def region(self, tokens: list[list[int]], begins: list[int]) -> list[int]:
+        """Where the tokens of each option begin that are compared."""
+
+    def solved(self, delimiter: str) -> str:
+        """The question with its right answer, as an example for others."""
+        return "".join(self.prompts(delimiter)[self.gold])
+
+
+@final
+@dataclass(frozen=True)
+class Choice(Item):
+    """One context and several options, of which the best is to be chosen.
+
+    The options are compared on the tokens after those that all of them begin with, at least on their last.
+
+    Args:
+        context: what is asked.
+        options: the answers.
+        gold: the number of the right one.
+    """
+
+    context: str
+    options: tuple[str, ...]
+    gold: int
+
+    def prompts(self, delimiter: str) -> list[tuple[str, str]]:
+        return [_split(self.context + delimiter, option) for option in self.options]
+
+    def region(self, tokens: list[list[int]], begins: list[int]) -> list[int]:
+        return [min(_common(tokens), min(map(len, tokens)) - 1)] * len(tokens)
+
+
+@final
+@dataclass(frozen=True)
+class Schema(Item):
+    """Several contexts and one continuation: which context makes it most likely?
+
+    They are compared on the tokens that all of them end with.
+
+    Args:
+        contexts: the readings.
+        continuation: what follows each.
+        gold: the number of the right context.
+    """
+
+    contexts: tuple[str, ...]
+    continuation: str
+    gold: int
+
+    def prompts(self, delimiter: str) -> list[tuple[str, str]]:
+        return [_split(context + delimiter, self.continuation) for context in self.contexts]
+
+    def region(self, tokens: list[list[int]], begins: list[int]) -> list[int]:
+        shared = min(_common([row[::-1] for row in tokens]), min(map(len, tokens)) - 1)
+        return [len(row) - shared for row in tokens]
+
+
+@final
+@dataclass(frozen=True)
+class Completion(Item):
+    """A context whose continuation the model has to find token by token, each the most probable one.
+
+    Args:
+        context: what is given, without white space around it.
+        continuation: what has to follow.
+    """
+
+    context: str
+    continuation: str
+    gold: int = field(default=0, init=False)
+
+    def prompts(self, delimiter: str) -> list[tuple[str, str]]:
+        return [_split(self.context.strip() + delimiter, self.continuation)]
+
+    def region(self, tokens: list[list[int]], begins: list[int]) -> list[int]:
+        return begins
+
+
+def rows(
+    item: Item, tokenizer: Tokenizer, *, delimiter: str = " ", examples: Sequence[Item] = ()
+) -> list[Row]:
+    """The sequences of tokens, one for each option, that a question comes down to.
+
+    Args:
+        item: the question.
+        tokenizer: its ``bos``, if it has one, stands before everything.
+        delimiter: what stands between context and continuation.
+        examples: questions that are asked before it and answered, an empty line after each.
+
+    Raises:
+        ValueError: if nothing stands before a continuation.
+    """
+    before = "".join(example.solved(delimiter) + "\n\n" for example in examples)
+    first = [] if tokenizer.bos is None else [tokenizer.bos]
+    tokens, begins = [], []
+    for context, continuation in item.prompts(delimiter):
+        whole = [*first, *map(int, tokenizer.encode(before + context + continuation))]
+        alone = [*first, *map(int, tokenizer.encode(before + context))]
+        tokens.append(whole)
+        # Where a token reaches across the border, the continuation begins with that token.
+        begins.append(min(_common([whole, alone]), len(whole) - 1))
+    sequences = [Row(*row) for row in zip(tokens, begins, item.region(tokens, begins), strict=True)]
+    if min(min(row.begin, row.region) for row in sequences) < 1:
+        raise ValueError(
+            f"evaluate: nothing stands before the continuation of {item}, and the tokenizer "
+            f"{tokenizer.name!r} has no token to begin with"
+        )
+    return sequences
+
+
+def _split(context: str, continuation: str) -> tuple[str, str]:
+    """Text before and continuation, with the white space between them in the continuation."""
+    kept = context.rstrip()
+    return kept, context[len(kept) :] + continuation
+
+
+def _common(tokens: list[list[int]]) -> int:
+    """How many tokens all sequences begin with."""
+    columns = enumerate(zip(*tokens, strict=False))
+    shortest = min(map(len, tokens), default=0)
+    return next((place for place, column in columns if len(set(column)) > 1), shortest)
 
 
 @final
@@ -32,7 +187,7 @@ class Task:
 
     name: str
     data: str
-    item: Callable[[Row], Item]
+    item: Callable[[Question], Item]
     shots: int
     baseline: float
     delimiter: str = " "
@@ -66,64 +221,64 @@ def _lowered(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _hellaswag(row: Row) -> Item:
+def _hellaswag(row: Question) -> Item:
     return Choice(row["context"], tuple(row["options"]), row["answer"])
 
 
-def _copa(row: Row) -> Item:
+def _copa(row: Question) -> Item:
     """The premise goes on with ``because`` or ``therefore``, the options in small letters."""
     link = {"cause": "because", "effect": "therefore"}[row["asks"]]
     premise = row["premise"].strip().removesuffix(".")
     return Choice(f"{premise}, {link}", tuple(map(_lowered, row["options"])), row["answer"])
 
 
-def _openbookqa(row: Row) -> Item:
+def _openbookqa(row: Question) -> Item:
     return Choice(row["question"], tuple(row["options"]), row["answer"])
 
 
-def _arc(row: Row) -> Item:
+def _arc(row: Question) -> Item:
     return Choice(f"Question: {row['question']}", tuple(row["options"]), row["answer"])
 
 
-def _piqa(row: Row) -> Item:
+def _piqa(row: Question) -> Item:
     options = tuple(option.strip() for option in row["options"])
     return Choice(f"Question: {row['goal'].strip()}\n", options, row["answer"])
 
 
-def _boolq(row: Row) -> Item:
+def _boolq(row: Question) -> Item:
     asked = f"Passage: {row['passage']}\nQuestion: {row['question']}"
     return Choice(asked, ("no", "yes"), row["answer"])
 
 
-def _commonsense_qa(row: Row) -> Item:
+def _commonsense_qa(row: Question) -> Item:
     """The options are printed with letters and the letter is asked for; CORE prints four of the five."""
     letters = "ABCDE"[: len(row["options"])]
     listed = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, row["options"], strict=True))
     return Choice(f"Question: {row['question']}\nChoices:\n{listed}\nAnswer:", tuple(letters), row["answer"])
 
 
-def _winogrande(row: Row) -> Item:
+def _winogrande(row: Question) -> Item:
     before, after = row["sentence"].split("_")
     return Schema(tuple(before + option for option in row["options"]), after.strip(), row["answer"])
 
 
-def _winograd(row: Row) -> Item:
+def _winograd(row: Question) -> Item:
     return Schema(tuple(row["contexts"]), row["continuation"], row["answer"])
 
 
-def _lambada(row: Row) -> Item:
+def _lambada(row: Question) -> Item:
     return Completion(row["passage"], row["answer"])
 
 
-def _jeopardy(row: Row) -> Item:
+def _jeopardy(row: Question) -> Item:
     return Completion(f"{row['category']}: {row['question']}", row["answer"])
 
 
-def _squad(row: Row) -> Item:
+def _squad(row: Question) -> Item:
     return Completion(f"Context: {row['passage']}\nQuestion: {row['question']}\nAnswer:", row["answer"])
 
 
-def _coqa(row: Row) -> Item:
+def _coqa(row: Question) -> Item:
     """A story and the conversation so far; white space between the parts as far as it is known of CORE's."""
     task = (
         "Below is a story followed by a series of related questions. Please answer the final question by "

@@ -13,8 +13,7 @@ from gkalib import results
 from gkalib.data.rows import IGNORED, Documents, Rows
 from gkalib.data.tokenizers import Tokenizer
 from gkalib.data.tokens import TextData, text_data
-from gkalib.evaluation import bit_sums, bits_of
-from gkalib.evaluation.mode import evaluating
+from gkalib.evaluation import bit_sums, bits_of, evaluating
 from gkalib.models import GPT
 from gkalib.training import log
 from gkalib.training.config import LanguageConfig, LaunchConfig

@@ -57,7 +57,7 @@ def test_documents_leave_room_for_registers_and_the_last_label():
 
 
 def test_made_up_text_is_the_same_every_time():
-    assert text.made_up() == text.made_up()
+    assert text.made_up_text() == text.made_up_text()
     data = smoke(data="made-up")
     assert len(data.train) > 100
 

@@ -99,7 +99,7 @@ def test_real_schemas_are_scored(monkeypatch):
     assert [answer.right for answer in given[:2]] == [True, True]
     # Where the model knows nothing all readings are equal, and the first is taken.
     assert all(answer.chosen == 0 for answer in given[2:])
-    assert [answer.right for answer in given[2:]] == [item.right == 0 for item in items[2:]]
+    assert [answer.right for answer in given[2:]] == [item.gold == 0 for item in items[2:]]
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -110,5 +110,5 @@ def test_every_real_question_can_be_asked(name):
     assert len(items) >= 100
     for item in items:
         prompts = item.prompts(task.delimiter)
-        assert 0 <= item.right < len(prompts)
+        assert 0 <= item.gold < len(prompts)
         assert all(context.strip() and one.strip() for context, one in prompts)
