@@ -1,0 +1,126 @@
+"""Accuracy and bits per byte follow their definitions, in parts that add up; a model stays as it was."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gkalib.evaluation import accuracy, accuracy_of, accuracy_sums, bit_sums, bits_of, bits_per_byte
+from gkalib.models import gpt
+
+
+def scored(logits, labels):
+    """The accuracy of a model whose logits are given."""
+    batch = torch.zeros(len(logits), 1), torch.tensor(labels)
+    return accuracy(lambda images: torch.tensor(logits), [batch])
+
+
+def test_accuracy_by_hand():
+    logits = [[6.0, 5, 4, 3, 2, 1, 0]] * 4
+    found = scored(logits, [0, 4, 5, 1])
+    assert found["top1"] == 0.25
+    assert found["top5"] == 0.75
+    normalizer = math.log(sum(math.exp(x) for x in range(7)))
+    assert found["loss"] == pytest.approx(normalizer - (6 + 2 + 1 + 5) / 4, rel=1e-6)
+
+
+def test_five_guesses_are_all_where_there_are_fewer_classes():
+    assert scored([[1.0, 2, 3], [3.0, 2, 1]], [0, 0])["top5"] == 1
+
+
+def test_a_model_that_says_nothing_is_right_by_chance_only():
+    """Equal logits count for the class of the smallest number, so ten classes give one tenth."""
+    found = scored([[0.0] * 10] * 10, list(range(10)))
+    assert (found["top1"], found["top5"]) == (0.1, 0.5)
+    assert found["loss"] == pytest.approx(math.log(10), rel=1e-6)
+
+
+def test_a_broken_model_is_never_right():
+    found = scored([[math.nan] * 3, [math.nan, 0.0, 1.0]], [0, 2])
+    assert found["top1"] == 0
+    assert math.isnan(found["loss"])
+
+
+def test_parts_of_images_add_up_and_left_out_labels_do_not_count():
+    torch.manual_seed(1)
+    model, images = nn.Linear(8, 12), torch.randn(30, 8)
+    labels = torch.randint(12, (30,))
+    whole = accuracy(model, [(images, labels)])
+    padded = torch.cat([labels[20:], torch.full((5,), -1)])
+    parts = accuracy_sums(model, [(images[:7], labels[:7]), (images[7:20], labels[7:20])])
+    parts = parts + accuracy_sums(model, [(torch.cat([images[20:], torch.randn(5, 8)]), padded)])
+    assert accuracy_of(parts) == pytest.approx(whole, rel=1e-6)
+    assert 0 < whole["top1"] < whole["top5"] < 1
+
+
+def test_the_model_is_measured_without_dropout_and_left_as_it_was():
+    model = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.9), nn.Linear(50, 3))
+    model[0].eval()
+    batch = [(torch.randn(64, 4), torch.randint(3, (64,)))]
+    assert accuracy(model, batch) == accuracy(model, batch)
+    assert [module.training for module in model.modules()] == [True, False, True, True]
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_accuracy_without_images_or_classes_is_refused():
+    with pytest.raises(ValueError, match="evaluate: there are no labeled images"):
+        accuracy(nn.Linear(2, 2), [])
+    with pytest.raises(ValueError, match="labels from 0 to 3, and the model has 3 classes"):
+        scored([[0.0] * 3] * 2, [0, 3])
+    with pytest.raises(ValueError, match="labels from -2 to 1"):
+        scored([[0.0] * 3] * 2, [-2, 1])
+
+
+def even(choices, vocabulary=8):
+    """A model that finds the first ``choices`` tokens equally probable and the others impossible."""
+    logits = torch.full((vocabulary,), -torch.inf)
+    logits[:choices] = 0
+    return lambda ids: logits.expand(*ids.shape, -1)
+
+
+def test_a_coin_for_each_byte_is_one_bit_per_byte():
+    labels = torch.randint(2, (3, 5))
+    assert bits_per_byte(even(2), [(labels, labels)], np.ones(8)) == pytest.approx(1, abs=1e-7)
+
+
+def test_longer_tokens_cost_less():
+    labels = torch.zeros(1, 6, dtype=torch.long)
+    lengths = np.full(8, 4)
+    assert bits_per_byte(even(8), [(labels, labels)], lengths) == pytest.approx(3 / 4, abs=1e-7)
+
+
+def test_special_and_left_out_tokens_are_in_neither_sum():
+    """A special token and an ignored one would cost infinitely many bits here."""
+    labels = torch.tensor([[0, 1, 7, -1], [1, 7, 7, 0]])
+    lengths = np.array([1, 1, 1, 1, 1, 1, 1, 0])
+    found = bit_sums(even(2), [(labels.clamp(0), labels)], lengths)
+    assert found[:2].tolist() == pytest.approx([4 * math.log(2), 4])
+    assert bits_of(found)["bpb"] == pytest.approx(1, abs=1e-7)
+    assert bits_of(found)["loss"] == math.inf
+    assert found[3] == 7
+
+
+def test_parts_add_up_and_the_loss_is_the_mean_of_the_tokens():
+    torch.manual_seed(0)
+    model = gpt("gpa-dickens", vocab_size=11, context=6, dim=16, depth=1, num_heads=2)
+    ids = torch.randint(11, (5, 7))
+    inputs, labels, lengths = ids[:, :-1], ids[:, 1:], np.arange(11) % 4
+    parts = bit_sums(model, [(inputs[:2], labels[:2])], lengths)
+    parts = parts + bit_sums(model, [(inputs[2:], labels[2:])], lengths)
+    found = bits_of(parts)
+    logits = model(inputs).detach().flatten(0, 1)
+    nats = torch.nn.functional.cross_entropy(logits, labels.flatten(), reduction="none")
+    size = torch.tensor(lengths)[labels.flatten()]
+    assert found["loss"] == pytest.approx(nats.mean().item(), rel=1e-5)
+    assert found["bpb"] == pytest.approx(float(nats[size > 0].sum() / size.sum() / math.log(2)), rel=1e-5)
+    assert found["bpb"] == pytest.approx(bits_per_byte(model, [(inputs, labels)], torch.tensor(lengths)))
+
+
+def test_bits_without_bytes_or_tokens_are_refused():
+    labels = torch.full((1, 3), 7)
+    with pytest.raises(ValueError, match="evaluate: there are no bytes"):
+        bits_per_byte(even(8), [(labels, labels)], np.zeros(8))
+    with pytest.raises(ValueError, match=r"labels from 7 to 7; the model has 8 tokens, .* byte lengths of 6"):
+        bits_per_byte(even(8), [(labels, labels)], np.ones(6))
