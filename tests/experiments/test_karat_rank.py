@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from gkalib.data.fetch import find
-from gkalib.experiments import kan_mlp, karat_rank, trained_vit
+from gkalib.data import registry, trained_vit
+from gkalib.experiments import kan_mlp, karat_rank
+from gkalib.models.pretrained import vit_heads
 from gkalib.normalizers import Fourier, RowOperator
 
 F64 = torch.float64
@@ -61,11 +62,11 @@ def test_both_networks_learn():
 
 def test_rows_of_the_trained_transformer():
     pytest.importorskip("onnx", reason="reads the pretrained model")
-    if find(trained_vit.ARCHIVE) is None:
-        pytest.skip("the pretrained ViT is not here; python -m gkalib.experiments karat-rank fetches it")
-    images = trained_vit.crops(("cat",), 1)
+    if not registry.ready("trained_vit"):
+        pytest.skip("trained_vit is not here: python -m gkalib data get trained_vit")
+    images = karat_rank.crops(("cat",), 1)
     assert images.shape == (1, 3, 196, 196)
-    first, last = trained_vit.heads(images, (1, 3))
+    first, last = vit_heads(trained_vit(), images, (1, 3))
     assert first.query.shape == last.value.shape == (1, 6, 197, 64)
     scores = first.query @ first.key.mT / 8
     assert 2 < scores.std() < 40, "trained scores are not small"
