@@ -63,7 +63,8 @@ class Pictures(Task):
     def __init__(self, images: np.ndarray, labels: np.ndarray, *, train: int, test: int, patch: int):
         order = np.random.default_rng(0).permutation(len(images))[: train + test]
         chosen = torch.from_numpy(images[order].astype(np.float32))[:, None]
-        chosen = (chosen - chosen[:train].mean()) / chosen[:train].std()
+        learned = chosen[:train].double()  # whose sums, rounded to float32, are the same on every processor
+        chosen = (chosen - learned.mean().float()) / learned.std().float()
         label = torch.from_numpy(labels[order].astype(np.int64))
         self.images, self.labels = chosen[:train], label[:train]
         self.held_out = (chosen[train:], label[train:])
