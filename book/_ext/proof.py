@@ -18,9 +18,7 @@ STATUSES = ("exact", "full", "reduced", "ready", "open")
 WORST = ("paper's error", "differs", "undecided", "", "agrees")
 MEASURED = ("full", "reduced")
 SEEDS = 3  # from so many on, signs are read seed by seed
-LOOK = re.compile(
-    r"^(from gkalib\.look import|from gkalib import .*\blook\b|import gkalib\.look)", re.MULTILINE
-)
+LOOK = re.compile(r"^from gkalib\.experiments\.look import", re.MULTILINE)
 NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?\d[\d,]*(?:\.\d+)?(?:e\d+)?")
 
 
@@ -153,8 +151,8 @@ class Judge:
     @cached_property
     def drawing(self) -> list[str]:
         """The source of what names the figures of ``look``."""
-        files = (self.root / "gkalib" / name for name in ("look.py", "viz/figures.py"))
-        return [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+        file = self.root / "gkalib" / "viz" / "figures.py"
+        return [file.read_text(encoding="utf-8")] if file.is_file() else []
 
     @cached_property
     def drawing_is_tested(self) -> bool:

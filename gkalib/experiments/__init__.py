@@ -11,7 +11,7 @@ MEASURED = ("approximations", "counts", "kan-mlp", "karat-rank", "structure", "t
 """The experiments that are measured, not trained; ``gkalib.experiments.runner`` runs both."""
 
 # what experiments are made of
-_FURNITURE = {"__main__", "loop", "options", "runner", "study", "tasks"}
+_FURNITURE = {"__main__", "look", "loop", "options", "runner", "study", "tasks"}
 
 
 def experiments() -> list[str]:

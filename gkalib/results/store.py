@@ -107,7 +107,8 @@ def load(
         kind = "run" if scale is None else f"{scale}-scale run"
         kind += "" if arm == "*" else f" of arm {arm!r}"
         raise ValueError(
-            f"results: no {kind} of {experiment!r}. Make one with: python -m gkalib train {experiment}"
+            f"results: no {kind} of {experiment!r}. Make one with: python -m gkalib train {experiment}, "
+            f"if that is a recipe, or python -m gkalib experiment {experiment}"
         )
     return sorted(records, key=_rank, reverse=True)
 

@@ -1,16 +1,12 @@
 """From settings to a launch: what a command line overrides, what a run costs, the lines that start it."""
 
-import argparse
-import contextlib
-import io
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import torch
 
 from gkalib.models import Count, count
-from gkalib.training.config import LanguageConfig, LaunchConfig, Recipe, TrainConfig, VisionConfig
+from gkalib.training.config import LanguageConfig, Recipe, TrainConfig, VisionConfig
 
 PEAK = 989e12  # dense bf16 operations per second of an H100, as NVIDIA states them
 SHARE = 0.3  # of which we count on
@@ -79,71 +75,9 @@ def _parts_for(run: TrainConfig, processes: int) -> str:
     return f" --device-batch {sizes[-1]}" if sizes else f" --batch {processes * run.device_batch}"
 
 
-FIXED = ("recipe", "arm", "scale", "seed")
-
-
-def overridden(run: TrainConfig, given: Sequence[str], *, show: bool = False) -> TrainConfig:
-    """The run with settings given as ``--lr 3e-4 --model.depth 6``.
-
-    Args:
-        run: what they change.
-        given: words of a command line.
-        show: whether to print every setting there is instead, and exit.
-
-    Raises:
-        ValueError: if there is no such setting, or a value has another type.
-    """
-    if not given and not show:
-        return run
-    import tyro
-
-    said = io.StringIO()
-    words = ["--help"] if show else list(given)
-    try:
-        with contextlib.redirect_stderr(io.StringIO() if show else said):
-            made = tyro.cli(
-                type(run),
-                default=replace(run, smaller={}),
-                args=words,
-                prog=f"python -m gkalib train {run.recipe} --arm {run.arm}",
-                description=f"Settings of {run.recipe}, arm {run.arm}, {run.scale} scale.",
-                compact_help=True,
-            )
-    except SystemExit:
-        if show:
-            raise
-        reason = _plain(said.getvalue()).replace("Unrecognized options:", f"{run.recipe} has no setting")
-        raise ValueError(f"train: {reason.rstrip('.')}. --settings lists what can be set") from None
-    for name in FIXED:
-        if getattr(made, name) != getattr(run, name):
-            raise ValueError(f"train: {name} is chosen by --arm, --smoke, --reduced and --seed, not set")
-    return replace(made, smaller=run.smaller)
-
-
-def _plain(said: str) -> str:
-    """tyro's message without its frame: what is between two rules is one sentence, whatever its lines."""
-    sentences = [""]
-    for line in said.splitlines()[1:]:
-        words = line.strip("╭╮╰╯─│ ")
-        if not words:
-            sentences.append("")
-        elif "full helptext" not in words:
-            sentences[-1] += f"{words} "
-    return "; ".join(filter(None, map(str.strip, sentences))).rpartition("train: ")[-1]
-
-
 def device_of(name: str | None) -> str:
     """The device that a launch will use."""
     return name or ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def launch_of(options: argparse.Namespace) -> LaunchConfig:
-    """Where and how, from the options of the command line."""
-    names = (
-        *("out", "device", "workers", "compile", "shard", "save_every", "log_every"),
-        *("snapshots", "fresh", "from_step", "keep", "quiet"),
-    )
-    return LaunchConfig(**{name: getattr(options, name) for name in names})
 
 
 def plan(recipe: Recipe, run: TrainConfig) -> str:

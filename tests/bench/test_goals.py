@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from gkalib import results
-from gkalib.__main__ import main
 from gkalib.bench import goals, roofline
 from gkalib.bench.cases import shapes
 from gkalib.bench.catalog import benchmark
 from gkalib.bench.fused import summarize
 from gkalib.bench.goals import HEAD, report
+from gkalib.cli import main
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

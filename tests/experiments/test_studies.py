@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gkalib import results
-from gkalib.__main__ import main
+from gkalib.cli import main
 from gkalib.experiments import Study, evaluate, experiment, experiments, fit, task, train
 from gkalib.experiments.loop import rate
 from gkalib.layers import attention, variants

@@ -10,7 +10,7 @@ import pytest
 import torch
 from triton.runtime.errors import OutOfResources
 
-from gkalib.__main__ import main
+from gkalib.cli import main
 from gkalib.gpu import tune
 from gkalib.gpu.jobs import jobs
 from gkalib.gpu.samples import Sample, prepared

@@ -1,14 +1,12 @@
-"""The settings of a run: smaller scales, what is refused, JSON and back, changes from a command line."""
+"""The settings of a run: smaller scales, what is refused, JSON and back."""
 
 import json
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from gkalib.models import GPTConfig, ViTConfig
-from gkalib.training import Augment, LanguageConfig, VisionConfig
+from gkalib.training import Augment
 from gkalib.training.config import run_of
-from gkalib.training.launch import overridden
 from tests.training.runs import picture_run, text_run
 
 SMALLER = {
@@ -124,65 +122,3 @@ def test_what_is_no_run_is_refused(change):
         run_of(text_run().stored() | change)
     with pytest.raises(ValueError, match=r"^train: these are not the settings of a run"):
         run_of({})
-
-
-def test_words_of_a_command_line_set_plain_and_nested_fields():
-    run = text_run(smaller=SMALLER)
-    words = [
-        "--lr",
-        "3e-4",
-        "--model.depth",
-        "6",
-        "--betas",
-        "0.8",
-        "0.95",
-        "--wrap",
-        "70",
-        "--rates",
-        "bank",
-        "5",
-    ]
-    made = overridden(run, words)
-    wanted = replace(run, lr=3e-4, model=replace(run.model, depth=6), betas=(0.8, 0.95), wrap=70)
-    assert made == replace(wanted, rates={"bank": 5.0})
-    assert made.smaller == SMALLER
-    assert isinstance(made, LanguageConfig) and isinstance(made.model, GPTConfig)
-    assert overridden(run, []) is run
-
-
-def test_they_set_what_happens_to_pictures_and_switch_things_off():
-    run = picture_run(augment=Augment(mixup=0.8), clip=1.0)
-    made = overridden(run, ["--augment.mixup", "0.2", "--augment.crop", "0.5", "1", "--clip", "None"])
-    assert made == replace(run, clip=None, augment=Augment(mixup=0.2, crop=(0.5, 1.0)))
-    assert isinstance(made, VisionConfig) and isinstance(made.model, ViTConfig)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--lrr", "1"], "has no setting --lrr, 1; Perhaps you meant: --lr FLOAT"),
-        (["--lr", "fast"], "train: Error parsing --lr: could not convert string to float: 'fast'"),
-        (["--model.depth", "2.5"], "train: Error parsing --model.depth: invalid literal for int"),
-        (["--schedule", "linear"], "train: invalid choice 'linear' for argument '--schedule'"),
-        (["--device-batch", "3"], "train: batch 4 is no multiple of device_batch 3"),
-        (["--model.positions", "far"], "positions must be one of rope, susie, learned, none, not 'far'"),
-        (["--seed", "3"], "train: seed is chosen by --arm, --smoke, --reduced and --seed, not set"),
-        (["--smaller", "x"], "has no setting --smaller, x. --settings lists"),
-    ],
-    ids=lambda given: given[0] if isinstance(given, list) else "",
-)
-@pytest.mark.usefixtures("as_a_user")
-def test_what_a_command_line_cannot_set_is_refused_in_one_line(words, message):
-    with pytest.raises(ValueError) as raised:
-        overridden(text_run(), words)
-    said = str(raised.value)
-    assert said.startswith("train: ") and message in said
-    assert "\n" not in said and not set("╭╮╰╯│") & set(said)
-
-
-def test_settings_are_listed_on_request(capsys):
-    with pytest.raises(SystemExit) as left:
-        overridden(text_run(), [], show=True)
-    assert left.value.code == 0
-    listed = capsys.readouterr().out
-    assert "--model.depth" in listed and "--weight-decay" in listed

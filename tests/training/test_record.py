@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gkalib import results
-from gkalib.__main__ import main
+from gkalib.cli import main
 from gkalib.evaluation import Schema
 from gkalib.evaluation.tasks import Task
 from gkalib.training import LaunchConfig, recipe, train

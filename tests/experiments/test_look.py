@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from gkalib import capture_attention, results
-from gkalib.__main__ import main
 from gkalib.analysis import neighbors
-from gkalib.look import sample, subject_of
+from gkalib.cli import main
+from gkalib.experiments.look import sample, subject_of
 from gkalib.training import LaunchConfig, recipe, train
 from gkalib.training.checkpoint import load
 from gkalib.training.distributed import Processes

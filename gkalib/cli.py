@@ -1,0 +1,443 @@
+"""The command line, ``python -m gkalib COMMAND``: a class a command, its fields the arguments and options."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, final
+
+import tyro
+from tyro.conf import OmitArgPrefixes, Positional
+from tyro.constructors import PrimitiveConstructorSpec
+
+from gkalib.training.config import LaunchConfig, TrainConfig
+
+PROGRAM = "python -m gkalib"
+Device = Literal["cpu", "cuda"]
+Dtype = Literal["float64", "float32", "bfloat16", "float16"]
+Kernel = Literal[
+    "gaussian", "exp-dot", "laplace", "matern", "rational-quadratic", "epanechnikov", "boxcar", "tricube"
+]
+Normalizer = Literal["row-sum", "unnormalized", "top-k", "simplex"]
+Scale = Literal["smoke", "reduced", "full"]
+
+
+def _positive(words: list[str]) -> int:
+    number = int(words[0])
+    if number < 1:
+        raise ValueError(f"must be at least 1, not {number}")
+    return number
+
+
+Positive = Annotated[
+    int, PrimitiveConstructorSpec(1, "N", _positive, lambda value: isinstance(value, int), lambda n: [str(n)])
+]
+SIZE = tyro.conf.create_mutex_group(required=False)
+SUBJECT = tyro.conf.create_mutex_group(required=False)
+
+
+@final
+@dataclass(frozen=True)
+class Data:
+    """List, fetch or check the data sets.
+
+    Its actions: list says what there is, and what of it is on this machine; get fetches what is missing, and
+    checks it; check compares what is here with the registered checksums, and fetches nothing.
+    """
+
+    action: Positional[Literal["list", "get", "check"]]
+    name: Positional[tuple[str, ...]] = ()  # data sets; all of them where none is named
+
+    def __call__(self) -> None:
+        """Print a line a data set."""
+        from gkalib.data import registry
+
+        names = self.name or tuple(registry.DATASETS)
+        if self.action == "list":
+            width = max(map(len, names))
+            for name in names:
+                state = "here" if registry.ready(name) else "to fetch"
+                print(f"{name:<{width}}  {state:<8}  {registry.registered(name).description}")
+            return
+        for name in names:
+            if self.action == "check" and not self.name and not registry.ready(name):
+                print(f"{name}: not here, so not checked")
+                continue
+            (registry.get if self.action == "get" else registry.check)(name)
+            checksum = registry.registered(name).sha256
+            print(f"{name}: {f'as registered, sha256 {checksum}' if checksum else 'as the hub states it'}")
+
+
+@final
+@dataclass(frozen=True)
+class Results:
+    """List the experiments that have recorded runs, or show the runs of one as a table."""
+
+    action: Positional[Literal["list", "table"]]
+    experiment: Positional[str] = ""  # its name, as list prints it
+    metric: Positional[tuple[str, ...]] = ()  # columns to show; all of them where none is named
+    scale: Scale | None = None  # only runs of this scale
+
+    def __call__(self) -> None:
+        """Print the list or the table."""
+        from gkalib.results import experiments, load, table
+
+        if self.action == "table":
+            print(table(self.experiment, *self.metric, scale=self.scale))
+        else:
+            for name in experiments():
+                print(f"{name}  {len(load(name))} runs")
+
+
+@final
+@dataclass(frozen=True)
+class Explain:
+    """Print which smoothing methods can compute a problem, which cannot, and why."""
+
+    kernel: Kernel = "gaussian"  # similarity function
+    sigma: float = 1.0  # its bandwidth
+    normalizer: Normalizer = "row-sum"  # scores to weights
+    top: Positive = 8  # keys that top-k keeps
+    causal: bool = False  # mask the keys after the query
+    window: Positive | None = None  # mask the keys that are so many positions away, or more
+    queries: Positive = 1024  # how many
+    keys: Positive | None = None  # how many; as many as queries
+    heads: Positive = 4  # of the queries
+    key_heads: Positive | None = None  # heads of keys and values; as many as heads
+    head_dim: Positive = 64  # width of a head
+    value_dim: Positive | None = None  # width of a value; that of a head
+    dtype: Dtype = "float32"  # element type
+    device: Device = "cpu"  # where
+
+    def __call__(self) -> None:
+        """Print a line a method."""
+        import torch
+
+        from gkalib import explain, kernels, masks, normalizers
+
+        kernel = getattr(kernels, _class(self.kernel))
+        normalizer = getattr(normalizers, _class(self.normalizer))
+        mask = masks.Causal() if self.causal else None
+        if self.window:
+            mask = masks.Window(self.window) if mask is None else mask & masks.Window(self.window)
+        like: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "device": self.device}
+        heads, keys = self.key_heads or self.heads, self.keys or self.queries
+        print(
+            explain(
+                torch.zeros(1, self.heads, self.queries, self.head_dim, **like),
+                torch.zeros(1, heads, keys, self.head_dim, **like),
+                torch.zeros(1, heads, keys, self.value_dim or self.head_dim, **like),
+                kernel() if self.kernel == "exp-dot" else kernel(self.sigma),
+                mask=mask,
+                normalizer=normalizer(self.top) if self.normalizer == "top-k" else normalizer(),
+            )
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Train:
+    """Train a recipe of a paper.
+
+    It runs at full size unless --smoke or --reduced is given, and goes on where it was stopped. Every setting
+    of it is an option too; --settings lists them. Under torchrun the work is shared.
+    """
+
+    name: Positional[str]  # a recipe, for example gpa-dickens
+    arm: tuple[str, ...] = ()  # arms of it; the first where none is named
+    smoke: Annotated[bool, SIZE] = False  # the same code at tiny sizes: seconds on a CPU
+    reduced: Annotated[bool, SIZE] = False  # minutes on one GPU, or smaller on two cores
+    seed: int = 0  # the first seed
+    seeds: Positive = 1  # how many seeds
+    plan: bool = False  # show sizes, cost and launch lines, and train nothing
+    settings: bool = False  # list every setting that can be given, and train nothing
+    launch: OmitArgPrefixes[LaunchConfig] = field(default_factory=LaunchConfig)
+
+    def __call__(self, words: Sequence[str] = ()) -> None:
+        """Train the chosen arms one after the other, with the settings that the words change."""
+        from gkalib import experiments, training
+        from gkalib.training.launch import device_of, plan
+
+        if self.name in (*experiments.experiments(), *experiments.MEASURED):
+            raise ValueError(f"train: {self.name!r} is no recipe; type: {PROGRAM} experiment {self.name}")
+        recipe = training.recipe(self.name)
+        for arm in self.arm or [None]:
+            for seed in range(self.seed, self.seed + self.seeds):
+                config = replace(recipe.run(arm), seed=seed)
+                if self.smoke or self.reduced:
+                    config = config.smoke() if self.smoke else config.reduced(device_of(self.launch.device))
+                config = configured(config, ["--help"] if self.settings else words)
+                if self.plan:
+                    print(plan(recipe, config))
+                    continue
+                record = training.train(config, self.launch)
+                if os.environ.get("RANK", "0") == "0":  # under torchrun every process is here
+                    numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
+                    print(f"{recipe.name} {record.run}  {numbers}", flush=True)
+
+
+def configured(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
+    """The configuration with what is given as ``--lr 3e-4 --model.depth 6``; ``--help`` lists the settings.
+
+    Raises:
+        ValueError: if the settings do not fit together, or an option of the command chooses one of them.
+        SystemExit: if there is no such setting, or a value has another type.
+    """
+    if not words:
+        return config
+    changed = tyro.cli(
+        type(config),
+        default=replace(config, smaller={}),
+        args=words,
+        prog=f"{PROGRAM} train {config.recipe} --arm {config.arm}",
+        description=f"Settings of {config.recipe}, arm {config.arm}, {config.scale} scale.",
+        compact_help=True,
+    )
+    for name in ("recipe", "arm", "scale", "seed"):
+        if getattr(changed, name) != getattr(config, name):
+            raise ValueError(f"train: {name} is chosen by --arm, --smoke, --reduced and --seed, not set")
+    return replace(changed, smaller=config.smaller)
+
+
+@final
+@dataclass(frozen=True)
+class Trained:
+    """A trained model."""
+
+    run: Positional[Path]  # a run's folder, or one of its checkpoints
+    step: int | None = None  # which checkpoint; the newest
+    average: bool = False  # take the moving average of the weights
+    device: Device | None = None  # where; a GPU where there is one
+
+    def open(self) -> Any:
+        """The model, and the processes that share the work."""
+        from gkalib.training.distributed import start
+        from gkalib.training.record import opened
+
+        return opened(self.run, step=self.step, averaged=self.average), start(self.device)
+
+
+@final
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure a trained run on its held-out data, or score a model of text on benchmark tasks."""
+
+    trained: OmitArgPrefixes[Trained]
+    tasks: tuple[str, ...] = ()  # CORE's, for example hellaswag; the held-out data where none is named
+    whole: bool = False  # all held-out data, not what the run's record is of
+    limit: Positive | None = None  # questions of a task at most; all
+    shots: int | None = None  # examples before each question; as CORE has it
+    keep: bool = False  # keep the record of the tasks in data/results
+
+    def __call__(self) -> None:
+        """Print a line a number, or a line a task."""
+        from gkalib.evaluation import core
+        from gkalib.training import record
+
+        loaded, processes = self.trained.open()
+        say = print if processes.main else (lambda *words: None)
+        say(f"{loaded.run.recipe}, {loaded.run.arm}, {loaded.run.scale}, step {loaded.step:,}")
+        if not self.tasks:
+            numbers, items, total = record.measured(loaded, processes, whole=self.whole)
+            part = "" if items == total else f", those of its record; --whole takes all {total:,}"
+            say(f"on {items:,} held-out {'rows' if loaded.tokenizer_json else 'images'}{part}")
+            for name, value in numbers.items():
+                say(f"{name:<13} {value:.6g}")
+            return
+        scores = record.tasks(loaded, processes, self.tasks, limit=self.limit, shots=self.shots)
+        say(f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s")
+        for one in scores:
+            say(
+                f"{one.name:<20} {one.items:>6} {one.shots:>5} {one.accuracy:>8.3f} {one.error:>7.3f} "
+                f"{one.baseline:>6.3f} {one.centered:>8.3f}  {one.items / one.seconds:.1f}"
+            )
+        mean = core(scores)
+        say(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
+        if self.keep:
+            say(record.keep(loaded, processes, scores, limit=self.limit).name)
+
+
+@final
+@dataclass(frozen=True)
+class Generate:
+    """Let a trained model of text write."""
+
+    trained: OmitArgPrefixes[Trained]
+    prompt: str = ""  # what it begins with
+    count: Positive = 200  # tokens to write
+    temperature: float = 0.8  # 0 takes the likeliest
+    seed: int = 0  # of the draws
+
+    def __call__(self) -> None:
+        """Print the prompt and what follows."""
+        from gkalib.training.record import written
+
+        loaded, processes = self.trained.open()
+        settings = {"count": self.count, "temperature": self.temperature, "seed": self.seed}
+        print(written(loaded, processes, self.prompt, **settings))
+
+
+@final
+@dataclass(frozen=True)
+class Look:
+    """Draw what a trained run does inside: rollout, maps of attention, bandwidths or banks, spectra.
+
+    One picture, or one text, is read; with --held-out the numbers are those of that many held-out items.
+    """
+
+    trained: OmitArgPrefixes[Trained]
+    picture: Annotated[str | None, SUBJECT] = None  # astronaut, camera, cat, coffee, or a file; the cat
+    text: Annotated[str | None, SUBJECT] = None  # what a model of text reads; a sentence of Dickens
+    held_out: Positive | None = None  # numbers of so many held-out items; of the one that is drawn
+    out: Path | None = None  # a folder for the figures; looks/RECIPE/ARM-SCALE-sSEED
+    keep: bool = False  # keep the record in data/results
+
+    def __call__(self) -> None:
+        """Write the figures and say which."""
+        try:
+            from gkalib.experiments.look import look
+        except ModuleNotFoundError as missing:
+            extras = "vision,language,book"
+            raise ValueError(f"look: needs {missing.name}: pip install 'gkalib[{extras}]'") from missing
+
+        loaded, processes = self.trained.open()
+        run, read = loaded.run, "text" if loaded.tokenizer_json else "pictures"
+        if (self.picture if read == "text" else self.text) is not None:
+            raise ValueError(
+                f"look: {run.recipe} reads {read}: leave --{'picture' if self.picture else 'text'} out"
+            )
+        lines = look(
+            loaded,
+            processes,
+            folder=self.trained.run,
+            subject=self.picture or self.text,
+            held_out=self.held_out or 0,
+            out=self.out or Path("looks") / run.recipe / f"{run.arm}-{run.scale}-s{run.seed}",
+            keep=self.keep,
+        )
+        print(*lines, sep="\n")
+
+
+@final
+@dataclass(frozen=True)
+class Experiment:
+    """Run an experiment that chapters quote, and keep a record of each arm and seed."""
+
+    name: Positional[str]  # for example variants-digits
+    arm: Positional[tuple[str, ...]] = ()  # arms of it; all of them where none is named
+    seed: int = 0  # the first seed
+    seeds: Positive = 1  # how many seeds
+    smoke: bool = False  # what is trained takes a few steps
+
+    def __call__(self) -> None:
+        """Print a line a record."""
+        from gkalib.experiments.runner import run
+
+        run(self.name, self.arm, seed=self.seed, seeds=self.seeds, smoke=self.smoke)
+
+
+@final
+@dataclass(frozen=True)
+class Bench:
+    """Time what the library does on this machine."""
+
+    name: Positional[str]  # what to time, for example smooth
+    shape: Positional[tuple[str, ...]] = ()  # shapes of it; all of them where none is named
+    device: Device = "cpu"  # where
+    scale: Scale = "full"  # how much of it
+    keep: bool = False  # keep the rows in data/results
+
+    def __call__(self) -> None:
+        """Print a row a case."""
+        from gkalib.bench.run import run
+
+        run(self.name, self.shape, device=self.device, scale=self.scale, keep=self.keep)
+
+
+@final
+@dataclass(frozen=True)
+class Tune:
+    """Choose the block sizes of the fused programs by time, on a CUDA device."""
+
+    program: Positional[tuple[str, ...]] = ()  # as configs.json names them; all where none is named
+    recorded: bool = False  # choose by the recorded times, and time nothing
+
+    def __call__(self) -> None:
+        """Print what changed."""
+        from gkalib.gpu import tune
+
+        if not self.recorded:
+            tune.run(self.program)
+        changes = tune.adopt()
+        print(
+            *changes, f"{len(changes)} entries changed; record the programs anew: make aot UPDATE=1", sep="\n"
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Reproduce:
+    """Run the GPU work whose results are missing or stale, the most urgent first, as much as fits the time.
+
+    Safe to stop and to repeat. With --out nothing is written to data/results; there, --unpack saves the pack.
+    """
+
+    job: Positional[tuple[str, ...]] = ()  # as --list names them; all of them where none is named
+    minutes: float = 10.0  # the time there is
+    out: Path | None = None  # a folder for one packed file; the store of results
+    device: Device = "cuda"  # where; on a cpu a small form
+    list: bool = False  # show the jobs, their estimates and what is missing
+    unpack: Path | None = None  # save the runs of a packed file in data/results
+    report: bool = False  # show what has run on a GPU, beside the goals
+
+    def __call__(self) -> None:
+        """Run the jobs, or print the list or the report."""
+        from gkalib.gpu import queue
+
+        where = {"minutes": self.minutes, "out": self.out, "device": self.device}
+        queue.command(self.job, **where, show=self.list, unpack=self.unpack, reported=self.report)
+
+
+COMMANDS: dict[str, type] = {
+    command.__name__.lower(): command
+    for command in (
+        Data,
+        Results,
+        Explain,
+        Train,
+        Evaluate,
+        Generate,
+        Look,
+        Experiment,
+        Bench,
+        Tune,
+        Reproduce,
+    )
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; an error that a user can mend is one line and status 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    config = (tyro.conf.FlagCreatePairsOff,)
+    try:
+        if words[:1] == ["train"]:  # what it does not know are settings of the recipe
+            train, rest = tyro.cli(
+                Train, args=words[1:], prog=f"{PROGRAM} train", config=config, return_unknown_args=True
+            )
+            train(rest)
+        else:
+            about = "Attention as kernel regression."
+            tyro.extras.subcommand_cli_from_dict(
+                COMMANDS, args=words, prog=PROGRAM, description=about, config=config
+            )()
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _class(option: str) -> str:
+    """The class that an option names: ``top-k`` is ``TopK``."""
+    return "".join(word.capitalize() for word in option.split("-"))

@@ -1,0 +1,280 @@
+"""The command line: its flags are frozen here, and each command prints what it promises."""
+
+import re
+import subprocess
+import sys
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from gkalib import cli, results
+from gkalib.cli import configured, main
+from gkalib.data import DATASETS
+from gkalib.models import GPTConfig, ViTConfig
+from gkalib.training import Augment, LanguageConfig, VisionConfig
+from tests.training.runs import picture_run, text_run
+
+ROOT = Path(__file__).resolve().parents[1]
+
+OPTIONS = """\
+bench: name shape=() device=cpu scale=full keep=False
+data: action name=()
+evaluate: run step=None average=False device=None tasks=() whole=False limit=None shots=None keep=False
+experiment: name arm=() seed=0 seeds=1 smoke=False
+explain: kernel=gaussian sigma=1.0 normalizer=row-sum top=8 causal=False window=None queries=1024 keys=None \
+heads=4 key_heads=None head_dim=64 value_dim=None dtype=float32 device=cpu
+generate: run step=None average=False device=None prompt= count=200 temperature=0.8 seed=0
+look: run step=None average=False device=None picture=None text=None held_out=None out=None keep=False
+reproduce: job=() minutes=10.0 out=None device=cuda list=False unpack=None report=False
+results: action experiment= metric=() scale=None
+train: name arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
+workers=0 compile=False shard=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
+keep=False quiet=False
+tune: program=() recorded=False"""
+
+
+def options(command: type) -> list[str]:
+    """The fields of a command, with their defaults; those of a group in its place."""
+    names = []
+    for one in fields(command):
+        if one.name in ("trained", "launch"):
+            names += options({"trained": cli.Trained, "launch": cli.LaunchConfig}[one.name])
+        else:
+            names.append(one.name if one.default is MISSING else f"{one.name}={one.default}")
+    return names
+
+
+def test_the_options_are_these():
+    found = [f"{name}: {' '.join(options(command))}" for name, command in sorted(cli.COMMANDS.items())]
+    assert "\n".join(found) == OPTIONS
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_says_what_a_command_does(command: str, capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    first = (cli.COMMANDS[command].__doc__ or "").splitlines()[0]
+    assert stopped.value.code == 0 and first[:40] in capsys.readouterr().out
+
+
+def test_the_module_runs():
+    command = [sys.executable, "-m", "gkalib", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "explain" in done.stdout and done.stderr == ""
+
+
+def test_no_command_is_an_error(capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as stopped:
+        main([])
+    assert stopped.value.code == 2
+    assert "explain" in capsys.readouterr().err
+
+
+def test_an_unknown_command_or_option_is_answered_by_those_there_are(capsys: pytest.CaptureFixture):
+    for words, known in (
+        (["trian"], "train"),
+        (["data", "lst"], "check"),
+        (["bench", "smooth", "--kep"], "--keep"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(words.split())
+        printed = capsys.readouterr()
+        assert stopped.value.code == 2 and known in printed.err and printed.out == ""
+
+
+def test_an_experiment_is_no_recipe(capsys: pytest.CaptureFixture):
+    for name in ("variants-digits", "karat-rank"):
+        assert main(["train", name]) == 2
+        assert f"python -m gkalib experiment {name}" in capsys.readouterr().err
+    assert main(["train", "gpa-dickins"]) == 2
+    assert "gpa-dickens" in capsys.readouterr().err
+
+
+def test_data_list_names_every_set(capsys: pytest.CaptureFixture):
+    assert main(["data", "list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(DATASETS)
+
+
+def test_data_check_prints_the_registered_sum(capsys: pytest.CaptureFixture):
+    assert main(["data", "check", "mcycle"]) == 0
+    assert DATASETS["mcycle"].sha256 in capsys.readouterr().out
+
+
+def test_data_check_says_what_it_did_not_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    kept = {name: DATASETS[name] for name in ("mcycle", "minilm")}
+    monkeypatch.setattr("gkalib.data.registry.DATASETS", kept)
+    monkeypatch.setattr("gkalib.data.fetch.find", lambda archive: None)
+    assert main(["data", "check"]) == 0
+    checked, skipped = capsys.readouterr().out.splitlines()
+    assert checked.startswith("mcycle: as registered") and skipped == "minilm: not here, so not checked"
+    assert main(["data", "check", "minilm"]) == 2
+    assert "python -m gkalib data get minilm" in capsys.readouterr().err
+
+
+def test_what_a_user_can_mend_is_one_line_and_status_two(capsys: pytest.CaptureFixture):
+    assert main(["data", "get", "mcicle"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("datasets: no data set named 'mcicle'. Known: ")
+    assert printed.err.count("\n") == 1 and printed.out == ""
+
+
+def test_results_are_listed_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    for seed in (0, 1):
+        results.save(
+            results.Record(
+                experiment="one-trial",
+                arm="first",
+                scale="smoke",
+                recipe={"steps": 1},
+                seed=seed,
+                device="cpu",
+                commit="0" * 12,
+                clean=True,
+                date="2026-01-01T00:00:00+00:00",
+                wall_seconds=1.0,
+                metrics={"loss": 0.5 + seed, "accuracy": 0.25},
+            )
+        )
+    assert main(["results", "list"]) == 0
+    assert capsys.readouterr().out == "one-trial  2 runs\n"
+    assert main(["results", "table", "one-trial", "loss"]) == 0
+    shown = capsys.readouterr().out
+    assert "1.5" in shown and "smoke" in shown and "accuracy" not in shown
+    assert main(["results", "table", "one-trial", "--scale", "full"]) == 2
+    assert "no full-scale run of 'one-trial'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kernel", get_args(cli.Kernel))
+@pytest.mark.parametrize("normalizer", get_args(cli.Normalizer))
+def test_explain_knows_every_kernel_and_normalizer(
+    kernel: str, normalizer: str, capsys: pytest.CaptureFixture
+):
+    assert main(["explain", "--kernel", kernel, "--normalizer", normalizer, "--queries", "16"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines[:-1]} >= {"reference", "dense", "padded", "linear", "fused"}
+    assert lines[-1].startswith("auto takes ")
+
+
+@pytest.mark.parametrize("dtype", get_args(cli.Dtype))
+def test_explain_reads_sizes_masks_and_types(dtype: str, capsys: pytest.CaptureFixture):
+    sizes = "--queries 5 --keys 9 --heads 4 --key-heads 2 --head-dim 8 --value-dim 3 --causal --window 4"
+    assert main(["explain", *sizes.split(), "--dtype", dtype]) == 0
+    assert "auto takes" in capsys.readouterr().out
+
+
+def test_explain_refuses_a_size_of_zero(capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit):
+        main(["explain", "--queries", "0"])
+    assert "must be at least 1, not 0" in capsys.readouterr().err
+
+
+def test_explain_passes_on_what_does_not_fit(capsys: pytest.CaptureFixture):
+    assert main(["explain", "--heads", "4", "--key-heads", "3"]) == 2
+    assert "3" in capsys.readouterr().err
+
+
+def test_bench_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    assert main(["bench", "smoth"]) == 2
+    assert capsys.readouterr().err.startswith("bench: no benchmark named 'smoth'. Known: smooth")
+    asked = []
+    monkeypatch.setattr("gkalib.bench.run.run", lambda *name, **options: asked.append((*name, options)))
+    assert main(["bench", "smooth", "--scale", "smoke", "--keep"]) == 0
+    assert main(["bench", "gka", "vit-ti", "text", "--device", "cuda"]) == 0
+    flags = {"device": "cpu", "scale": "smoke", "keep": True}
+    on_gpu = {"device": "cuda", "scale": "full", "keep": False}
+    assert asked == [("smooth", (), flags), ("gka", ("vit-ti", "text"), on_gpu)]
+
+
+def test_without_a_card_reproduce_shows_the_queue_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["reproduce", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert "correctness-gka" in listed and re.search(r"\d+ minutes are left of \d+ jobs", listed)
+    assert main(["reproduce", "--minutes", "3"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == listed and "no CUDA device is here" in printed.err
+
+
+def test_reproduce_fails_when_a_job_does(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    asked = []
+
+    def reproduce(known, minutes, **options):
+        asked.append((minutes, options))
+        return [("one", "done"), ("two", "failed with status 1")]
+
+    monkeypatch.setattr("gkalib.gpu.queue.reproduce", reproduce)
+    assert main(["reproduce", "two", "--device", "cpu", "--minutes", "3"]) == 2
+    assert "two did not end well" in capsys.readouterr().err
+    assert asked == [(3.0, {"device": "cpu", "out": None, "names": ("two",)})]
+
+
+def test_words_of_a_command_line_set_plain_and_nested_fields():
+    run = text_run(smaller={"smoke": {"steps": 2}})
+    words = [
+        "--lr",
+        "3e-4",
+        "--model.depth",
+        "6",
+        "--betas",
+        "0.8",
+        "0.95",
+        "--wrap",
+        "70",
+        "--rates",
+        "bank",
+        "5",
+    ]
+    made = configured(run, words)
+    wanted = replace(run, lr=3e-4, model=replace(run.model, depth=6), betas=(0.8, 0.95), wrap=70)
+    assert made == replace(wanted, rates={"bank": 5.0})
+    assert made.smaller == run.smaller
+    assert isinstance(made, LanguageConfig) and isinstance(made.model, GPTConfig)
+    assert configured(run, []) is run
+
+
+def test_they_set_what_happens_to_pictures_and_switch_things_off():
+    run = picture_run(augment=Augment(mixup=0.8), clip=1.0)
+    made = configured(run, ["--augment.mixup", "0.2", "--augment.crop", "0.5", "1", "--clip", "None"])
+    assert made == replace(run, clip=None, augment=Augment(mixup=0.2, crop=(0.5, 1.0)))
+    assert isinstance(made, VisionConfig) and isinstance(made.model, ViTConfig)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--lrr", "1"], "--lr FLOAT"),
+        (["--lr", "fast"], "could not convert string to float: 'fast'"),
+        (["--model.depth", "2.5"], "invalid literal for int"),
+        (["--schedule", "linear"], "invalid choice 'linear' for argument '--schedule'"),
+        (["--smaller", "x"], "--smaller"),
+        (["--device-batch", "3"], "batch 4 is no multiple"),
+        (["--model.positions", "far"], "positions must be one of rope"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else "",
+)
+@pytest.mark.usefixtures("as_a_user")
+def test_what_no_setting_takes_is_said_with_what_there_is(words, message, capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as stopped:
+        configured(text_run(), words)
+    assert stopped.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_what_other_options_choose_is_no_setting():
+    with pytest.raises(ValueError, match="train: seed is chosen by --arm, --smoke, --reduced and --seed"):
+        configured(text_run(), ["--seed", "3"])
+
+
+def test_settings_are_listed_on_request(capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as left:
+        configured(text_run(), ["--help"])
+    listed = capsys.readouterr().out
+    assert left.value.code == 0 and "--model.depth" in listed and "--weight-decay" in listed
