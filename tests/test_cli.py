@@ -79,7 +79,7 @@ def test_an_unknown_command_or_option_is_answered_by_those_there_are(capsys: pyt
         (["bench", "smooth", "--kep"], "--keep"),
     ):
         with pytest.raises(SystemExit) as stopped:
-            main(words.split())
+            main(words)
         printed = capsys.readouterr()
         assert stopped.value.code == 2 and known in printed.err and printed.out == ""
 
