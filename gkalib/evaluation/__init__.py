@@ -1,5 +1,6 @@
 """Measures trained models: images classified, bits per byte of text, tasks that a model of text can do."""
 
+from gkalib.data.tasks import Choice, Completion, Item, Schema
 from gkalib.evaluation.metrics import (
     accuracy,
     accuracy_of,
@@ -23,7 +24,7 @@ from gkalib.evaluation.scorer import (
     result_of,
     score,
 )
-from gkalib.evaluation.tasks import SIX, TASKS, Choice, Completion, Item, Row, Schema, Task, rows
+from gkalib.evaluation.tasks import SIX, TASKS, Row, Task, rows
 
 __all__ = [
     "SIX",

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from gkalib.data.tasks import Completion, Item
 from gkalib.data.tokenizers import Tokenizer
 from gkalib.evaluation.metrics import Model, device_of, evaluating
-from gkalib.evaluation.tasks import TASKS, Completion, Item, Row, Task, drawn, rows
+from gkalib.evaluation.tasks import TASKS, Row, Task, drawn, rows
 
 BLOCK = 512  # questions that are written as tokens at a time: ten examples before each make them long
 

@@ -107,7 +107,7 @@ def test_the_harness_finds_our_accuracy_in_a_task_of_its_own(model, tokenizer, t
         harness(model, tokenizer), tasks=[task], task_manager=manager, bootstrap_iters=0
     )
     monkeypatch.setattr(Task, "items", lambda task, limit=None: items)
-    given = answers(model, tokenizer, Task("toy", "toy", lambda row: row, 0, 0.25))
+    given = answers(model, tokenizer, Task("toy", "toy", 0, 0.25))
     best = [max(range(4), key=lambda option: one.scores[option].total) for one in given]
     accuracy = sum(one == item.gold for one, item in zip(best, items, strict=True)) / len(items)
     assert found["results"]["toy"]["acc,none"] == pytest.approx(accuracy)

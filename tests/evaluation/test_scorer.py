@@ -31,7 +31,7 @@ from tests.evaluation.toys import Words, preferring
 def asked(monkeypatch, items, **fields):
     """A task of the given questions, in the given order."""
     monkeypatch.setattr(Task, "items", lambda task, limit=None: list(items)[:limit])
-    return Task("toy", "toy", lambda row: row, **{"shots": 0, "baseline": 0.5, **fields})
+    return Task("toy", "toy", **{"shots": 0, "baseline": 0.5, **fields})
 
 
 def test_a_choice_is_made_by_the_mean_and_not_by_the_sum(monkeypatch):
@@ -205,8 +205,8 @@ def test_questions_of_several_blocks_keep_their_order_and_their_examples(monkeyp
 
 
 def test_questions_are_shuffled_before_they_are_limited(monkeypatch):
-    found = [{"contexts": [f"a{n}", f"b{n}"], "continuation": "c", "answer": n % 2} for n in range(40)]
-    monkeypatch.setattr(tasks, "benchmark", lambda name: list(found))
+    questions = [Schema((f"a{n}", f"b{n}"), "c", n % 2) for n in range(40)]
+    monkeypatch.setattr(tasks, "benchmark", lambda name: list(questions))
     expected = list(range(40))
     random.Random(1337).shuffle(expected)
     assert [item.contexts[0] for item in TASKS["winograd"].items(7)] == [f"a{n}" for n in expected[:7]]
