@@ -28,6 +28,7 @@ FAULTS = {
     "a number that imports matplotlib": ("analysis/fault.py", "import matplotlib.figure", UNDRAWN),
     "a number that imports a picture": ("analysis/fault.py", "import gkalib.viz", LOWER),
     "a picture that imports a benchmark": ("viz/fault.py", "import gkalib.bench", LOWER),
+    "a benchmark that imports the queue": ("bench/fault.py", "import gkalib.gpu.queue", LOWER),
     "a module on no floor": ("fault.py", "", LOWER),
 }
 

@@ -114,20 +114,14 @@ def flex(case: Case, prepare: Callable[[Tensors], tuple[float, Callable]]) -> Fo
 
         return torch.compile(forward, dynamic=False)
 
-    made = []
+    sizes, masked = (case["queries"], case["keys"]), mask_of(case) is not None
+    device = case["device"]
 
-    def forward(i):
-        if not made:
-            sizes = case["queries"], case["keys"]
-            masked = mask_of(case) is not None
-            made.append(
-                with_blocks(
-                    create_block_mask(sees, None, None, *sizes, device=case["device"]) if masked else None
-                )
-            )
-        return made[0](i)
+    @cache
+    def compiled():
+        return with_blocks(create_block_mask(sees, None, None, *sizes, device=device) if masked else None)
 
-    return forward
+    return lambda i: compiled()(i)
 
 
 def flex_gaussian(i: Tensors) -> tuple[float, Callable]:
@@ -207,7 +201,7 @@ def inputs(case: Case, seed: int) -> Tensors:
     def tensor(length: int) -> Tensor:
         return torch.randn(case["batch"], length, heads, width, **like).transpose(1, 2)
 
-    made: Tensors = {
+    given: Tensors = {
         "query": tensor(case["queries"]),
         "key": tensor(keys),
         "value": tensor(keys),
@@ -218,8 +212,8 @@ def inputs(case: Case, seed: int) -> Tensors:
     if case["family"] == "karat":
         torch.manual_seed(seed)
         operator = RowOperator(heads, keys, basis=Fourier(HARMONICS), rank=RANK, device=case["device"])
-        made["operator"] = operator
-    return made
+        given["operator"] = operator
+    return given
 
 
 def _definition(case: Case) -> str:
@@ -252,10 +246,10 @@ def _of_cache(forward: Forward) -> Forward:
 def _rivals(case: Case, leaves: tuple[str, ...], forms: dict[str, Any], exact: Forward) -> dict[str, Arm]:
     """Eager, compiled and FlexAttention for one family."""
     wrap = forms.get("wrap", lambda forward: forward)
-    made = eager(case, forms["scores"])
+    plain = wrap(eager(case, forms["scores"]))
     return {
-        "eager": Arm(wrap(made), exact, leaves),
-        "compiled": Arm(torch.compile(wrap(made), dynamic=False), exact, leaves),
+        "eager": Arm(plain, exact, leaves),
+        "compiled": Arm(torch.compile(plain, dynamic=False), exact, leaves),
         "flex": Arm(wrap(flex(case, forms["flex"])), exact, leaves),
     }
 
@@ -263,14 +257,14 @@ def _rivals(case: Case, leaves: tuple[str, ...], forms: dict[str, Any], exact: F
 def _sdpa_arms(case: Case) -> dict[str, Arm]:
     """Softmax attention on separate query, key and value, by each backend."""
     leaves, exact = ("query", "key", "value"), softmax(case)
-    made = {name: Arm(sdpa(case, backend), exact, leaves) for name, backend in BACKENDS.items()}
+    backends = {name: Arm(sdpa(case, backend), exact, leaves) for name, backend in BACKENDS.items()}
     if case["window"] is not None:
         # What one would run instead, since these backends skip nothing for a mask given pair by pair
         whole = softmax({**case, "window": None})
         for name in ("sdpa-cudnn", "sdpa-flash"):
             forward = sdpa(case, BACKENDS[name], windowed=False)
-            made[f"{name}-unwindowed"] = Arm(forward, whole, leaves)
-    return made
+            backends[f"{name}-unwindowed"] = Arm(forward, whole, leaves)
+    return backends
 
 
 def _gaussian(i: Tensors) -> Kernel:

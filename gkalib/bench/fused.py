@@ -14,6 +14,8 @@ from gkalib.bench.cases import FAMILIES, LOST, WRONG, Case, Comparison, Row, rea
 # ‖out − exact‖ / ‖exact‖ against float64; gradients may have twice that, and parameters' are seen in float32
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 4e-3, "bfloat16": 2e-2}
 SMALL = 100  # tokens, of the check in float32
+Outcome = tuple[dict[str, dict[str, Any]], str]
+"""The times of an arm by pass, and the reason where some are not there."""
 KEPT = ("ms", "ms_q10", "ms_q90", "tflops", "percent", "percent_stated", "peak_mib")
 
 
@@ -24,32 +26,24 @@ def time_arms(case: Case) -> list[Row]:
     one that loses it here nothing else can run, and the rows say so.
     """
     functorch.donated_buffer = False  # a backward pass is timed many times over one forward
-    device, ran, lost, again = case["device"], [], "", []
+    device, lost = case["device"], ""
+    outcomes: dict[str, Outcome] = {}
+    again: list[Row] = []
     with timing.stream(device):
         rates, clock = roofline.ceilings(device)
         known, small = arms(case), arms(_small(case))
         for name, arm in known.items():
-            found, reason = {}, f"{LOST} {lost or name}" if lost or name in case.get("without", ()) else ""
-            for wanted in () if reason else (case, {**case, "passes": ["forward"]}):
-                try:
-                    if arm.ours:
-                        check(name, small[name], {**_small(case), "passes": wanted["passes"]})
-                    check(name, arm, wanted)
-                    found = _passes(arm, wanted)
-                    break
-                except AssertionError as error:
-                    reason = f"{WRONG}: {error}"
-                except Exception as error:  # whatever keeps an arm from running is what its row says
-                    reason = reason or reason_of(error)
-                if not timing.alive(device):
-                    lost, reason = name, f"{LOST} {name}: {reason}"
-                    break
+            if lost or name in case.get("without", ()):
+                outcomes[name] = {}, f"{LOST} {lost or name}"
+                continue
+            passes, reason = _checked_times(name, arm, small[name], case)
+            if timing.alive(device):
                 timing.free()
-            ran.append((name, found, reason))
-            if not lost:
-                timing.free()
+            else:
+                lost, reason = name, f"{LOST} {name}: {reason}"
+            outcomes[name] = passes, reason
         if not lost:
-            again = _again(ran, known, case)
+            again = _again(outcomes, known, case)
             # Another program may have slowed one of them: the better rates are nearer to the device's.
             after, clock = roofline.ceilings(device)
             rates = roofline.better(rates, after)
@@ -61,12 +55,30 @@ def time_arms(case: Case) -> list[Row]:
         "exponentials": rates.exponentials,
     }
     rows = [
-        _row(name, known[name], case, one, found.get(one, {}), rates, "" if one in found else reason)
-        | surroundings
-        for name, found, reason in ran
-        for one in case["passes"]
+        _row(name, known[name], case, direction, outcome, rates) | surroundings
+        for name, outcome in outcomes.items()
+        for direction in case["passes"]
     ]
     return rows + [{**dict.fromkeys(rows[0], ""), **row, **surroundings} for row in again]
+
+
+def _checked_times(name: str, arm: Arm, small: Arm, case: Case) -> Outcome:
+    """The times of an arm that is right, of the forward pass alone where there is no other."""
+    reason = ""
+    for attempt in (case, {**case, "passes": ["forward"]}):
+        try:
+            if arm.ours:
+                check(name, small, {**_small(case), "passes": attempt["passes"]})
+            check(name, arm, attempt)
+            return _times(arm, attempt), reason
+        except AssertionError as error:
+            reason = f"{WRONG}: {error}"
+        except Exception as error:  # whatever keeps an arm from running is what its row says
+            reason = reason or reason_of(error)
+        if not timing.alive(case["device"]):
+            break
+        timing.free()
+    return {}, reason
 
 
 def rehearse(case: Case) -> None:
@@ -77,10 +89,10 @@ def rehearse(case: Case) -> None:
         for name, arm in known.items():
             if not name.startswith(("fused", "compiled", "flex")):
                 continue
-            todo = [(arm, case), (arm, {**case, "passes": ["forward"]})]
-            for one, given in [(small[name], _small(case)), *todo] if arm.ours else todo:
+            calls = [(arm, case), (arm, {**case, "passes": ["forward"]})]
+            for called, given in [(small[name], _small(case)), *calls] if arm.ours else calls:
                 try:
-                    _values(one.forward, inputs(given, seed=0), one, given)
+                    _values(called.forward, inputs(given, seed=0), called, given)
                 except Exception as error:  # the measurement will say so
                     print(f"{name}: {reason_of(error)}", flush=True)
                 timing.free()
@@ -94,14 +106,13 @@ def check(name: str, arm: Arm, case: Case) -> None:
     that on a small case.
     """
     whole = case["dtype"] == "float32" and case["batch"] <= 2
-    made = inputs(case, seed=0)
-    first = {key: _first(one, whole) for key, one in made.items()}
-    found, exact = (
-        _values(forward, given, arm, case) for forward, given in ((arm.forward, made), (arm.exact, first))
-    )
-    assert found.keys() == exact.keys(), f"{name}: gradients of {', '.join(found.keys() ^ exact.keys())}"
+    given = inputs(case, seed=0)
+    first = {key: _first(value, whole) for key, value in given.items()}
+    actual = _values(arm.forward, given, arm, case)
+    exact = _values(arm.exact, first, arm, case)
+    assert actual.keys() == exact.keys(), f"{name}: gradients of {', '.join(actual.keys() ^ exact.keys())}"
     for key in exact:
-        sliced = found[key] if whole or found[key].ndim < 4 else found[key][:1]
+        sliced = actual[key] if whole or actual[key].ndim < 4 else actual[key][:1]
         if not whole and key not in ("out", "query", "key", "value"):
             continue
         allowed = TOLERANCE[case["dtype"]] * (1 if key == "out" else 2)
@@ -123,27 +134,27 @@ def _values(forward: Any, given: Tensors, arm: Arm, case: Case) -> dict[str, Ten
         out, list(leaves.values()), given["grad"].to(out.dtype), allow_unused=True
     )
     named = zip(leaves, gradients, strict=True)
-    return {"out": out.detach(), **{name: one for name, one in named if one is not None}}
+    return {"out": out.detach(), **{name: gradient for name, gradient in named if gradient is not None}}
 
 
 def _leaves(given: Tensors, arm: Arm) -> dict[str, Tensor]:
     """What gets a gradient, by name; a module's parameters one by one."""
-    found = {}
+    leaves = {}
     for name in arm.leaves:
-        one = given[name]
-        if isinstance(one, nn.Module):
-            found |= {f"{name}.{path}": leaf for path, leaf in one.named_parameters() if leaf.requires_grad}
+        if isinstance(given[name], nn.Module):
+            parameters = given[name].named_parameters()
+            leaves |= {f"{name}.{path}": leaf for path, leaf in parameters if leaf.requires_grad}
         else:
-            found[name] = one.requires_grad_()
-    return found
+            leaves[name] = given[name].requires_grad_()
+    return leaves
 
 
-def _first(one: Any, whole: bool) -> Any:
+def _first(value: Any, whole: bool) -> Any:
     """An input in float64, of the first sequence alone unless the whole batch is wanted."""
-    if isinstance(one, nn.Module):
-        return copy.deepcopy(one).double()
-    one = one.detach().double()
-    return one[:1] if one.ndim == 4 and not whole else one
+    if isinstance(value, nn.Module):
+        return copy.deepcopy(value).double()
+    wide = value.detach().double()
+    return wide[:1] if wide.ndim == 4 and not whole else wide
 
 
 def _small(case: Case) -> Case:
@@ -160,38 +171,38 @@ def _small(case: Case) -> Case:
     }
 
 
-def _passes(arm: Arm, case: Case) -> dict[str, dict[str, Any]]:
+def _times(arm: Arm, case: Case) -> dict[str, dict[str, Any]]:
     """Times and memory of every pass of an arm."""
-    device, kept = case["device"], {*arm.leaves, "grad", "sigma", "table"}
+    device, read = case["device"], {*arm.leaves, "grad", "sigma", "table"}
     first = inputs(case, seed=1)
-    nbytes = sum(first[name].nbytes for name in ("query", "key", "value", "grad") if name in kept)
+    nbytes = sum(first[name].nbytes for name in ("query", "key", "value", "grad") if name in read)
     sets = []
     for seed in range(1, timing.rotation(nbytes, device) + 1):
-        made = first if seed == 1 else inputs(case, seed)
-        sets.append({name: one for name, one in made.items() if name in kept})
-    found = {}
-    for one in case["passes"]:
-        calls = _calls(one, arm, sets)
+        given = first if seed == 1 else inputs(case, seed)
+        sets.append({name: value for name, value in given.items() if name in read})
+    columns = {}
+    for direction in case["passes"]:
+        calls = _calls(direction, arm, sets)
         times = timing.timed(calls, device)
-        measured = one != "backward" and device == "cuda"
-        found[one] = {
+        measured = direction != "backward" and device == "cuda"
+        columns[direction] = {
             **times.columns,
             "runs": len(times.ms),
             "sets": len(sets),
             "graph": times.graph,
             "peak_mib": timing.peak_mib(calls[0], device)[0] if measured else None,
         }
-    return found
+    return columns
 
 
-def _calls(one: str, arm: Arm, sets: list[Tensors]) -> list[timing.Call]:
+def _calls(direction: str, arm: Arm, sets: list[Tensors]) -> list[timing.Call]:
     """A pass over each set of inputs."""
 
     def call(given: Tensors) -> timing.Call:
-        if one == "forward":
+        if direction == "forward":
             return torch.no_grad()(lambda: arm.forward(given))
         leaves, grad = list(_leaves(given, arm).values()), given["grad"]
-        if one == "both":
+        if direction == "both":
             return lambda: torch.autograd.grad(arm.forward(given), leaves, grad, allow_unused=True)
         out = arm.forward(given)
         return lambda: torch.autograd.grad(out, leaves, grad, retain_graph=True, allow_unused=True)
@@ -199,31 +210,31 @@ def _calls(one: str, arm: Arm, sets: list[Tensors]) -> list[timing.Call]:
     return [call(given) for given in sets]
 
 
-def _row(
-    name: str, arm: Arm, case: Case, one: str, found: dict[str, Any], rates: roofline.Rates, reason: str
-) -> Row:
+def _row(name: str, arm: Arm, case: Case, direction: str, outcome: Outcome, rates: roofline.Rates) -> Row:
     """One row: the times, what they come to in operations a second, and the share of the floor."""
-    row: Row = {"arm": name, "pass": one, "reason": reason}
+    times, reason = outcome[0].get(direction, {}), "" if direction in outcome[0] else outcome[1]
+    row: Row = {"arm": name, "pass": direction, "reason": reason}
     empty = ("ms", "ms_q10", "ms_q90", "runs", "sets", "graph", "peak_mib")
-    row |= {key: found.get(key, "") for key in empty}
-    floor, flops, bound = roofline.least(case, one, arm.kind, rates)
+    row |= {key: times.get(key, "") for key in empty}
+    floor, flops, bound = roofline.least(case, direction, arm.kind, rates)
     row |= {"floor_ms": 1e3 * floor, "bound": bound, "tflops": "", "percent": "", "percent_stated": ""}
-    if found:
-        row["tflops"] = flops / found["ms"] / 1e9
-        row["percent"] = 1e5 * floor / found["ms"]
+    if times:
+        row["tflops"] = flops / times["ms"] / 1e9
+        row["percent"] = 1e5 * floor / times["ms"]
         published = roofline.stated(torch.cuda.get_device_name()) if case["device"] == "cuda" else None
         if published:
-            row["percent_stated"] = 1e5 * roofline.least(case, one, arm.kind, published)[0] / found["ms"]
+            stated = roofline.least(case, direction, arm.kind, published)[0]
+            row["percent_stated"] = 1e5 * stated / times["ms"]
     return {key: "" if value is None else value for key, value in row.items()}
 
 
-def _again(ran: list[tuple[str, dict[str, Any], str]], known: dict[str, Arm], case: Case) -> list[Row]:
+def _again(outcomes: dict[str, Outcome], known: dict[str, Arm], case: Case) -> list[Row]:
     """The first arm that ran, once more at the end: how far the device has drifted meanwhile."""
-    name = next((name for name, found, _ in ran if found), None)
+    name = next((name for name, (times, _) in outcomes.items() if times), None)
     if name is None:
         return []
-    found = _passes(known[name], {**case, "passes": ["forward"]})["forward"]
-    return [{"arm": f"{name}-again", "pass": "forward", "ms": found["ms"]}]
+    times = _times(known[name], {**case, "passes": ["forward"]})["forward"]
+    return [{"arm": f"{name}-again", "pass": "forward", "ms": times["ms"]}]
 
 
 def relative_error(actual: Tensor, exact: Tensor) -> float:
@@ -240,26 +251,30 @@ def summarize(rows: list[Row]) -> dict[str, float]:
     """
     metrics: dict[str, float] = {}
     ran = {(row["arm"], row["pass"]): row for row in rows if row["ms"] != ""}
-    for (name, one), row in ran.items():
+    for (name, direction), row in ran.items():
         if name.endswith("-again"):
-            metrics["drift"] = row["ms"] / ran[name.removesuffix("-again"), one]["ms"] - 1
+            metrics["drift"] = row["ms"] / ran[name.removesuffix("-again"), direction]["ms"] - 1
             continue
         for column in KEPT:
             if row[column] != "":
-                metrics[f"{column}_{one}_{_key(name)}"] = row[column]
-    for one in dict.fromkeys(row["pass"] for row in rows):
-        ours = ran.get(("fused", one))
+                metrics[f"{column}_{direction}_{_key(name)}"] = row[column]
+    for direction in dict.fromkeys(row["pass"] for row in rows):
+        ours = ran.get(("fused", direction))
         if ours is None:
             continue
-        for name in dict.fromkeys(row["arm"] for row in rows):
-            if (name, one) in ran and name != "fused" and not name.endswith("-again"):
-                metrics[f"ratio_{_key(name)}_{one}"] = ran[name, one]["ms"] / ours["ms"]
-        backends = [row for (name, direction), row in ran.items() if (name[:5], direction) == ("sdpa-", one)]
+        rivals = {
+            name: row
+            for (name, other), row in ran.items()
+            if other == direction and name != "fused" and not name.endswith("-again")
+        }
+        for name, row in rivals.items():
+            metrics[f"ratio_{_key(name)}_{direction}"] = row["ms"] / ours["ms"]
+        backends = [row for name, row in rivals.items() if name.startswith("sdpa-")]
         if backends:
             best = min(backends, key=lambda row: row["ms"])
-            metrics[f"ratio_sdpa_{one}"] = best["ms"] / ours["ms"]
+            metrics[f"ratio_sdpa_{direction}"] = best["ms"] / ours["ms"]
             if best["peak_mib"] not in ("", 0.0) and ours["peak_mib"] != "":
-                metrics[f"memory_sdpa_{one}"] = ours["peak_mib"] / best["peak_mib"]
+                metrics[f"memory_sdpa_{direction}"] = ours["peak_mib"] / best["peak_mib"]
     for name in ("clock_mhz", "products", "memory", "exponentials"):
         if rows and rows[0][name] != "":
             metrics[name] = rows[0][name]

@@ -70,7 +70,7 @@ def time_loading(case: Case) -> list[Row]:
         AssertionError: if what is loaded is not a function of the step, or has the wrong shape.
     """
     torch.set_num_threads(1)
-    runs = [_run(*one) for one in case["runs"]]
+    runs = [_run(*names) for names in case["runs"]]
     with TemporaryDirectory() as folder:
         load, kilobytes = _loader(runs[0], case["shape"], Path(folder))
         items = _checked(load, runs[0])
@@ -142,7 +142,7 @@ def _of_pictures(run: VisionConfig, images: Images) -> Load:
 
     def load(step: int) -> tuple[Tensor, Tensor]:
         part = order.part(step, 0)
-        samples = [pictures.samples[one] for one in zip(part.rows.tolist(), part.keys, strict=True)]
+        samples = [pictures.samples[key] for key in zip(part.rows.tolist(), part.keys, strict=True)]
         images, labels = default_collate(samples)
         return images, labels
 

@@ -59,20 +59,20 @@ def time_models(case: Case) -> list[Row]:
     wrong = ""
     for arm in case["arms"]:
         for batch in case["batches"]:
-            found, reason = {}, ""
+            times, reason = {}, ""
             try:
                 with backend(arm):
                     if arm == "gka-fused" and batch == case["batches"][0]:
                         check(case)
                     if arm != "gka-fused" or not wrong:
-                        found = _step_times(arm, batch, case)
-                    reason = "" if found else wrong
+                        times = _step_times(arm, batch, case)
+                    reason = "" if times else wrong
             except AssertionError as error:
                 reason = wrong = f"{WRONG}: {error}"
             except Exception as error:  # whatever keeps an arm from running is what its row says
                 reason = reason_of(error)
             empty = dict.fromkeys(("images_per_second", "ms", "ms_q10", "ms_q90", "peak_mib"), "")
-            rows.append({"arm": arm, "batch": batch, "reason": reason, **empty, **found})
+            rows.append({"arm": arm, "batch": batch, "reason": reason, **empty, **times})
             timing.free()
     return rows
 

@@ -102,11 +102,11 @@ def least(case: Case, direction: str, kind: str, rates: Rates) -> tuple[float, N
 
     ``"both"`` is one pass after the other; what binds the longer one binds it.
     """
-    one_by_one = ("forward", "backward") if direction == "both" else (direction,)
-    works = [work(case, one, kind) for one in one_by_one]
-    floors = [floor(one, rates) for one in works]
-    longest = max(floors, key=lambda one: one.seconds)
-    return sum(one.seconds for one in floors), sum(one.flops for one in works), longest.bound
+    passes = ("forward", "backward") if direction == "both" else (direction,)
+    works = [work(case, each, kind) for each in passes]
+    floors = [floor(each, rates) for each in works]
+    longest = max(floors, key=lambda each: each.seconds)
+    return sum(each.seconds for each in floors), sum(each.flops for each in works), longest.bound
 
 
 def attainable(intensity: Number, rates: Rates) -> Number:

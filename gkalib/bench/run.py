@@ -64,8 +64,8 @@ def run(
             rows += _compare(name, chosen, case, scale=scale, keep=keep, apart=apart)
     wrong = {row["shape"]: row["reason"] for row in rows if _is_wrong(row)}
     if wrong:
-        told = "; ".join(f"on {shape}, so it was not timed: {reason}" for shape, reason in wrong.items())
-        raise ValueError(f"bench: {name} gives wrong results {told}")
+        reasons = "; ".join(f"on {shape}, so it was not timed: {reason}" for shape, reason in wrong.items())
+        raise ValueError(f"bench: {name} gives wrong results {reasons}")
     return rows
 
 

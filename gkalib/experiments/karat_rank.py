@@ -91,7 +91,7 @@ def operator(scores: list[Tensor], weights: list[Tensor]) -> tuple[dict[int, flo
     """
     third = len(scores[0]) // 3
     part = regression(scores[0][third:], weights[0][third:], scores[0][:third])
-    ridge = min(RIDGES, key=lambda one: relative(part(one), weights[0][:third]))
+    ridge = min(RIDGES, key=lambda ridge: relative(part(ridge), weights[0][:third]))
     fitted = regression(scores[0], weights[0], torch.cat(scores))(ridge)
     training, held_out = fitted.split([len(scores[0]), len(scores[1])])
     cut = reduced(held_out, training)
@@ -118,8 +118,8 @@ def errors(seed: int) -> Measured:
     for index, layer in enumerate(LAYERS):
         both = [part[index] for part in read]
         for head in range(both[0].query.shape[1]):
-            scores = [(one.query @ one.key.mT)[:, head].double() / 8 for one in both]
-            weights = [one.softmax(-1) for one in scores]
+            scores = [(part.query @ part.key.mT)[:, head].double() / 8 for part in both]
+            weights = [part.softmax(-1) for part in scores]
             add(f"scores_{layer}", torch.cat(scores).std().item())
             add(f"beyond_pi_{layer}", (torch.cat(scores).abs() > torch.pi).double().mean().item())
             for name, matrices in (("scores", scores[1]), ("weights", weights[1])):
@@ -135,14 +135,14 @@ def errors(seed: int) -> Measured:
             # As KArAt reads them, and divided by their deviation: then nearly all lie within one period.
             spread = scores[0].std()
             for name, divisor in (("operator", 1.0), ("standard", spread)):
-                errors[name], on_training = operator([one / divisor for one in scores], weights)
+                errors[name], on_training = operator([part / divisor for part in scores], weights)
                 add(f"{name}_training", on_training)
             for kind, by_rank in errors.items():
                 for rank, error in by_rank.items():
                     add(f"{kind}_{rank}", error)
                     add(f"{kind}_{rank}_layer{layer}", error)
                     rows.append({"layer": layer, "head": head, "kind": kind, "rank": rank, "error": error})
-            print(layer, head, {kind: round(one[12], 3) for kind, one in errors.items()}, flush=True)
+            print(layer, head, {kind: round(by_rank[12], 3) for kind, by_rank in errors.items()}, flush=True)
     return {name: sum(values) / len(values) for name, values in metrics.items()}, rows
 
 

@@ -86,9 +86,9 @@ def launches(case: Sample, config: Config | None = None) -> list[Launch]:
 
     call = prepared(case)
     chosen = forced(config) if config else contextlib.nullcontext()
-    with collected() as found, specialization(False), chosen:  # the sample calls of those programs say so
+    with collected() as started, specialization(False), chosen:  # the sample calls of those programs say so
         call()
-    return found
+    return started
 
 
 def ready(launch: Launch) -> str:
@@ -126,8 +126,8 @@ def build(launch: Launch, keep: Path | None = None) -> Report:
     key = (source.hash(), options.hash(), launch.config)
     if key in _built and keep is None:
         return _built[key]
-    said = io.StringIO()
-    with triton.knobs.compilation.scope(), triton.knobs.nvidia.scope(), contextlib.redirect_stdout(said):
+    log = io.StringIO()
+    with triton.knobs.compilation.scope(), triton.knobs.nvidia.scope(), contextlib.redirect_stdout(log):
         triton.knobs.compilation.always_compile = True
         triton.knobs.nvidia.dump_ptxas_log = True
         compiled = triton.compile(source, target=TARGET, options=options.__dict__)
@@ -137,7 +137,7 @@ def build(launch: Launch, keep: Path | None = None) -> Report:
         (keep / f"{launch.name}.sass").write_text(code + "\n")
         for stage in ("ttgir", "ptx"):
             (keep / f"{launch.name}.{stage}").write_text(compiled.asm[stage])
-    _built[key] = read(launch, compiled, said.getvalue())
+    _built[key] = read(launch, compiled, log.getvalue())
     return _built[key]
 
 
@@ -178,8 +178,8 @@ def disassemble(cubin: bytes) -> list[tuple[int, str]]:
         file.flush()
         tool = triton.knobs.nvidia.cuobjdump.path
         text = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
-    found = re.findall(r"^\s+/\*([0-9a-f]{4,})\*/\s+([^;]*);", text, re.MULTILINE)
-    return [(int(address, 16), words.strip()) for address, words in found]
+    instructions = re.findall(r"^\s+/\*([0-9a-f]{4,})\*/\s+([^;]*);", text, re.MULTILINE)
+    return [(int(address, 16), words.strip()) for address, words in instructions]
 
 
 def loops(code: list[tuple[int, str]]) -> list[list[str]]:
@@ -198,10 +198,10 @@ def _count(lines: list[str], operation: str) -> int:
 
 
 def _number(pattern: str, log: str) -> int:
-    found = re.search(pattern, log)
-    if found is None:
+    match = re.search(pattern, log)
+    if match is None:
         raise ValueError(f"ahead: ptxas did not say {pattern!r}, but: {log}")
-    return int(found[1])
+    return int(match[1])
 
 
 def main() -> int:

@@ -154,8 +154,8 @@ def row_features_backward(sample: Sample) -> Call:
     )
 
 
-def _decode(one: bool, norm: bool, table: bool, normalize: bool) -> Callable[[Sample], Call]:
-    """One new token against a cache; with ``one`` keys and values are one tensor."""
+def _decode(shared: bool, norm: bool, table: bool, normalize: bool) -> Callable[[Sample], Call]:
+    """One new token against a cache; with ``shared`` keys and values are one tensor."""
 
     def prepared(sample: Sample) -> Call:
         from gkalib.smoothing.fused.decode import decode
@@ -163,7 +163,7 @@ def _decode(one: bool, norm: bool, table: bool, normalize: bool) -> Callable[[Sa
         key = sample.tensor()
         scale, norms = sample.numbers(sample.heads), sample.numbers(sample.heads) if norm else None
         lags = sample.numbers(sample.batch, sample.heads, sample.length) if table else None
-        value = key if one else sample.tensor()
+        value = key if shared else sample.tensor()
         return functools.partial(
             decode, sample.tensor(length=1), key, value, scale, norms, lags, None, normalize
         )
@@ -191,9 +191,9 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
     "unnormalized_backward": _plain[1],
     "row_features": row_features,
     "row_features_backward": row_features_backward,
-    "gka_decode": _decode(one=True, norm=True, table=False, normalize=True),
-    "rbf_decode": _decode(one=False, norm=True, table=False, normalize=True),
-    "gpa_decode": _decode(one=False, norm=False, table=True, normalize=True),
+    "gka_decode": _decode(shared=True, norm=True, table=False, normalize=True),
+    "rbf_decode": _decode(shared=False, norm=True, table=False, normalize=True),
+    "gpa_decode": _decode(shared=False, norm=False, table=True, normalize=True),
 }
 """The sample calls by name."""
 

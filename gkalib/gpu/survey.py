@@ -80,44 +80,44 @@ class Program:
 def everything() -> list[Sample]:
     """Each entry of the table at least once: all widths in both sizes of element, each mask, two lengths."""
     half, single = torch.bfloat16, torch.float32
-    found = []
+    samples = []
     for name in CALLS:
         if name.endswith("_specialized"):
-            found += [Sample(name, width, half) for width in PAPERS]
+            samples += [Sample(name, width, half) for width in PAPERS]
             continue
         if name in SHARING:
-            found += [Sample(name, width, half) for width in PAPERS] + [Sample(name, 64, single)]
+            samples += [Sample(name, width, half) for width in PAPERS] + [Sample(name, 64, single)]
         else:
-            found += [Sample(name, width, dtype) for dtype in (half, single) for width in WIDTHS]
-            found += [
+            samples += [Sample(name, width, dtype) for dtype in (half, single) for width in WIDTHS]
+            samples += [
                 Sample(name, 64, torch.float16),
                 Sample(name, 64, half, "all", VIT),
                 Sample(name, ODD, half),
             ]
         if name not in MASKLESS:
-            found += [Sample(name, width, half, "band") for width in PAPERS] + [
+            samples += [Sample(name, width, half, "band") for width in PAPERS] + [
                 Sample(name, 64, single, "band")
             ]
-            found += [Sample(name, 64, half, "given")]
-    return found
+            samples += [Sample(name, 64, half, "given")]
+    return samples
 
 
 def quick() -> list[Sample]:
     """What each run of the tests compiles: bfloat16 at the papers' widths, and the rest for GKA."""
     half = torch.bfloat16
-    found = []
+    samples = []
     for name in CALLS:
-        found += [Sample(name, 64, half)]
+        samples += [Sample(name, 64, half)]
         if name not in MASKLESS and not name.endswith("_specialized"):
-            found += [Sample(name, 128, half, "band")]
+            samples += [Sample(name, 128, half, "band")]
     for name in ("gka_forward", "gka_backward"):
-        found += [
+        samples += [
             Sample(name, 64, half, "all", VIT),
             Sample(name, 64, torch.float32),
             Sample(name, 64, half, "given"),
         ]
-        found += [Sample(name, 256, half), Sample(name, 128, half)]
-    return found
+        samples += [Sample(name, 256, half), Sample(name, 128, half)]
+    return samples
 
 
 def survey(cases: Sequence[Sample]) -> Iterator[Program]:
@@ -145,34 +145,34 @@ def record(rows: Sequence[Program]) -> None:
 def complaints(row: Program, before: Program | None) -> list[str]:
     """What is worse than before, or never allowed; nothing for a program that holds its own."""
     now = row.report
-    found = (
+    faults = (
         [f"{now.shared} bytes of shared memory: a program has {SHARED_LIMIT}"]
         if now.shared > SHARED_LIMIT
         else []
     )
     if now.atomics:
-        found += [f"{now.atomics} atomic additions: sums are to come out alike every time"]
+        faults += [f"{now.atomics} atomic additions: sums are to come out alike every time"]
     if before is None:
-        return [*found, "it is not in the baseline"]
+        return [*faults, "it is not in the baseline"]
     was = before.report
     size, old = (now.rows, now.columns, now.warps, now.stages), (was.rows, was.columns, was.warps, was.stages)
     if size != old:
-        found += [f"block sizes {size}, recorded {old}"]
+        faults += [f"block sizes {size}, recorded {old}"]
     if now.spills > was.spills:
-        found += [f"{now.spills} bytes spilled, recorded {was.spills}"]
+        faults += [f"{now.spills} bytes spilled, recorded {was.spills}"]
     if now.registers > was.registers + 8:
-        found += [f"{now.registers} registers, recorded {was.registers}"]
+        faults += [f"{now.registers} registers, recorded {was.registers}"]
     if now.local > was.local:
-        found += [f"{now.local} accesses to local memory in the hot loop, recorded {was.local}"]
+        faults += [f"{now.local} accesses to local memory in the hot loop, recorded {was.local}"]
     if was.hgmma and not now.hgmma:
-        found += ["its products no longer run on a warp group's tensor cores"]
+        faults += ["its products no longer run on a warp group's tensor cores"]
     if now.serialized and not was.serialized:
-        found += ["its tensor-core products wait for one another"]
+        faults += ["its tensor-core products wait for one another"]
     if was.per_score and (now.per_score is None or now.per_score > 1.1 * was.per_score):
-        found += [f"{now.per_score} instructions per score, recorded {was.per_score}"]
+        faults += [f"{now.per_score} instructions per score, recorded {was.per_score}"]
     if sum(now.loops) > 1.1 * sum(was.loops):
-        found += [f"loops of {now.loops} instructions, recorded {was.loops}"]
-    return found
+        faults += [f"loops of {now.loops} instructions, recorded {was.loops}"]
+    return faults
 
 
 def missed(row: Program) -> str | None:
@@ -204,12 +204,15 @@ def compiled(cases: Sequence[Sample], processes: int = 2) -> list[Program]:
                     stderr=subprocess.PIPE,
                 )
             )
-        said = [process.communicate() for process in running]
-    for process, (_, error) in zip(running, said, strict=True):
+        outputs = [process.communicate() for process in running]
+    for process, (_, error) in zip(running, outputs, strict=True):
         if process.returncode:
             raise RuntimeError(f"the survey stopped: {error}")
     rows = [
-        Program.of(json.loads(line)) for out, _ in said for line in out.splitlines() if line.startswith("{")
+        Program.of(json.loads(line))
+        for out, _ in outputs
+        for line in out.splitlines()
+        if line.startswith("{")
     ]
     order = {case.where: index for index, case in enumerate(cases)}
     return sorted(rows, key=lambda row: order[row.where])
@@ -247,11 +250,11 @@ def main() -> int:
     known = recorded()
     bad = 0
     for row in rows:
-        told = [] if chosen.update else complaints(row, known.get(row.key))
-        told += [miss] if (miss := missed(row)) else []
-        bad += bool(told)
+        faults = [] if chosen.update else complaints(row, known.get(row.key))
+        faults += [miss] if (miss := missed(row)) else []
+        bad += bool(faults)
         print(f"{row.case:<22} {row.width:>3} {row.dtype:<8} {row.mask:<5} {row.length:>4}  {row.report}")
-        for line in told:
+        for line in faults:
             print(f"    {line}")
     if chosen.update:
         anew = {case.where for case in cases}

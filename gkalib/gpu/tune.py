@@ -81,7 +81,7 @@ def entries(
 def cases(program: str, width: int, kind: str) -> list[Sample]:
     """The sample calls in which a program asks for an entry."""
     words = kind.split()
-    found = []
+    samples = []
     for name in CALLS:
         if name.endswith("_specialized"):  # with block sizes of their own
             continue
@@ -95,8 +95,8 @@ def cases(program: str, width: int, kind: str) -> list[Sample]:
         with collected(), served() as asked:
             prepared(replace(case, batch=1, heads=1))()
         if (program, width, kind) in asked:
-            found.append(case)
-    return found
+            samples.append(case)
+    return samples
 
 
 def require(device: str) -> None:
@@ -158,9 +158,9 @@ def launches(
         for case in cases(program, width, kind):
             call = prepared(case)  # its tensors lie in memory that nobody touches
             for sizes in known[program][str(width)][kind]["candidates"]:
-                with collected() as found, choice(known, program, width, kind, sizes):
+                with collected() as started, choice(known, program, width, kind, sizes):
                     call()
-                yield program, width, kind, sizes, case, found
+                yield program, width, kind, sizes, case, started
 
 
 def choose(known: Table, timings: Iterable[Timing]) -> Table:

@@ -1,5 +1,9 @@
 """An experiment is run by its name, trained or measured, and leaves one record an arm and seed."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -7,6 +11,9 @@ from gkalib import experiments, results
 from gkalib.data import Heads
 from gkalib.experiments import approximations, runner, traps
 from gkalib.experiments.__main__ import main
+from tests.bare import BARE, only
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -75,3 +82,12 @@ def test_the_traps_are_measured(store, monkeypatch):
     assert metrics["least"] <= metrics["decile_1"] <= metrics["median"] <= metrics["decile_9"]
     assert metrics["decile_9"] <= metrics["greatest"] and metrics["least"] <= metrics["mean"]
     assert len(results.rows(runs)) == 50
+
+
+def test_few_packages_more_than_a_bare_image_has_run_experiments(tmp_path):
+    more = ("torchvision", "tokenizers", "scikit-learn", "scipy", "pandas")
+    command = [sys.executable, "-m", "gkalib.experiments", "variants-digits", "softmax", "--smoke"]
+    environment = only(tmp_path, *BARE, *more)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [record.arm for record in results.load("variants-digits", root=tmp_path / "store")] == ["softmax"]

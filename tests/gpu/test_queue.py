@@ -6,16 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from gkalib import results
 from gkalib.gpu import pack, queue
 from gkalib.gpu.jobs import Job
+from tests.bare import BARE, only
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = """
@@ -245,57 +243,8 @@ def test_unknown_jobs_and_devices_are_named(store, monkeypatch):
     assert "No CUDA device is here" in queue.listing([job("first")], "cuda")
 
 
-BARE = ("torch", "triton", "timm", "numpy", "einops", "jaxtyping", "safetensors", "rich")
-BLOCK = """
-import importlib.machinery, socket, sys
-
-class Unblocked(importlib.machinery.PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name.split(".")[0] not in blocked:
-            return super().find_spec(name, path, target)
-
-def refuse(self, address):
-    raise OSError("no network")
-
-place = sys.meta_path.index(importlib.machinery.PathFinder)
-sys.meta_path[place] = Unblocked
-socket.socket.connect = refuse
-"""
-
-
-def _blocked() -> set[str]:
-    """What cannot be imported where only these distributions are installed, with what they need."""
-    needed, waiting = {"gkalib"}, [*BARE]
-    while waiting:
-        name = canonicalize_name(waiting.pop())
-        if name in needed:
-            continue
-        needed.add(name)
-        try:
-            stated = map(Requirement, metadata.requires(name) or [])
-        except metadata.PackageNotFoundError:
-            continue  # a requirement of another platform
-        waiting += [one.name for one in stated if one.marker is None or one.marker.evaluate({"extra": ""})]
-    return {
-        module
-        for module, owners in metadata.packages_distributions().items()
-        if not any(canonicalize_name(owner) in needed for owner in owners)
-    }
-
-
 def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
-    blocked = _blocked()
-    assert blocked > {"sklearn", "scipy", "matplotlib", "statsmodels", "beartype", "tokenizers", "tyro"}
-    assert not blocked & {*BARE, "gkalib"}
-    (tmp_path / "sitecustomize.py").write_text(f"blocked = {blocked!r}\n{BLOCK}")
-    (tmp_path / "bin").mkdir()  # no git, no compiler
-    places = {
-        "PYTHONPATH": str(tmp_path),
-        "GKALIB_RESULTS": str(tmp_path / "store"),
-        "PATH": str(tmp_path / "bin"),
-    }
-    environment = {**os.environ, **places}
+    environment = only(tmp_path, *BARE)
     out = tmp_path / "out"
 
     def run(*words: str) -> subprocess.CompletedProcess:

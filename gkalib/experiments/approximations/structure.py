@@ -39,8 +39,8 @@ def fit_table(weights: Tensor, content: Tensor | None = None, *, steps: int = 20
     bias = torch.zeros_like(wanted)
     for _ in range(steps):
         scores = bias[:, lag] if content is None else content + bias[:, lag]
-        found = by_lag(scores.softmax(-1).expand_as(weights).sum(0))
-        bias = bias + (wanted / found).log()
+        actual = by_lag(scores.softmax(-1).expand_as(weights).sum(0))
+        bias = bias + (wanted / actual).log()
     table.bias.data = bias
     return table
 
