@@ -185,7 +185,7 @@ class Landscape(Observer):
                 captured = capture_attention(model, images)
             for number, layer in enumerate(captured):
                 problem = layer.problems[0]
-                before = scores(problem, problem.query, problem.grouped_key)
+                before = problem.scores(problem.query, problem.grouped_key)
                 for name, rows in (("before", before), ("after", layer.weights)):
                     values = singular_values(rows)
                     where = f"{name}_{number}_t{percent}"

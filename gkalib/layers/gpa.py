@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from gkalib.kernels import DecayingPeriodicBank, ExpDot, Kernel
-from gkalib.kernels.bank import check_start
+from gkalib.kernels.position import check_start
 from gkalib.layers.base import Smoother
 
 

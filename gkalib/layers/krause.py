@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gkalib.kernels import Gaussian, Kernel
 from gkalib.layers.base import Smoother
-from gkalib.masks import Mask, Place, Window
+from gkalib.masks import Mask, Window
 from gkalib.normalizers import Normalizer, RowSum, TopK
 from gkalib.smoothing import Cache
 
@@ -28,6 +28,8 @@ class Neighborhood(Mask):
     Chapter 10 teaches it.
     """
 
+    reads = "rows"
+
     def __init__(self, rows: int, columns: int, *, radius: float = 1.0, extra: int = 1):
         super().__init__()
         if rows < 1 or columns < 1:
@@ -38,8 +40,8 @@ class Neighborhood(Mask):
             )
         self.rows, self.columns, self.radius, self.extra = rows, columns, radius, extra
 
-    def allows(self, place: Place) -> Tensor:
-        query, key = place.query - self.extra, place.key - self.extra
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        query, key = q - self.extra, k - self.extra
         down = query // self.columns - key // self.columns
         along = query % self.columns - key % self.columns
         return (down * down + along * along <= self.radius**2) | (query < 0) | (key < 0)

@@ -75,9 +75,7 @@ def test_inside_a_graph_float64_is_not_left_to_a_gradient_that_the_cpu_has_not(m
 
 
 def test_blocks_hold_to_the_memory_stated():
-    problem = api.pose(
-        *_qkv(100), kernels.Gaussian(1.0), mask=None, normalizer=None, positions=None, name="smooth"
-    )
+    problem = api.pose(*_qkv(100), kernels.Gaussian(1.0))
     assert Dense(memory=2 * 100 * 4 * 7).block(problem) == 7
     assert Dense(memory=1).block(problem) == 1
     assert Dense().block(problem) == 100

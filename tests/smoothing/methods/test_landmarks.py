@@ -7,8 +7,7 @@ import torch
 
 from gkalib import kernels, masks, normalizers
 from gkalib.smoothing import Linformer, Nystrom, Skyformer, smooth
-from gkalib.smoothing.methods.inverse import pseudo_inverse
-from gkalib.smoothing.methods.landmarks import segment_means
+from gkalib.smoothing.methods.landmarks import pseudo_inverse, segment_means
 from tests.tolerance import equal
 
 EXP, GAUSSIAN, PLAIN = kernels.ExpDot(), kernels.Gaussian(1.5), normalizers.Unnormalized()
