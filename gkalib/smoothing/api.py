@@ -65,7 +65,7 @@ def smooth(
     r"""Smooth values over keys: every attention of this library, and Nadaraya–Watson regression.
 
     $$\mathrm{out}_i = \sum_j w_{ij} v_j, \qquad
-    w_{i\cdot} = \mathrm{normalize}_j(\mathrm{mask}_{ij}\, e^{b_{ij}}\, \kappa(q_i, k_j)), \quad b \text{ the bias}$$
+    w_{i\cdot} = \mathrm{normalize}_j(\mathrm{mask}_{ij}\, e^{b_{ij}}\, \kappa(q_i, k_j))$$
 
     ``smooth(q, k, v)`` is softmax attention; ``smooth(x, kernel=Gaussian(2.0))`` smooths one tensor over
     itself.
@@ -111,7 +111,7 @@ def attention_weights(
 ) -> Weights:
     r"""The weights w_ij that ``smooth`` would give the values.
 
-    $$w_{i\cdot} = \mathrm{normalize}_j(\mathrm{mask}_{ij}\, e^{b_{ij}}\, \kappa(q_i, k_j)), \quad b \text{ the bias}$$
+    $$w_{i\cdot} = \mathrm{normalize}_j(\mathrm{mask}_{ij}\, e^{b_{ij}}\, \kappa(q_i, k_j))$$
 
     Args:
         query, key, kernel, mask, bias, normalizer, positions: as for ``smooth``.

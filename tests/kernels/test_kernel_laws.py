@@ -96,7 +96,9 @@ def test_form_is_the_logarithm(name):
         assert name not in ("gaussian", "expdot", "bank", "product", "product-with-bank")
         return
     query, key = _points(), _points()
-    scale, norm = (torch.as_tensor(number).reshape(-1, 1, 1) for number in (form.scale, form.norm))
+    scale, norm = (
+        torch.as_tensor(number, dtype=torch.float64).reshape(-1, 1, 1) for number in (form.scale, form.norm)
+    )
     squares = query.square().sum(-1)[..., None] + key.square().sum(-1)[..., None, :]
     scores = scale * (query @ key.mT) - norm / 2 * squares
     if form.key_bias is not None:

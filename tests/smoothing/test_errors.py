@@ -47,7 +47,7 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
         ),
         (
             lambda: _smooth(mask="causal"),
-            "mask must be a gkalib mask such as Causal(), a boolean tensor, or a function",
+            "must be a gkalib mask such as Causal(), a boolean tensor, or a function",
         ),
         (
             lambda: _smooth(mask=torch.ones(18, 19, dtype=torch.bool)),
@@ -71,7 +71,7 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
         ),
         (
             lambda: gkalib.smooth(Q, K, GAUSSIAN),
-            "smooth: value must be a tensor, not Gaussian(sigma=1); write",
+            "smooth: value must be a tensor, not Gaussian(sigma=1)",
         ),
         (lambda: gkalib.attention_weights(Q, GAUSSIAN), "attention_weights: key must be a tensor, not Gauss"),
         (lambda: _smooth(bias=0.5), "smooth: bias must be a tensor of numbers to add to log κ, not 0.5"),
