@@ -61,7 +61,7 @@ class Padded(Method):
         one_row = not causal and (allowed is None or allowed.ndim < 2 or allowed.shape[-2] == 1)
         copies_cost = query.device.type == "cpu" and not half and not problem.needs_grad
         if term is not None and one_row and copies_cost:
-            bias = term[:, :, None] if bias is None else bias + term[:, :, None]
+            bias = term.unsqueeze(2) if bias is None else bias + term.unsqueeze(2)
             term = None
         scales, divisor = _applied(problem, form.scale), 1.0
         if scales is None:
@@ -108,14 +108,15 @@ def _mask(problem: Problem, allowed: Tensor | None, bias: Tensor | None) -> tupl
         empty = ~allowed.any(-1, keepdim=True)
         mask = allowed | empty
     else:
-        mask, empty = bias.to(problem.query.dtype), None
+        dtype, empty = problem.query.dtype, None
+        mask = bias if bias.dtype == dtype else bias.to(dtype)
         if allowed is not None:
             mask = mask.masked_fill(~allowed, -torch.inf)
         if allowed is not None or problem.bias is not None:
             empty = mask.isneginf().all(-1, keepdim=True)
             mask = mask.masked_fill(empty, 0.0)
-    mask = mask[(None,) * (4 - mask.ndim)]
-    return mask.expand(*mask.shape[:2], *problem.sizes[2:]), empty
+    mask = mask if mask.ndim == 4 else mask[(None,) * (4 - mask.ndim)]
+    return mask.expand(-1, -1, problem.query.shape[2], problem.grouped_key.shape[2]), empty
 
 
 def _applied(problem: Problem, scale: float | Tensor) -> list[float] | None:
