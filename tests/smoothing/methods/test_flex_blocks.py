@@ -12,7 +12,7 @@ from tests.cases import MASKS
 
 SIZES = {"square": (2, 700, 700), "rectangular": (3, 300, 1000), "one query": (2, 1, 400)}
 RULES = {
-    **{name: MASKS[name] for name in MASKS if name not in ("none", "pairs")},
+    **{name: MASKS[name] for name in MASKS if name not in ("none", "pairs", "function")},
     "wide window": lambda b, n, m: masks.Window(300),
     "long documents": lambda b, n, m: masks.Causal() & masks.Document(torch.arange(m) // 260),
     "own documents": lambda b, n, m: masks.Document(torch.arange(b * m).reshape(b, m) // 333),
