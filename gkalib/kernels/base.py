@@ -210,8 +210,7 @@ class Kernel(nn.Module, ABC):
 
     def __setattr__(self, name: str, value: Any) -> None:
         given = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
-        if given and name not in self._buffers and name not in self._parameters:
-            vars(self).pop(name, None)
+        if given and name not in self._buffers and name not in self._parameters and name not in self.__dict__:
             self.register_buffer(name, value, persistent=False)
         else:
             super().__setattr__(name, value)

@@ -130,11 +130,8 @@ def test_rates_are_those_of_transformers(heads):
 
 def test_kerple_is_the_papers_formula():
     kernel = _drawn(Kerple(2))
-    power, rate = kernel.log_power.exp(), kernel.log_rate.exp()
-    by_hand = [
-        [-float(power[h]) * math.log(1 + float(rate[h]) * abs(lag)) for lag in LAGS.tolist()]
-        for h in range(2)
-    ]
+    numbers = zip(kernel.log_power.exp().tolist(), kernel.log_rate.exp().tolist(), strict=True)
+    by_hand = [[-power * math.log(1 + rate * abs(lag)) for lag in LAGS.tolist()] for power, rate in numbers]
     equal(kernel.at(LAGS).detach(), torch.tensor(by_hand, dtype=torch.float64))
 
 

@@ -9,6 +9,7 @@ from gkalib.smoothing import pose
 from gkalib.smoothing.spans import Spans, spans_of, why_not
 from tests.cases import MASKS
 
+INTERVALS = [*(name for name in MASKS if name not in ("pairs", "function")), "window-document-padding"]
 SIZES = {"square": (2, 23, 23), "rectangular": (3, 7, 40), "one query": (2, 1, 9)}
 
 
