@@ -1,8 +1,7 @@
 """One smoothing problem, checked once: what every method is given."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import chain
 
 import torch
@@ -30,6 +29,7 @@ class Problem:
             query on the last key.
         one_tensor: whether query, key and value are one and the same tensor.
         bias: four axes that broadcast to ``[b h n m]``, added to log κ; None is zero.
+        form: the kernel's, asked for once, where the positions allow its table of lags to be read.
     """
 
     query: Tensor
@@ -41,6 +41,13 @@ class Problem:
     positions: Positions | None
     one_tensor: bool
     bias: Tensor | None = None
+    form: Form | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        form = self.kernel.form(self.query.shape[-1])
+        if form is not None and form.lag_table is not None and self.positions is not None:
+            form = None if any(position.is_floating_point() for position in self.positions) else form
+        object.__setattr__(self, "form", form)
 
     @property
     def key(self) -> Tensor:
@@ -70,14 +77,6 @@ class Problem:
         slots = (self.kernel, self.normalizer)
         given = chain(*(chain(slot.parameters(), slot.buffers()) for slot in slots))
         return any(t.requires_grad for t in given) or (self.bias is not None and self.bias.requires_grad)
-
-    @cached_property
-    def form(self) -> Form | None:
-        """The kernel's form, where the positions allow its table of lags to be read."""
-        form = self.kernel.form(self.query.shape[-1])
-        if form is None or form.lag_table is None or self.positions is None:
-            return form
-        return None if any(position.is_floating_point() for position in self.positions) else form
 
     @property
     def query_position(self) -> Tensor:
