@@ -191,9 +191,9 @@ def test_the_lifted_matrix_is_approximated_from_below():
 
 
 METHODS = {
-    "nystrom": (Nystrom(4), EXP, None),
-    "nystrom, 5 segments": (Nystrom(5, iterations=None), GAUSSIAN, None),
-    "linformer": (Linformer(torch.randn(5, 12, dtype=torch.float64)), EXP, None),
+    "nystrom": (Nystrom(4), EXP, normalizers.RowSum()),
+    "nystrom, 5 segments": (Nystrom(5, iterations=None), GAUSSIAN, normalizers.RowSum()),
+    "linformer": (Linformer(torch.randn(5, 12, dtype=torch.float64)), EXP, normalizers.RowSum()),
     "skyformer": (Skyformer(8), GAUSSIAN, PLAIN),
     "skyformer, spaced": (Skyformer(8, sampling="spaced", iterations=None), GAUSSIAN, PLAIN),
 }
