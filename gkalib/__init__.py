@@ -69,9 +69,7 @@ def __getattr__(name: str):
             f"module 'gkalib' has no attribute {name!r}. Known: {', '.join(sorted(_PUBLIC))}"
         )
     module = import_module(_PUBLIC[name])
-    value = module if module.__name__.endswith("." + name) else getattr(module, name)
-    globals()[name] = value  # found without this function from now on: it costs more than a small problem
-    return value
+    return module if module.__name__.endswith("." + name) else getattr(module, name)
 
 
 def __dir__() -> list[str]:

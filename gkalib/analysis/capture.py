@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.evaluation import evaluating
-from gkalib.layers.mixed import Attention as Mixed
+from gkalib.layers.mixed import MixedAttention
 from gkalib.smoothing import Method, Problem, solve, weights_of
 
 
@@ -145,6 +145,6 @@ def _owners(model: nn.Module) -> dict[str, str]:
     return {
         f"{path}.branches.{name}" if path else f"branches.{name}": path
         for path, module in model.named_modules()
-        if isinstance(module, Mixed)
+        if isinstance(module, MixedAttention)
         for name in module.branches
     }

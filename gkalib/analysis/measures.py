@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from gkalib.kernels import DecayingPeriodicBank
 from gkalib.layers import Smoother
-from gkalib.layers.mixed import Attention as Mixed
+from gkalib.layers.mixed import MixedAttention
 from gkalib.shapes import Weights
 
 Rows = Float[Tensor, "*b n m"]
@@ -148,7 +148,7 @@ def bandwidths(model: nn.Module) -> Float[Tensor, "layers heads"]:
     """
     rows, inside = [], set()
     for module in model.modules():
-        if isinstance(module, Mixed):
+        if isinstance(module, MixedAttention):
             branches = [branch for branch in module.branches.values() if isinstance(branch, Smoother)]
             inside |= set(branches)
             rows.append(torch.cat([_sigma(branch) for branch in branches]))
@@ -172,7 +172,7 @@ def banks(model: nn.Module) -> list[DecayingPeriodicBank]:
 
 def _sigma(module: Smoother) -> Tensor:
     """σ of each head, ``[h]``."""
-    sigma = getattr(module.kernel(), "sigma", None)
+    sigma = getattr(module.kernel, "sigma", None)
     # A bank of lags has a σ of its own, an amplitude a term; only one number a head is a bandwidth.
     if sigma is None or (isinstance(sigma, Tensor) and sigma.numel() not in (1, module.num_heads)):
         return torch.full((module.num_heads,), torch.nan)

@@ -107,14 +107,12 @@ def matrices(weights: Weights) -> dict[str, Tensor]:
 
 
 def kind(name: str) -> str:
-    """What a parameter does, from its name: ``attention query``, ``attention operator``, ``mlp``, ``norm``, …
+    """What a parameter does, from its name: ``attention query``, ``attention kernel``, ``mlp``, ``norm``, …
 
-    Of attention the first word inside the layer is kept; an operator that all layers share counts as theirs.
-    What is in none of the blocks goes by its own first word.
+    Of attention the first word inside the layer is kept, such as a slot's. What is in none of the blocks goes
+    by its own first word.
     """
     parts = name.split(".")
-    if parts[0] == "shared_attention":
-        return "attention operator"
     if "attn" in parts:
         return f"attention {parts[parts.index('attn') + 1]}"
     if any(part.startswith(("norm", "ln_")) for part in parts):

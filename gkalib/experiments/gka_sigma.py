@@ -6,6 +6,7 @@ import torch
 
 from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
+from gkalib.kernels import Gaussian
 from gkalib.smoothing import weights_of
 
 STARTS = (0.5, 1.0, 1.5, None, 4.0, 8.0, 32.0)  # None is d^¼, 2.38 for heads of 32 numbers
@@ -46,6 +47,7 @@ def measure(model: Any, learned: Any) -> dict[str, float]:
         found[f"neighbors_{number}"] = (1 / weights.square().sum(-1)).mean().item()
         found[f"diagonal_{number}"] = own.mean().item()
         found[f"first_{number}"] = own[..., 0].mean().item()
-        for head, sigma in enumerate(getattr(layer, "log_sigma", torch.zeros(0)).exp().tolist(), start=1):
+        sigmas = layer.kernel.sigma.tolist() if isinstance(layer.kernel, Gaussian) else []
+        for head, sigma in enumerate(sigmas, start=1):
             found[f"sigma_{number}_{head}"] = sigma
     return found

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
+from gkalib.kernels import DecayingPeriodicBank
 from gkalib.models import gpt
 
 CONTEXT = 128
@@ -45,7 +46,7 @@ def studies() -> list[Study]:
             steps=700,
             batch=8,
             lr=5e-3,
-            rates={".bank.": 6.0},
+            rates={".kernel.": 6.0},
         )
         for arm, (variant, options, positions, text, wrap) in ARMS.items()
     ]
@@ -56,10 +57,15 @@ def measure(model: Any, learned: Any) -> dict[str, float]:
     """The loss of reading on, heads without their bank and without all, and the shape of the banks."""
     found = _longer(model, learned) | _without(model, learned)
     found |= _newlines(model, learned) | _gaps(learned.ids == learned.characters.index("\n"))
-    if any(".bank." in name for name, _ in model.named_parameters()):
-        found |= _shapes(torch.stack([block.attn.bank.lag_table(CONTEXT) for block in model.blocks]))
+    if banks := banks_of(model):
+        found |= _shapes(torch.stack([bank.lag_table(CONTEXT) for bank in banks]))
         found |= _far(model, learned)
     return found
+
+
+def banks_of(model: Any) -> list[DecayingPeriodicBank]:
+    """The banks of a model's kernels, layer by layer."""
+    return [module for module in model.modules() if isinstance(module, DecayingPeriodicBank)]
 
 
 def bump(tables: Tensor, width: int) -> Tensor:
@@ -92,7 +98,7 @@ def _far(model: Any, learned: Any) -> dict[str, float]:
     weight = torch.stack([(layer.weights * far)[:, :, -LATE:].sum(-1).mean((0, 2)) for layer in captured])
     found = {"far_weight": weight.mean().item(), "far_weight_most": weight.max().item()}
     before = _losses(model, inputs, labels)
-    banks = [block.attn.bank for block in model.blocks]
+    banks = banks_of(model)
     for bank in banks:
         bank.lag_table = partial(_leveled, type(bank).lag_table, bank)
     gain = _losses(model, inputs, labels) - before
@@ -159,8 +165,8 @@ def _without(model: Any, learned: Any) -> dict[str, float]:
     for layer, block in enumerate(model.blocks, 1):
         attn, count = block.attn, model.config.num_heads
         parts = {"head": attn.proj.weight.unflatten(1, (count, -1)).unbind(1)}
-        if hasattr(attn, "bank"):
-            parts["bank"] = attn.bank.sigma.unbind(0)
+        for bank in banks_of(attn):
+            parts["bank"] = bank.sigma.unbind(0)
         for name, per_head in parts.items():
             for head, part in enumerate(per_head, 1):
                 kept = part.clone()

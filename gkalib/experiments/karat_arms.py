@@ -84,8 +84,7 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
             f"beyond_pi_{number}": (scores.abs() > torch.pi).float().mean(),
         }
     for block, layer in zip(model.blocks, capture_attention(model, learned.images[:256]), strict=True):
-        fixed = Fixed(layer.weights.mean(0, keepdim=True))
-        vars(block.get_submodule("attn"))["normalizer"] = lambda fixed=fixed: fixed
+        block.get_submodule("attn").normalizer = Fixed(layer.weights.mean(0, keepdim=True))
     inputs, labels = learned.held_out
     right = torch.cat([model(one).argmax(-1) for one in inputs.split(64)]) == labels
     return {name: float(value) for name, value in found.items()} | {

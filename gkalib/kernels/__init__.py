@@ -1,9 +1,10 @@
 """Similarity functions: what a smoother takes for near."""
 
-from gkalib.kernels.base import FeatureMap, Form, Kernel, Mixture, Product, over_heads
+from gkalib.kernels.bank import DecayingPeriodicBank
+from gkalib.kernels.base import FeatureMap, Form, Kernel, Mixture, Product
 from gkalib.kernels.dot import ExpDot
 from gkalib.kernels.features import Dot, Elu, FeatureKernel, PositiveRandom, RandomFourier
-from gkalib.kernels.position import ALiBi, DecayingPeriodicBank, Kerple, LagKernel, LagTable, T5Buckets
+from gkalib.kernels.position import LagTable
 from gkalib.kernels.stationary import (
     Boxcar,
     Epanechnikov,
@@ -17,7 +18,6 @@ from gkalib.kernels.stationary import (
 )
 
 __all__ = [
-    "ALiBi",
     "Boxcar",
     "DecayingPeriodicBank",
     "Dot",
@@ -29,8 +29,6 @@ __all__ = [
     "Form",
     "Gaussian",
     "Kernel",
-    "Kerple",
-    "LagKernel",
     "LagTable",
     "Laplace",
     "Matern",
@@ -41,7 +39,5 @@ __all__ = [
     "RandomFourier",
     "RationalQuadratic",
     "Stationary",
-    "T5Buckets",
     "Tricube",
-    "over_heads",
 ]

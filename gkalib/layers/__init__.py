@@ -1,30 +1,29 @@
 """Attention layers: one file a variant, found by the file's name."""
 
-import inspect
 import pkgutil
-from functools import partialmethod
 from importlib import import_module
 from typing import Any
 
 from torch import nn
 
-from gkalib.layers.base import Smoother
+from gkalib.layers.base import Smoother, bind
 
 Attention = str | type[nn.Module] | list
 
-_FURNITURE = {"base", "heads", "positions"}  # what variants are made of
+_NO_VARIANTS = {"base", "parts"}
 
 
 def variants() -> list[str]:
     """The names of all variants, in alphabetical order: the files of this folder that define one."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _FURNITURE)
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NO_VARIANTS)
 
 
 def attention(name: str, **options: Any) -> type[nn.Module]:
     """The attention layer of a variant, as a class that timm's ``attn_layer`` and our models take.
 
     Args:
-        name: a file of ``gkalib/layers``, such as ``"softmax"`` or ``"gka"``.
+        name: a file of ``gkalib/layers``, such as ``"softmax"`` or ``"gka"``. The one class in the file's
+            ``__all__`` is the variant.
         options: arguments of its constructor, bound to the class returned.
 
     Raises:
@@ -34,29 +33,10 @@ def attention(name: str, **options: Any) -> type[nn.Module]:
     """
     if name not in variants():
         raise ValueError(f"attention: no variant named {name!r}. Known: {', '.join(variants())}")
-    return bind(import_module(f"{__name__}.{name}").Attention, **options)
-
-
-def bind(layer: type[nn.Module], **options: Any) -> type[nn.Module]:
-    """A class whose constructor has some of its keyword arguments set.
-
-    Raises:
-        ValueError: if the constructor has no such argument.
-    """
-    if not options:
-        return layer
-    known = _options_of(layer)
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        name = getattr(layer, "name", lambda: layer.__name__)()
-        raise ValueError(f"{name}: no option {unknown[0]!r}. Known: {', '.join(sorted(known))}")
-    bound = {
-        "__init__": partialmethod(layer.__init__, **options),
-        "__module__": layer.__module__,
-        "__doc__": layer.__doc__,
-        "options": {**getattr(layer, "options", {}), **options},
-    }
-    return type(layer.__name__, (layer,), bound)
+    module = import_module(f"{__name__}.{name}")
+    public = [getattr(module, each) for each in module.__all__]
+    [layer] = [each for each in public if isinstance(each, type)]
+    return bind(layer, **options)
 
 
 def layers(attention: Attention, depth: int) -> list[type[nn.Module]]:
@@ -68,25 +48,46 @@ def layers(attention: Attention, depth: int) -> list[type[nn.Module]]:
     given = attention if isinstance(attention, list) else [attention]
     if not given:
         raise ValueError("attention: the list of layers is empty")
-    classes = [_named(one) if isinstance(one, str) else one for one in given]
+    classes = [_named(each) if isinstance(each, str) else each for each in given]
     return [classes[index % len(classes)] for index in range(depth)]
+
+
+def for_model(
+    classes: list[type[nn.Module]], dim: int, num_heads: int, *, length: int
+) -> list[type[nn.Module]]:
+    """The classes as one model builds its layers; those of one class may share modules, such as an operator.
+
+    Args:
+        classes: one a layer.
+        dim, num_heads: the sizes of a layer.
+        length: the number of tokens, for classes that are built for one.
+    """
+    bound: dict[type[nn.Module], Any] = {}
+    for layer in classes:
+        if layer not in bound:
+            build = getattr(layer, "for_model", None)
+            bound[layer] = layer if build is None else build(dim, num_heads, length=length)
+    return [bound[layer] for layer in classes]
+
+
+def reset_parameters(model: nn.Module) -> None:
+    """Let every layer set what must start at a certain value, whatever the model drew for it."""
+    for module in model.modules():
+        if isinstance(module, Smoother):
+            module.reset_parameters()
 
 
 def _named(name: str) -> type[nn.Module]:
     return attention(name)
 
 
-def _options_of(layer: type[nn.Module]) -> set[str]:
-    """The keyword arguments of a constructor and, where it passes others on, of those above it."""
-    names: set[str] = set()
-    for cls in layer.__mro__:
-        if "__init__" not in vars(cls) or cls is nn.Module:
-            continue
-        parameters = inspect.signature(cls.__init__).parameters.values()
-        names |= {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break
-    return names
-
-
-__all__ = ["Attention", "Smoother", "attention", "bind", "layers", "variants"]
+__all__ = [
+    "Attention",
+    "Smoother",
+    "attention",
+    "bind",
+    "for_model",
+    "layers",
+    "reset_parameters",
+    "variants",
+]

@@ -1,15 +1,15 @@
-"""What an attention layer is: a choice of query, key and value around one smoothing problem."""
+"""What an attention layer is: projections, a kernel, a normalizer and a mask around one smoothing problem."""
 
-from abc import ABC, abstractmethod
+import inspect
+from functools import partialmethod
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gkalib.kernels import DecayingPeriodicBank, Kernel
-from gkalib.layers.heads import HeadNorm, merge, split
-from gkalib.layers.positions import POSITIONS
+from gkalib.kernels import Kernel
+from gkalib.layers.parts import POSITIONS, HeadNorm, merge, split
 from gkalib.masks import Causal, Mask, given, joined, parts
 from gkalib.normalizers import Normalizer, RowSum
 from gkalib.smoothing import Cache, Method, Problem, Recurrent, pose, solve
@@ -17,40 +17,85 @@ from gkalib.smoothing import Cache, Method, Problem, Recurrent, pose, solve
 Tokens = Float[Tensor, "b n dim"]
 Context = Float[Tensor, "b m dim"]
 
+_SLOTS = {
+    "kernel": (Kernel, "Gaussian(1.0)"),
+    "normalizer": (Normalizer, "RowSum()"),
+    "mask": (Mask, "Causal()"),
+}
 
-class Smoother(nn.Module, ABC):
+
+def bind(layer: type[nn.Module], **options: Any) -> type[nn.Module]:
+    """A class of the same name whose constructor has some of its keyword arguments set.
+
+    Raises:
+        ValueError: if the constructor has no such argument.
+    """
+    if not options:
+        return layer
+    known = _options_of(layer)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        name = getattr(layer, "name", lambda: layer.__name__)()
+        raise ValueError(f"{name}: no option {unknown[0]!r}. Known: {', '.join(sorted(known))}")
+    bound = {
+        "__init__": partialmethod(layer.__init__, **options),
+        "__module__": layer.__module__,
+        "__doc__": layer.__doc__,
+        "options": {**getattr(layer, "options", {}), **options},
+    }
+    return type(layer.__name__, (layer,), bound)
+
+
+def _options_of(layer: type[nn.Module]) -> set[str]:
+    """The keyword arguments of a constructor and, where it passes others on, of those above it."""
+    names: set[str] = set()
+    for cls in layer.__mro__:
+        if "__init__" not in vars(cls) or cls is nn.Module:
+            continue
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        names |= {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return names
+
+
+class Smoother(nn.Module):
     r"""An attention layer: project, place, smooth, merge the heads.
 
     $$y = \big[\mathrm{smooth}(Q_1, K_1, V_1), \dots, \mathrm{smooth}(Q_h, K_h, V_h)\big] W_O$$
 
-    A variant says how tokens become query, key and value (``project``) and which kernel compares them
-    (``kernel``); it may also choose a normalizer, a mask and a method, and change the output (``finish``).
-    The constructor takes what timm's blocks pass. A variant that needs the number of tokens has ``sized``
-    set and takes ``length``.
+    Its slots are attributes: ``kernel``, ``normalizer`` and ``mask`` can be read, printed and assigned, and
+    own their parameters; ``layer.kernel = Laplace(2.0)`` changes what the layer computes. A variant gives the
+    class the method's name and sets its slots after ``super().__init__``; it may also choose its
+    ``projections``, how they are used (``project``), a method, and a change of the output (``finish``). The
+    constructor takes what timm's blocks pass, and five arguments of ours before them.
 
     Args:
         dim: D, the width of a token.
         num_heads: h.
         head_dim: d; None is D / h.
-        qkv_bias, proj_bias: whether the projections of the input, and of the output, have biases.
-        qk_norm: whether each head's query and key are normalized, before positions are written into them.
-        norm_layer: what normalizes them; None is ``HeadNorm``, which has no parameters.
-        proj_drop: the rate of dropout after the output projection.
-        position: None, ``"rope"`` or ``"susie"``.
+        position: None, ``"rope"`` or ``"susie"``, written into query and key.
         registers: how many of the first tokens are registers; positions count from −registers.
-        bank: arguments of a ``DecayingPeriodicBank`` that multiplies the kernel, GPA's prior over lags.
         channels: the part of the token's width, (start, stop), that makes the heads of a variant without
             projections; None is all of it. Given where several variants share one layer.
         project_out: whether there is an output projection; without it the merged heads are returned.
         method: how ``smooth`` computes it.
-        scale_norm, attn_drop: timm's, which no variant implements.
+        qkv_bias, proj_bias: timm's: whether the projections of the input, and of the output, have biases.
+        qk_norm, norm_layer: timm's: whether each head's query and key are normalized, before positions are
+            written into them, and by what; None is ``HeadNorm``, which has no parameters.
+        proj_drop: timm's, the rate of dropout after the output projection.
+        scale_norm, attn_drop: timm's, not implemented.
+        device, dtype: of the parameters.
 
     Raises:
-        ValueError: if the heads do not divide the width, an option is unknown or not implemented.
+        ValueError: if the heads do not divide the width, an option is unknown or not implemented; and when a
+            slot is assigned what does not fit it.
 
     Chapter 4 builds it by hand.
     """
 
+    projections: ClassVar[tuple[str, ...]] = ("query", "key", "value")
+    """The linear maps of the tokens that it has, in the order in which they are drawn."""
     causal: ClassVar[bool] = True
     """Whether it is defined under a causal mask."""
     decodes: ClassVar[bool] = True
@@ -59,10 +104,15 @@ class Smoother(nn.Module, ABC):
     """The reason where one of them is false."""
     sized: ClassVar[bool] = False
     """Whether it is built for a number of tokens, ``length``."""
-    projects_values: ClassVar[bool] = True
-    """Whether values are a projection of the tokens, so that something may be added to them."""
     options: ClassVar[dict[str, Any]] = {}
     """What ``gkalib.attention(name, **options)`` bound."""
+
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    kernel: Kernel
+    normalizer: Normalizer
+    mask: Mask | None
 
     def __init__(  # timm's arguments, and ours, all by keyword
         self,
@@ -70,19 +120,18 @@ class Smoother(nn.Module, ABC):
         num_heads: int = 8,
         *,
         head_dim: int | None = None,
-        qkv_bias: bool = False,
-        proj_bias: bool = True,
-        qk_norm: bool = False,
-        norm_layer: Any = None,
-        proj_drop: float = 0.0,
         position: str | None = None,
         registers: int = 0,
-        bank: dict[str, Any] | None = None,
         channels: tuple[int, int] | None = None,
         project_out: bool = True,
         method: str | Method = "auto",
+        qkv_bias: bool = False,
+        qk_norm: bool = False,
         scale_norm: bool = False,
+        proj_bias: bool = True,
         attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
+        norm_layer: Any = None,
         device: Any = None,
         dtype: Any = None,
     ):
@@ -102,7 +151,8 @@ class Smoother(nn.Module, ABC):
         self.dim, self.num_heads = dim, num_heads
         self.head_dim = dim // num_heads if head_dim is None else head_dim
         self.qkv_bias, self.registers, self.channels, self.method = qkv_bias, registers, channels, method
-        self.factory = {"device": device, "dtype": dtype}
+        self.factory = {"device": device, "dtype": dtype or torch.get_default_dtype()}
+        self.register_module("kernel", None)  # the variant's to set
         norm = HeadNorm if norm_layer is None else norm_layer
         self.query_norm = norm(self.head_dim, **self.factory) if qk_norm else nn.Identity()
         self.key_norm = norm(self.head_dim, **self.factory) if qk_norm else nn.Identity()
@@ -111,36 +161,33 @@ class Smoother(nn.Module, ABC):
             if position
             else None
         )
-        self.lag_kernel = None if bank is None else DecayingPeriodicBank(num_heads, **bank).to(**self.factory)
         inner = num_heads * self.head_dim
         self.proj = nn.Linear(inner, dim, bias=proj_bias, **self.factory) if project_out else nn.Identity()
         self.proj_drop = nn.Dropout(proj_drop)
+        for projection in self.projections:
+            self.add_module(projection, nn.Linear(dim, inner, bias=qkv_bias, **self.factory))
+        self.normalizer = RowSum()
+        self.register_module("mask", None)
 
-    @abstractmethod
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a slot takes only what fits it."""
+        if name in _SLOTS:
+            value = self._fitting(name, value)
+        super().__setattr__(name, value)
+
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value as heads, ``[b h n d]``, ``[b h m d]`` and ``[b h m e]``.
 
         ``context`` is ``x`` itself in self-attention. One tensor object returned twice stays one: what is
         written into a key is then also in the query, or in the value.
         """
-
-    @abstractmethod
-    def kernel(self) -> Kernel:
-        """The kernel that compares query and key."""
-
-    def normalizer(self) -> Normalizer:
-        """From scores to weights."""
-        return RowSum()
-
-    def mask(self) -> Mask | None:
-        """What a query may see beyond what the caller forbids."""
-        return None
+        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
 
     def finish(self, out: Tensor, problem: Problem) -> Tensor:
         """The smoothed values ``[b h n e]`` before the heads are merged."""
         return out
 
-    def start(self) -> None:
+    def reset_parameters(self) -> None:
         """Set what must start at a certain value, after a model has drawn its own start for all matrices."""
 
     @classmethod
@@ -149,14 +196,9 @@ class Smoother(nn.Module, ABC):
         return cls.__module__.rsplit(".", 1)[-1]
 
     @classmethod
-    def shared(cls, dim: int, num_heads: int, **layer: Any) -> dict[str, nn.Module]:
-        """Modules that all layers of a model share, by the constructor's argument that takes them."""
-        return {}
-
-    def linear(self, heads: int | None = None) -> nn.Linear:
-        """A projection from tokens to heads."""
-        inner = (self.num_heads if heads is None else heads) * self.head_dim
-        return nn.Linear(self.dim, inner, bias=self.qkv_bias, **self.factory)
+    def for_model(cls, dim: int, num_heads: int, *, length: int) -> type[nn.Module]:
+        """The class as one model builds its layers, bound to the number of tokens and to what they share."""
+        return bind(cls, length=length) if cls.sized else cls
 
     def heads(self, x: Tensor) -> Tensor:
         """Projected tokens as heads."""
@@ -207,12 +249,12 @@ class Smoother(nn.Module, ABC):
         name = self.name()
         if cache is not None and (context is not None or positions is not None):
             raise ValueError(f"{name}: a cache holds this layer's own tokens; no context, no positions")
-        mask = joined(joined(self.mask(), mask), given(name, attn_mask, is_causal))
+        mask = joined(joined(self.mask, mask), given(name, attn_mask, is_causal))
         if not self.causal and any(isinstance(part, Causal) for part in parts(mask)):
             raise ValueError(f"{name}: cannot be causal: {self.why_not}")
         query, key, value = self.project(x, x if context is None else context)
         if value_bias is not None:
-            if not self.projects_values:
+            if "value" not in self.projections:
                 raise ValueError(f"{name}: has no projected values to add to")
             value = value + value_bias
         one_query, one_value = query is key, value is key
@@ -231,14 +273,13 @@ class Smoother(nn.Module, ABC):
                 if earlier:  # the keys may lie in any order
                     rows = torch.arange(earlier, cache.filled, device=key.device)
                     positions = rows, key_position
-        kernel = self.kernel()
         return pose(
             query,
             key,
             value,
-            kernel if self.lag_kernel is None else kernel * self.lag_kernel,
+            self.kernel,
             mask=mask,
-            normalizer=self.normalizer(),
+            normalizer=self.normalizer,
             positions=positions,
             name=name,
         )
@@ -262,7 +303,7 @@ class Smoother(nn.Module, ABC):
             attn_mask: True where a query may see a key, broadcasting to ``[b h n m]``.
             is_causal: whether no query sees a later key.
             context: ``[b m dim]``, the tokens attended to; None is ``x``.
-            mask: a rule of ``gkalib.masks``, on top of the two above.
+            mask: a rule of ``gkalib.masks``, on top of the two above and of the layer's own.
             positions: (query positions, key positions); None counts the tokens.
             cache: what ``cache`` made and earlier calls filled, or a ``Recurrent`` where the kernel has
                 features; ``x`` is then the new tokens.
@@ -287,6 +328,24 @@ class Smoother(nn.Module, ABC):
         method = cache if isinstance(cache, Recurrent) else self.method
         out = self.finish(solve(problem, method), problem)
         return self.proj_drop(self.proj(merge(out)))
+
+    def extra_repr(self) -> str:
+        """The sizes, for ``print``."""
+        return f"dim={self.dim}, num_heads={self.num_heads}"
+
+    def _fitting(self, slot: str, value: Any) -> Any:
+        """What is assigned to a slot, or an error that says what the slot takes."""
+        kind, example = _SLOTS[slot]
+        if not isinstance(value, kind) and not (slot == "mask" and value is None):
+            raise ValueError(
+                f"{self.name()}: {slot} must be a gkalib {slot} such as {example}, not {value!r}"
+            )
+        if isinstance(value, Kernel) and value.heads() not in (None, 1, self.num_heads):
+            raise ValueError(
+                f"{self.name()}: {type(value).__name__} has parameters for {value.heads()} heads, "
+                f"the layer has {self.num_heads}"
+            )
+        return value
 
     def _positions(self, query, key, positions, cache) -> tuple[Tensor, Tensor]:
         """Where queries and keys stand: as given, else after the cache, the last query on the last key."""

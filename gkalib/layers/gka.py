@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gkalib.kernels import Gaussian, Kernel
+from gkalib.kernels import Gaussian
 from gkalib.layers.base import Smoother
-from gkalib.masks import Mask, Window
-from gkalib.normalizers import Normalizer, RowSum
+from gkalib.masks import Window
+from gkalib.normalizers import RowSum
+
+__all__ = ["GaussianKernelAttention"]
 
 
-class Attention(Smoother):
+class GaussianKernelAttention(Smoother):
     r"""Gaussian smoothing of the tokens' own heads.
 
     $$w_{ij} = \frac{m_{ij}\exp(-\|x_i - x_j\|^2 / 2\sigma_h^2)}
@@ -46,7 +48,7 @@ class Attention(Smoother):
         Kundu et al., Gaussian Kernel Attention, 2026, equations 2 to 7 and 11. Chapter 7 teaches it.
     """
 
-    projects_values = False
+    projections = ()
 
     def __init__(
         self,
@@ -67,32 +69,24 @@ class Attention(Smoother):
             raise ValueError(f"gka: window must be at least 1, not {window}")
         if values not in ("placed", "plain"):
             raise ValueError(f"gka: values must be 'placed' or 'plain', not {values!r}")
-        start = _one_a_head(self.head_dim**0.25 if sigma is None else sigma, num_heads)
-        self.eps, self.values = eps, values
-        self.window = None if window is None else Window(window)
-        self.log_sigma = nn.Parameter(torch.tensor([math.log(one) for one in start], **self.factory))
+        start = _per_head(self.head_dim**0.25 if sigma is None else sigma, num_heads)
+        self.values = values
+        self.kernel = Gaussian(start, learn=True).to(**self.factory)
+        self.normalizer = RowSum(eps=eps)
+        self.mask = None if window is None else Window(window)
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query = self.own_heads(x)
         key = query if context is x else self.own_heads(context)
         return query, key, key if self.values == "placed" else self.own_heads(context)
 
-    def kernel(self) -> Kernel:
-        return Gaussian(self.log_sigma.exp())
 
-    def normalizer(self) -> Normalizer:
-        return RowSum(eps=self.eps)
-
-    def mask(self) -> Mask | None:
-        return self.window
-
-
-def _one_a_head(sigma: float | Sequence[float], num_heads: int) -> list[float]:
-    """σ of each head, checked."""
-    given = [float(one) for one in sigma] if isinstance(sigma, Sequence) else [float(sigma)] * num_heads
-    if len(given) != num_heads:
-        raise ValueError(f"gka: {len(given)} values of sigma for {num_heads} heads")
-    wrong = [one for one in given if not (math.isfinite(one) and one > 0)]
+def _per_head(sigma: float | Sequence[float], num_heads: int) -> Tensor:
+    """σ of each head, checked, in float64: its logarithm is rounded once."""
+    each = [float(number) for number in sigma] if isinstance(sigma, Sequence) else [float(sigma)] * num_heads
+    if len(each) != num_heads:
+        raise ValueError(f"gka: {len(each)} values of sigma for {num_heads} heads")
+    wrong = [number for number in each if not (math.isfinite(number) and number > 0)]
     if wrong:
         raise ValueError(f"gka: sigma must be positive and finite, not {wrong[0]}")
-    return given
+    return torch.tensor(each, dtype=torch.float64)

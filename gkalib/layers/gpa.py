@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from torch import Tensor
-
-from gkalib.kernels import DecayingPeriodicBank, ExpDot, Kernel
-from gkalib.kernels.position import check_start
+from gkalib.kernels import DecayingPeriodicBank, ExpDot
+from gkalib.kernels.bank import check_start
 from gkalib.layers.base import Smoother
 
+__all__ = ["GaussianProcessAttention"]
 
-class Attention(Smoother):
+
+class GaussianProcessAttention(Smoother):
     r"""Softmax attention times the exponential of a kernel bank of the lag, one bank per head.
 
     $$w_{ij} \propto \exp\big(q_i^\top k_j / \sqrt d\big)\, e^{G(|i - j|)}, \qquad
@@ -53,12 +53,6 @@ class Attention(Smoother):
     ):
         super().__init__(dim, num_heads, **layer)
         check_start("gpa", num_terms, alpha=alpha, sigma=sigma, length=length, tau=tau)
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
         bank = DecayingPeriodicBank(num_heads, num_terms, alpha=alpha, sigma=sigma, length=length, tau=tau)
-        self.bank = bank.to(**self.factory)
-
-    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        return ExpDot() * self.bank
+        del self.kernel  # so that its parameters follow the projections', as in the recorded runs
+        self.kernel = (ExpDot() * bank).to(**self.factory)

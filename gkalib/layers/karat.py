@@ -4,16 +4,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gkalib.kernels import ExpDot, Kernel
-from gkalib.layers.base import Smoother
-from gkalib.normalizers import Basis, Normalizer, PerHead, RowOperator, RowSum
+from gkalib.kernels import ExpDot
+from gkalib.layers.base import Smoother, bind
+from gkalib.normalizers import Basis, PerHead, RowOperator, RowSum
 from gkalib.normalizers import basis as basis_named
 from gkalib.smoothing import Problem
+
+__all__ = ["KolmogorovArnoldAttention"]
 
 MODES = ("blockwise", "universal")
 
 
-class Attention(Smoother):
+class KolmogorovArnoldAttention(Smoother):
     r"""Attention whose weights are a learned function of the row of scores, without softmax.
 
     $$w_{i\cdot} = W \hat\Phi(a_{i\cdot}), \qquad a_{ij} = q_i^\top k_j / \sqrt d, \qquad
@@ -29,9 +31,10 @@ class Attention(Smoother):
         basis: the units' basis: a name of ``gkalib.normalizers.BASES`` or a ``Basis``.
         grid: G, for a basis given by a name that has one; None is the basis's default, 3 for Fourier.
         rank, order, projection, base, unit_scales, init: as for ``RowOperator``.
-        mode: ``"blockwise"``, operators of this layer's own, or ``"universal"``, those that all layers share.
+        mode: ``"blockwise"``, operators of this layer's own, or ``"universal"``: a model makes one operator
+            and hands it to all its layers.
         softmax_heads: how many of the heads, the first ones, are softmax attention instead.
-        operator: what ``Attention.shared`` made for all layers.
+        operator: one to use instead of a new one, such as one that other layers have too.
         layer: the arguments of ``Smoother``.
 
     Raises:
@@ -69,11 +72,13 @@ class Attention(Smoother):
         super().__init__(dim, num_heads, **layer)
         if mode not in MODES:
             raise ValueError(f"karat: no mode {mode!r}. Known: {', '.join(MODES)}")
-        if (mode == "universal") != (operator is not None):
-            raise ValueError("karat: mode 'universal' and an operator that all layers share go together")
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
+        if mode == "universal" and operator is None:
+            raise ValueError(
+                "karat: mode 'universal' is one operator for all layers, which a model makes; outside of a "
+                "model give operator="
+            )
         if operator is None:
-            operator = self.operator = _operator(
+            operator = _operator(
                 num_heads,
                 length=length,
                 basis=basis,
@@ -87,39 +92,36 @@ class Attention(Smoother):
                 init=init,
                 **self.factory,
             )
-        learned: Normalizer = operator
+        if operator.num_heads + softmax_heads != num_heads:
+            raise ValueError(
+                f"karat: an operator of {operator.num_heads} heads and {softmax_heads} softmax heads are not "
+                f"num_heads {num_heads}"
+            )
+        self.kernel = ExpDot()
+        self.normalizer = operator
         if softmax_heads:
-            learned = PerHead([RowSum(), operator], heads=[softmax_heads, num_heads - softmax_heads])
-        # In a tuple, so that an operator shared by all layers is not part of this one's state.
-        self._normalizer = (learned,)
-        self.length = operator.keys
+            self.normalizer = PerHead([RowSum(), operator], heads=[softmax_heads, operator.num_heads])
 
     @classmethod
-    def shared(cls, dim: int, num_heads: int, **layer: Any) -> dict[str, nn.Module]:
-        options = {**cls.options, **layer}
-        if options.pop("mode", None) != "universal":
-            return {}
-        taken = {name: options[name] for name in _OPERATOR if name in options}
-        return {"operator": _operator(num_heads, **taken)}
+    def for_model(cls, dim: int, num_heads: int, *, length: int) -> type[nn.Module]:
+        bound: Any = bind(cls, length=length)
+        if bound.options.get("mode") != "universal":
+            return bound
+        taken = {name: bound.options[name] for name in _OPERATOR if name in bound.options}
+        return bind(bound, operator=_operator(num_heads, **taken))
 
     def problem(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, **given: Any
     ) -> Problem:
-        if attn_mask is not None or given.get("mask") is not None:
-            raise ValueError(f"karat: takes no mask: {self.why_not}")
         keys = x if given.get("context") is None else given["context"]
-        if keys.shape[1] != self.length:
-            raise ValueError(f"karat: was built for {self.length} tokens, given {keys.shape[1]}")
+        for operator in self.normalizer.modules():
+            if not isinstance(operator, RowOperator):
+                continue
+            if attn_mask is not None or given.get("mask") is not None or self.mask is not None:
+                raise ValueError(f"karat: takes no mask: {self.why_not}")
+            if keys.shape[1] != operator.keys:
+                raise ValueError(f"karat: was built for {operator.keys} tokens, given {keys.shape[1]}")
         return super().problem(x, attn_mask, is_causal, **given)
-
-    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        return ExpDot()
-
-    def normalizer(self) -> Normalizer:
-        return self._normalizer[0]
 
 
 _OPERATOR = (

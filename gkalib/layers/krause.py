@@ -6,11 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gkalib.kernels import Gaussian, Kernel
-from gkalib.layers.base import Smoother
-from gkalib.masks import Mask, Window
-from gkalib.normalizers import Normalizer, RowSum, TopK
+from gkalib.kernels import Gaussian
+from gkalib.layers.base import Smoother, bind
+from gkalib.masks import Mask, Place, Window, joined, parts
+from gkalib.normalizers import RowSum, TopK
 from gkalib.smoothing import Cache
+
+__all__ = ["KrauseAttention", "growing"]
 
 
 class Neighborhood(Mask):
@@ -28,8 +30,6 @@ class Neighborhood(Mask):
     Chapter 10 teaches it.
     """
 
-    reads = "rows"
-
     def __init__(self, rows: int, columns: int, *, radius: float = 1.0, extra: int = 1):
         super().__init__()
         if rows < 1 or columns < 1:
@@ -38,10 +38,11 @@ class Neighborhood(Mask):
             raise ValueError(
                 f"krause: radius and extra must be zero or more, not radius {radius} and extra {extra}"
             )
+        super().__init__()
         self.rows, self.columns, self.radius, self.extra = rows, columns, radius, extra
 
-    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        query, key = q - self.extra, k - self.extra
+    def allows(self, place: Place) -> Tensor:
+        query, key = place.query - self.extra, place.key - self.extra
         down = query // self.columns - key // self.columns
         along = query % self.columns - key % self.columns
         return (down * down + along * along <= self.radius**2) | (query < 0) | (key < 0)
@@ -58,7 +59,7 @@ class Neighborhood(Mask):
         return f"{self.rows}, {self.columns}, radius={self.radius}, extra={self.extra}"
 
 
-class Attention(Smoother):
+class KrauseAttention(Smoother):
     r"""Softmax over the k nearest of the keys in a neighborhood.
 
     $$w_{ij} \propto \exp(-\|q_i - k_j\|^2 / 2\sigma^2)\,
@@ -112,33 +113,19 @@ class Attention(Smoother):
         for name, count in (("top_k", top_k), ("window", window)):
             if count is not None and count < 1:
                 raise ValueError(f"krause: {name} must be at least 1, not {count}")
-        self.top_k = top_k
-        rules = [None if window is None else Window(window)]
-        rules += [None if grid is None else Neighborhood(*grid, radius=radius, extra=extra)]
-        self.rules = [rule for rule in rules if rule is not None]
         shape = (num_heads,) if sigma_per == "head" else ()
-        self.log_sigma = nn.Parameter(torch.full(shape, math.log(sigma), **self.factory))
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
+        start = torch.full(shape, sigma, dtype=torch.float64)
+        self.kernel = Gaussian(start, learn=True).to(**self.factory)
+        self.normalizer = RowSum() if top_k is None else TopK(top_k)
+        self.mask = joined(
+            None if window is None else Window(window),
+            None if grid is None else Neighborhood(*grid, radius=radius, extra=extra),
+        )
 
     def cache(self, batch: int, length: int) -> Cache:
-        if any(isinstance(rule, Neighborhood) for rule in self.rules):
+        if any(isinstance(part, Neighborhood) for part in parts(self.mask)):
             raise ValueError("krause: cannot decode token by token: its grid is laid over all tokens at once")
         return super().cache(batch, length)
-
-    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        return Gaussian(self.log_sigma.exp())
-
-    def normalizer(self) -> Normalizer:
-        return RowSum() if self.top_k is None else TopK(self.top_k)
-
-    def mask(self) -> Mask | None:
-        joined = None
-        for rule in self.rules:
-            joined = rule if joined is None else joined & rule
-        return joined
 
 
 def growing(depth: int, top_k: int = 8, last: int | None = None, **options: Any) -> list[type[nn.Module]]:
@@ -149,13 +136,11 @@ def growing(depth: int, top_k: int = 8, last: int | None = None, **options: Any)
     Args:
         depth: how many layers.
         top_k, last: k of the first layer, and of the last.
-        options: arguments of ``Attention``, bound to every class.
+        options: arguments of ``KrauseAttention``, bound to every class.
 
     Raises:
         ValueError: if there is no such option.
     """
-    from gkalib.layers import bind
-
     last = 2 * top_k if last is None else last
     counts = torch.linspace(top_k, last, depth).round().int().tolist()
-    return [bind(Attention, top_k=count, **options) for count in counts]
+    return [bind(KrauseAttention, top_k=count, **options) for count in counts]

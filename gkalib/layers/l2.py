@@ -6,11 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gkalib.kernels import Gaussian, Kernel
+from gkalib.kernels import Gaussian
 from gkalib.layers.base import Smoother
+from gkalib.masks import Causal
+from gkalib.normalizers import RowSum
+
+__all__ = ["L2Attention", "inverse_phi", "lipschitz_bound"]
 
 
-class Attention(Smoother):
+class L2Attention(Smoother):
     r"""L2 attention in its Lipschitz form: tied query and key, values through A.
 
     $$w_{ij} \propto \exp\big(-\|x_i W_Q - x_j W_Q\|^2 / \sqrt d\big), \qquad
@@ -30,12 +34,14 @@ class Attention(Smoother):
         Kim et al., The Lipschitz constant of self-attention, 2021. Chapter 6 proves its bound.
     """
 
+    projections = ("value",)
+
     def __init__(self, dim: int, num_heads: int = 8, **layer: Any):
         super().__init__(dim, num_heads, **layer)
-        self.value = self.linear()
         self.query = torch.nn.Linear(dim, self.value.out_features, bias=False, **self.factory)
+        self.kernel = Gaussian(_sigma(self.head_dim))
 
-    def start(self) -> None:
+    def reset_parameters(self) -> None:
         torch.nn.init.normal_(self.query.weight, std=self.dim**-0.5)
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -47,11 +53,8 @@ class Attention(Smoother):
             value = value + self.value.bias.view(self.num_heads, 1, self.head_dim)
         return query, key, value
 
-    def kernel(self) -> Kernel:
-        return Gaussian(math.sqrt(math.sqrt(self.head_dim) / 2))
 
-
-def lipschitz_bound(module: Attention, num_tokens: int) -> float:
+def lipschitz_bound(module: L2Attention, num_tokens: int) -> float:
     r"""A number that no change of the output exceeds, per unit change of the input, in Frobenius norm.
 
     $$\mathrm{Lip}_2 \le \frac{\sqrt N}{\sqrt d} \big(4 \varphi^{-1}(N-1) + 1\big)
@@ -71,10 +74,10 @@ def lipschitz_bound(module: Attention, num_tokens: int) -> float:
     References:
         Kim et al., 2021, theorem 3.2. Chapter 6 teaches it.
     """
-    if not isinstance(module, Attention):
-        raise ValueError(
-            f"lipschitz_bound: needs an L2 attention, not {type(module).__name__} of {module.name()}"
-        )
+    if not isinstance(module, L2Attention):
+        raise ValueError(f"lipschitz_bound: needs an L2Attention, not {type(module).__name__}")
+    if not _is_as_built(module):
+        raise ValueError("lipschitz_bound: holds for the layer's own kernel, normalizer and mask only")
     if module.position is not None or not isinstance(module.query_norm, torch.nn.Identity):
         raise ValueError("lipschitz_bound: holds without position= and qk_norm= only")
     if num_tokens < 1:
@@ -98,6 +101,24 @@ def inverse_phi(y: float | int) -> float:
     return x
 
 
-def _per_head(module: Attention, linear: torch.nn.Linear) -> Tensor:
+def _is_as_built(module: L2Attention) -> bool:
+    """Whether the slots are those that the theorem is about; any further mask can only be causal."""
+    kernel, normalizer = module.kernel, module.normalizer
+    return (
+        isinstance(kernel, Gaussian)
+        and kernel.log_sigma is None
+        and kernel.sigma == _sigma(module.head_dim)
+        and isinstance(normalizer, RowSum)
+        and not normalizer.eps
+        and (module.mask is None or isinstance(module.mask, Causal))
+    )
+
+
+def _sigma(head_dim: int) -> float:
+    """The bandwidth at which 2σ² is √d."""
+    return math.sqrt(math.sqrt(head_dim) / 2)
+
+
+def _per_head(module: L2Attention, linear: torch.nn.Linear) -> Tensor:
     """A projection's matrix for each head, ``[h D d]``, to be multiplied from the right."""
     return linear.weight.view(module.num_heads, module.head_dim, module.dim).mT

@@ -3,14 +3,14 @@
 import math
 from typing import Any
 
-from torch import Tensor
-
-from gkalib.kernels import Elu, Kernel
+from gkalib.kernels import Elu
 from gkalib.layers.base import Smoother
-from gkalib.normalizers import Normalizer, RowSum
+from gkalib.normalizers import RowSum
+
+__all__ = ["LinearAttention"]
 
 
-class Attention(Smoother):
+class LinearAttention(Smoother):
     r"""Attention whose kernel is an inner product of features, summed over the keys first.
 
     $$\mathrm{out}_i = \frac{\varphi(q_i)^\top \sum_j \varphi(k_j) v_j^\top}{\varphi(q_i)^\top \sum_j
@@ -35,14 +35,4 @@ class Attention(Smoother):
         super().__init__(dim, num_heads, **layer)
         if not (math.isfinite(eps) and eps >= 0):
             raise ValueError(f"linear: eps must be zero or positive, not {eps}")
-        self.eps = eps
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
-
-    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        return Elu()
-
-    def normalizer(self) -> Normalizer:
-        return RowSum(eps=self.eps)
+        self.kernel, self.normalizer = Elu(), RowSum(eps=eps)

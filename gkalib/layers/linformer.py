@@ -3,16 +3,18 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from gkalib.kernels import ExpDot, Kernel
+from gkalib.kernels import ExpDot
 from gkalib.layers.base import Smoother
 from gkalib.smoothing import Linformer
+
+__all__ = ["LinformerAttention"]
 
 SHARES = ("none", "heads", "values")
 
 
-class Attention(Smoother):
+class LinformerAttention(Smoother):
     r"""Softmax attention over r linear combinations of the keys, and of the values.
 
     $$\mathrm{softmax}\Big(\frac{Q (E K)^\top}{\sqrt d}\Big)\, F V, \qquad E, F \in \mathbb R^{r \times N}$$
@@ -61,7 +63,7 @@ class Attention(Smoother):
         if share not in SHARES:
             raise ValueError(f"linformer: no share {share!r}. Known: {', '.join(SHARES)}")
         super().__init__(dim, num_heads, **layer)
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
+        self.kernel = ExpDot()
         if self.method == "auto":
             shape = (num_heads, rank, length) if share == "none" else (rank, length)
             maps = [
@@ -69,9 +71,3 @@ class Attention(Smoother):
                 for _ in range(1 if share == "values" else 2)
             ]
             self.method = Linformer(*maps)
-
-    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        return ExpDot()

@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from gkalib.layers.base import Context, Smoother, Tokens
 from gkalib.masks import Mask
 
+__all__ = ["MixedAttention"]
 
-class Attention(nn.Module):
+
+class MixedAttention(nn.Module):
     r"""Heads of several variants side by side, and one output projection.
 
     $$y = \big[A_1(x), \dots, A_V(x)\big] W_O, \qquad A_v \text{ with } h_v \text{ heads of width } D / h$$

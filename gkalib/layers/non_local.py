@@ -7,10 +7,12 @@ from torch import Tensor, nn
 
 from gkalib.kernels import Dot, ExpDot, Kernel
 from gkalib.layers.base import Smoother
-from gkalib.layers.heads import split
-from gkalib.normalizers import Normalizer, RowSum, Unnormalized
-from gkalib.shapes import Key, Lag, Query, Scores
+from gkalib.layers.parts import split
+from gkalib.normalizers import Unnormalized
+from gkalib.shapes import Key, Query, Scores
 from gkalib.smoothing import Problem
+
+__all__ = ["NonLocalAttention"]
 
 FORMS = ("embedded", "gaussian", "dot", "concatenation")
 AVERAGES = ("embedded", "gaussian")
@@ -22,7 +24,8 @@ class Concatenated(Kernel):
     $$\kappa(q, k) = \max(0,\; w_q^\top q + w_k^\top k)$$
 
     Args:
-        weight: ``[h, 2, d]``, w_q and w_k of each head.
+        num_heads: h; w_q and w_k are learned per head, ``[h, 2, d]``.
+        head_dim: d.
 
     References:
         Wang et al., Non-local neural networks, 2018, equation 5.
@@ -30,19 +33,23 @@ class Concatenated(Kernel):
 
     signed = True  # not negative, but often zero: its values are summed, its logarithm is never taken
 
-    def __init__(self, weight: Tensor):
+    def __init__(self, num_heads: int, head_dim: int, **factory: Any):
         super().__init__()
-        self.weight = weight
+        start = torch.empty(num_heads, 2, head_dim, **factory)
+        self.weight = nn.Parameter(nn.init.normal_(start, std=head_dim**-0.5))
 
-    def forward(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+    def forward(self, query: Query, key: Key) -> Scores:
         of_query, of_key = self.weight[:, 0, :, None].to(query), self.weight[:, 1, :, None].to(key)
         return (query @ of_query + (key @ of_key).mT).relu()
 
-    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
+    def log(self, query: Query, key: Key) -> Scores:
         raise ValueError("Concatenated: its values may be zero everywhere; call the kernel itself")
 
+    def heads(self) -> int:
+        return self.weight.shape[0]
 
-class Attention(Smoother):
+
+class NonLocalAttention(Smoother):
     r"""Attention at half the width, whose output projection starts at zero.
 
     $$y_i = \frac{1}{C_i}\sum_j f(x_i, x_j)\, g(x_j), \qquad z_i = x_i + W y_i, \qquad W_{\text{start}} = 0$$
@@ -86,44 +93,37 @@ class Attention(Smoother):
         if num_heads > 0 and dim % num_heads:
             raise ValueError(f"non_local: num_heads {num_heads} does not divide dim {dim}")
         half = max(dim // (2 * max(num_heads, 1)), 1)
+        if form == "gaussian":
+            self.projections = ("value",)
         super().__init__(dim, num_heads, head_dim=half if head_dim is None else head_dim, **layer)
         self.form, self.identity = form, identity
-        if form == "gaussian":
-            if self.position is not None or not isinstance(self.query_norm, nn.Identity):
-                raise ValueError(
-                    "non_local: the gaussian form compares tokens as they are, no position, no qk_norm"
-                )
-        else:
-            self.query, self.key = self.linear(), self.linear()
-        self.value = self.linear()
+        if form == "gaussian" and not (self.position is None and isinstance(self.query_norm, nn.Identity)):
+            raise ValueError(
+                "non_local: the gaussian form compares tokens as they are, no position, no qk_norm"
+            )
         if form == "concatenation":
-            start = torch.empty(num_heads, 2, self.head_dim, **self.factory)
-            self.concatenated = nn.Parameter(nn.init.normal_(start, std=self.head_dim**-0.5))
-        self.start()
+            self.kernel = Concatenated(num_heads, self.head_dim, **self.factory)
+        else:
+            self.kernel = Dot() if form == "dot" else ExpDot(1.0)
+        if form not in AVERAGES:
+            self.normalizer = Unnormalized()
+        self.reset_parameters()
 
-    def start(self) -> None:
+    def reset_parameters(self) -> None:
         if self.identity and isinstance(self.proj, nn.Linear):
             for parameter in self.proj.parameters():
                 nn.init.zeros_(parameter)
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         value = self.heads(self.value(context))
-        if self.form == "gaussian":
-            begin, end = self.channels or (0, self.dim)
-            query, key = (split(tokens[..., begin:end], self.num_heads) for tokens in (x, context))
-            return query, key, value
-        return self.heads(self.query(x)), self.heads(self.key(context)), value
-
-    def kernel(self) -> Kernel:
-        if self.form == "concatenation":
-            return Concatenated(self.concatenated)
-        return Dot() if self.form == "dot" else ExpDot(1.0)
-
-    def normalizer(self) -> Normalizer:
-        return RowSum() if self.form in AVERAGES else Unnormalized()
+        if self.form != "gaussian":
+            return self.heads(self.query(x)), self.heads(self.key(context)), value
+        begin, end = self.channels or (0, self.dim)
+        query, key = (split(tokens[..., begin:end], self.num_heads) for tokens in (x, context))
+        return query, key, value
 
     def finish(self, out: Tensor, problem: Problem) -> Tensor:
-        if self.form in AVERAGES:
+        if self.form in AVERAGES or not isinstance(problem.normalizer, Unnormalized):
             return out
         allowed = problem.allowed()
         if allowed is None:

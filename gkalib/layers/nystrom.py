@@ -4,12 +4,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gkalib.kernels import ExpDot, Kernel
+from gkalib.kernels import ExpDot
 from gkalib.layers.base import Smoother
 from gkalib.smoothing import Nystrom, Problem
 
+__all__ = ["NystromAttention"]
 
-class Attention(Smoother):
+
+class NystromAttention(Smoother):
     r"""Softmax attention whose weights are three small softmaxes and an inverse.
 
     $$\mathrm{softmax}(Q \tilde K^\top)\, \mathrm{softmax}(\tilde Q \tilde K^\top)^+\,
@@ -61,7 +63,7 @@ class Attention(Smoother):
         if conv is not None and (conv < 1 or conv % 2 == 0):
             raise ValueError(f"nystrom: conv must be an odd size, not {conv}")
         super().__init__(dim, num_heads, **{"method": Nystrom(rank, iterations=iterations), **layer})
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
+        self.kernel = ExpDot()
         self.conv = (
             None
             if conv is None
@@ -75,12 +77,6 @@ class Attention(Smoother):
                 **self.factory,
             )
         )
-
-    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        return ExpDot()
 
     def finish(self, out: Tensor, problem: Problem) -> Tensor:
         if self.conv is None:

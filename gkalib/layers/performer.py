@@ -4,14 +4,15 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from gkalib.kernels import Kernel, PositiveRandom
+from gkalib.kernels import PositiveRandom
 from gkalib.kernels.features import STABILIZERS, orthogonal_gaussian
 from gkalib.layers.base import Smoother
 
+__all__ = ["PerformerAttention"]
 
-class Attention(Smoother):
+
+class PerformerAttention(Smoother):
     r"""Softmax attention with a random kernel whose mean is the exponential dot product (FAVOR+).
 
     $$w_{ij} \propto \varphi(q_i)^\top \varphi(k_j), \qquad
@@ -63,23 +64,22 @@ class Attention(Smoother):
             raise ValueError(f"performer: no stabilizer {stabilizer!r}. Known: {', '.join(STABILIZERS)}")
         if not (math.isfinite(floor) and floor >= 0):
             raise ValueError(f"performer: floor must be zero or positive, not {floor}")
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
         kernel = PositiveRandom(
-            self.head_dim, count, scale=scale, seed=_drawn(seed), stabilizer=stabilizer, floor=floor
+            self.head_dim, count, scale=scale, seed=_seed(seed), stabilizer=stabilizer, floor=floor
         )
-        self.random = kernel.to(**self.factory)
-
-    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        return self.random
+        self.kernel = kernel.to(**self.factory)
 
     def redraw(self, seed: int | None = None) -> None:
-        """Draw the rows of ω again; None takes the seed from PyTorch's generator."""
-        rows, columns = self.random.omega.shape
-        self.random.omega.copy_(orthogonal_gaussian(rows, columns, seed=_drawn(seed)))
+        """Draw the rows of ω again; None takes the seed from PyTorch's generator.
+
+        Raises:
+            ValueError: if the kernel assigned has no such rows.
+        """
+        if not isinstance(self.kernel, PositiveRandom):
+            raise ValueError(f"performer: {self.kernel!r} has no random rows to draw again")
+        rows, columns = self.kernel.omega.shape
+        self.kernel.omega.copy_(orthogonal_gaussian(rows, columns, seed=_seed(seed)))
 
 
-def _drawn(seed: int | None) -> int:
+def _seed(seed: int | None) -> int:
     return int(torch.randint(2**31, (), device="cpu")) if seed is None else seed

@@ -4,15 +4,44 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from gkalib.kernels import ExpDot, Kernel
+from gkalib.kernels import ExpDot, Form, Kernel
 from gkalib.layers.base import Smoother
+from gkalib.shapes import Key, Query, Scores
+
+__all__ = ["QueryKeyNormAttention"]
 
 NORMS = ("l2", "rms")
 
 
-class Attention(Smoother):
+class ScaledCosine(Kernel):
+    r"""The exponential of the cosine of vectors of length √d, times a learned number.
+
+    $$\kappa(q, k) = \exp\big(g\, q^\top k / d\big)$$
+
+    Args:
+        g: g at the start.
+
+    References:
+        Henry et al., Query-key normalization for transformers, 2020. Chapter 6 teaches it.
+    """
+
+    def __init__(self, g: float):
+        super().__init__()
+        self.g = nn.Parameter(torch.tensor(g, dtype=torch.float64))
+
+    def log(self, query: Query, key: Key) -> Scores:
+        return self.g / query.shape[-1] * (query @ key.mT)
+
+    def form(self, head_dim: int) -> Form:
+        return Form(self.g / head_dim)
+
+    def extra_repr(self) -> str:
+        return f"g={self.g.item():.4g}"
+
+
+class QueryKeyNormAttention(Smoother):
     r"""Softmax attention of normalized queries and keys.
 
     $$w_{ij} \propto \exp\big(g\, \hat q_i^\top \hat k_j\big) \propto
@@ -45,18 +74,10 @@ class Attention(Smoother):
         super().__init__(dim, num_heads, **(layer | {"qk_norm": True, "norm_layer": None}))
         if norm not in NORMS:
             raise ValueError(f"qk_norm: no norm {norm!r}. Known: {', '.join(NORMS)}")
-        self.g = None
+        self.kernel = ExpDot()  # of vectors of length √d: the cosine times √d
         if norm == "l2":
             if length is None or length < 2:
                 raise ValueError(
                     f"qk_norm: g starts at log2(L² − L), which needs length=L of at least 2, not {length}"
                 )
-            self.g = nn.Parameter(torch.tensor(math.log2(length**2 - length), **self.factory))
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
-
-    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        # HeadNorm makes vectors of length √d, so g · cosine is g / d times their product.
-        return ExpDot(None if self.g is None else self.g / self.head_dim)
+            self.kernel = ScaledCosine(math.log2(length**2 - length)).to(**self.factory)

@@ -6,15 +6,17 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from gkalib.kernels import Gaussian, Kernel
+from gkalib.kernels import Gaussian
 from gkalib.layers.base import Smoother
-from gkalib.normalizers import Normalizer, RowSum, Unnormalized
+from gkalib.normalizers import RowSum, Unnormalized
 from gkalib.smoothing import Problem
+
+__all__ = ["RBFAttention"]
 
 FORMS = {"softmax": RowSum, "unnormalized": Unnormalized}
 
 
-class Attention(Smoother):
+class RBFAttention(Smoother):
     r"""Gaussian smoothing of projected tokens, with or without a denominator.
 
     $$w_{ij} = \frac{\exp(-\gamma \|q_i - k_j\|^2)}{\sum_l \exp(-\gamma \|q_i - k_l\|^2)}
@@ -50,24 +52,19 @@ class Attention(Smoother):
         **layer: Any,
     ):
         super().__init__(dim, num_heads, **layer)
-        self.gamma = self.head_dim**-0.5 if gamma is None else gamma
-        if not (math.isfinite(self.gamma) and self.gamma > 0):
+        precision = self.head_dim**-0.5 if gamma is None else gamma
+        if not (math.isfinite(precision) and precision > 0):
             raise ValueError(f"rbf: gamma must be positive and finite, not {gamma}")
         if form not in FORMS:
             raise ValueError(f"rbf: no form {form!r}. Known: {', '.join(FORMS)}")
-        self.form, self.xsa = form, xsa
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
+        self.xsa = xsa
+        self.kernel = Gaussian((2 * precision) ** -0.5)
+        self.normalizer = FORMS[form]()
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.xsa and context is not x:
             raise ValueError("rbf: xsa takes out a token's own value, and with context= a token has none")
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        return Gaussian((2 * self.gamma) ** -0.5)
-
-    def normalizer(self) -> Normalizer:
-        return FORMS[self.form]()
+        return super().project(x, context)
 
     def finish(self, out: Tensor, problem: Problem) -> Tensor:
         if not self.xsa:

@@ -8,11 +8,14 @@ from torch import Tensor
 
 from gkalib.kernels import Elu, Kernel, LagTable, PositiveRandom
 from gkalib.layers.base import Smoother
+from gkalib.smoothing import Cache
+
+__all__ = ["RelativePositionAttention"]
 
 FEATURES = ("positive-random", "elu")
 
 
-class Attention(Smoother):
+class RelativePositionAttention(Smoother):
     r"""Linear attention whose weights also depend on the lag, each by a number of its own.
 
     $$w_{ij} \propto e^{b_{i-j}}\, \varphi(\hat q_i)^\top \varphi(\hat k_j), \qquad \hat q = q / \|q\|$$
@@ -72,27 +75,25 @@ class Attention(Smoother):
         count = default if num_features is None else num_features
         if count < 1:
             raise ValueError(f"rpe: num_features must be at least 1, not {count}")
-        self.length = length
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
-        self.content: Kernel = Elu()
+        content: Kernel = Elu()
         if features == "positive-random":
             # HeadNorm makes vectors of length √d, so s / d times their product is s · cosine.
-            drawn = int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
-            one = scale / self.head_dim if normalize else scale
-            self.content = PositiveRandom(self.head_dim, count, scale=one, seed=drawn, stabilizer="row")
-        self.content.to(**self.factory)
-        self.lags = LagTable(num_heads, length).to(**self.factory)
+            seed = int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
+            scale = scale / self.head_dim if normalize else scale
+            content = PositiveRandom(self.head_dim, count, scale=scale, seed=seed, stabilizer="row")
+        del self.kernel  # so that its parameters follow the projections', as in the recorded runs
+        self.kernel = (content * LagTable(num_heads, length)).to(**self.factory)
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        tokens = max(x.shape[1], context.shape[1])
-        if tokens > self.length:
-            raise ValueError(f"rpe: {tokens} tokens, its table of lags is made for {self.length}")
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
+        self._check("", max(x.shape[1], context.shape[1]))
+        return super().project(x, context)
 
-    def kernel(self) -> Kernel:
-        return self.content * self.lags
-
-    def cache(self, batch: int, length: int):
-        if length > self.length:
-            raise ValueError(f"rpe: a cache of {length} tokens, its table of lags is made for {self.length}")
+    def cache(self, batch: int, length: int) -> Cache:
+        self._check("a cache of ", length)
         return super().cache(batch, length)
+
+    def _check(self, what: str, tokens: int) -> None:
+        """Refuse more tokens than the kernel's table of lags, if it has one, is made for."""
+        for table in self.kernel.modules():
+            if isinstance(table, LagTable) and tokens > table.length:
+                raise ValueError(f"rpe: {what}{tokens} tokens, its table of lags is made for {table.length}")

@@ -3,15 +3,15 @@
 import math
 from typing import Any
 
-from torch import Tensor
-
-from gkalib.kernels import Gaussian, Kernel
+from gkalib.kernels import Gaussian
 from gkalib.layers.base import Smoother
-from gkalib.normalizers import Normalizer, Unnormalized
+from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import Skyformer
 
+__all__ = ["SkyformerAttention"]
 
-class Attention(Smoother):
+
+class SkyformerAttention(Smoother):
     r"""Kernelized attention, the Gaussian's values as weights, by landmarks among queries and keys at once.
 
     $$C_{ij} = \exp\Big(-\frac{\|q_i - k_j\|^2}{2\sqrt d}\Big), \qquad
@@ -60,25 +60,11 @@ class Attention(Smoother):
         rank = max(2, min(128, tokens // 2 * 2)) if landmarks is None else landmarks
         if length is not None and rank > 2 * length:
             raise ValueError(f"skyformer: landmarks {rank} is above twice the {length} tokens")
-        try:
-            method = Skyformer(rank, ridge=ridge, iterations=iterations, sampling=sampling, seed=seed)
-        except ValueError as error:
-            raise ValueError(
-                str(error)
-                .replace("Skyformer: rank", "skyformer: landmarks")
-                .replace("Skyformer:", "skyformer:")
-            ) from None
+        if rank < 2 or rank % 2:
+            raise ValueError(f"skyformer: landmarks must be even, half queries and half keys, not {rank}")
+        method = Skyformer(rank, ridge=ridge, iterations=iterations, sampling=sampling, seed=seed)
         super().__init__(dim, num_heads, **{"method": method, **layer})
-        self.sigma = self.head_dim**0.25 if sigma is None else sigma
-        if not (math.isfinite(self.sigma) and self.sigma > 0):
+        bandwidth = self.head_dim**0.25 if sigma is None else sigma
+        if not (math.isfinite(bandwidth) and bandwidth > 0):
             raise ValueError(f"skyformer: sigma must be positive and finite, not {sigma}")
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
-
-    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        return Gaussian(self.sigma)
-
-    def normalizer(self) -> Normalizer:
-        return Unnormalized()
+        self.kernel, self.normalizer = Gaussian(bandwidth), Unnormalized()

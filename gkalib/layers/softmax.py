@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from torch import Tensor
-
-from gkalib.kernels import ExpDot, Kernel
+from gkalib.kernels import ExpDot
 from gkalib.layers.base import Smoother
 
+__all__ = ["SoftmaxAttention"]
 
-class Attention(Smoother):
+
+class SoftmaxAttention(Smoother):
     r"""Softmax attention, the Nadaraya–Watson smoother of the exponential dot product.
 
     $$w_{ij} \propto \exp(q_i^\top k_j / \sqrt d), \qquad q = x W_Q,\; k = x W_K,\; v = x W_V$$
@@ -25,11 +25,4 @@ class Attention(Smoother):
 
     def __init__(self, dim: int, num_heads: int = 8, *, scale: float | None = None, **layer: Any):
         super().__init__(dim, num_heads, **layer)
-        self.scale = scale
-        self.query, self.key, self.value = self.linear(), self.linear(), self.linear()
-
-    def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads(self.query(x)), self.heads(self.key(context)), self.heads(self.value(context))
-
-    def kernel(self) -> Kernel:
-        return ExpDot(self.scale)
+        self.kernel = ExpDot(scale)

@@ -5,11 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gkalib.kernels import ExpDot, Kernel
+from gkalib.kernels import ExpDot
 from gkalib.layers.base import Smoother
 
+__all__ = ["ValuelessAttention"]
 
-class Attention(Smoother):
+
+class ValuelessAttention(Smoother):
     r"""Softmax attention without a value projection, halfway between softmax attention and GKA.
 
     $$w_{ij} \propto \exp(q_i^\top k_j / \sqrt d), \qquad q = x W_Q,\; k = x W_K,\; v = x^{(h)} + b$$
@@ -29,20 +31,17 @@ class Attention(Smoother):
         Kundu et al., Gaussian Kernel Attention, 2026, section 4.4. Chapter 7 teaches it.
     """
 
-    projects_values = False
+    projections = ("query", "key")
 
     def __init__(self, dim: int, num_heads: int = 8, *, keep_bias: bool = True, **layer: Any):
         super().__init__(dim, num_heads, **layer)
         start, stop = self.own_channels()
-        self.query, self.key = self.linear(), self.linear()
         kept = self.qkv_bias and keep_bias
         self.bias = nn.Parameter(torch.zeros(stop - start, **self.factory)) if kept else None
+        self.kernel = ExpDot()
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         value = self.own_heads(context)
         if self.bias is not None:
             value = value + self.bias.unflatten(0, (self.num_heads, 1, self.head_dim))
         return self.heads(self.query(x)), self.heads(self.key(context)), value
-
-    def kernel(self) -> Kernel:
-        return ExpDot()

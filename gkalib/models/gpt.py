@@ -9,11 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import relu, rms_norm
 
-from gkalib.layers import Attention, Smoother, layers
-from gkalib.layers.heads import split
+from gkalib.layers import Attention, Smoother, for_model, layers, reset_parameters
+from gkalib.layers.parts import split
 from gkalib.masks import Causal, Mask, Window
 from gkalib.models.gpt_config import GATED, PRESETS, GPTConfig
-from gkalib.models.share import shared_by, start
 from gkalib.smoothing import Cache
 
 
@@ -76,10 +75,9 @@ class Block(nn.Module):
         config: the model's.
         index: the layer's number, from 0.
         layer: the class of its attention.
-        given: further arguments of that class.
     """
 
-    def __init__(self, config: GPTConfig, index: int, layer: type[nn.Module], given: dict[str, Any]):
+    def __init__(self, config: GPTConfig, index: int, layer: type[nn.Module]):
         super().__init__()
         window = config.window(index)
         self.mask: Mask = Causal() if window is None else Causal() & Window(window)
@@ -92,7 +90,6 @@ class Block(nn.Module):
             qk_norm=config.qk_norm,
             position=config.positions if config.positions in ("rope", "susie") else None,
             registers=config.registers,
-            **given,
         )
         self.mlp = Mlp(config)
         has_values = config.value_embeddings and index % 2 == (config.depth - 1) % 2
@@ -131,9 +128,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         classes = [_causal(layer, config) for layer in layers(attention, config.depth)]
-        self.shared_attention, arguments = shared_by(
-            classes, config.dim, config.num_heads, length=config.registers + config.context
-        )
+        classes = for_model(classes, config.dim, config.num_heads, length=config.registers + config.context)
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         learned = config.positions == "learned"
         self.position = nn.Embedding(config.context, config.dim) if learned else None
@@ -143,9 +138,7 @@ class GPT(nn.Module):
             else None
         )
         self.embedding_norm = Rms() if config.embedding_norm else nn.Identity()
-        self.blocks = nn.ModuleList(
-            Block(config, index, layer, arguments[layer]) for index, layer in enumerate(classes)
-        )
+        self.blocks = nn.ModuleList(Block(config, index, layer) for index, layer in enumerate(classes))
         self.residual_scale = nn.Parameter(torch.ones(config.depth)) if config.residual_scales else None
         self.first_scale = nn.Parameter(torch.full((config.depth,), 0.1)) if config.residual_scales else None
         self.norm = _norm(config)
@@ -154,7 +147,7 @@ class GPT(nn.Module):
             self.head.weight = self.embedding.weight
         if config.init == "nanochat":
             _init_nanochat(self)
-        start(self)
+        reset_parameters(self)
 
     def forward(self, ids: Int[Tensor, "b n"], caches: list | None = None) -> Float[Tensor, "b n vocab_size"]:
         """The logits of the token after each.
@@ -248,7 +241,7 @@ def _causal(layer: type[nn.Module], config: GPTConfig) -> type[nn.Module]:
     if issubclass(layer, Smoother):
         if not layer.causal:
             raise ValueError(f"gpt: {layer.name()} cannot be causal: {layer.why_not}")
-        if config.value_embeddings and not layer.projects_values:
+        if config.value_embeddings and "value" not in layer.projections:
             raise ValueError(
                 f"gpt: {layer.name()} has no projected values for value embeddings to be added to"
             )

@@ -2,9 +2,8 @@
 
 from torch import nn
 
-from gkalib.layers import Attention, Smoother, bind, layers
+from gkalib.layers import Attention, Smoother, for_model, layers
 from gkalib.models import huggingface, multihead, timm
-from gkalib.models.share import shared_by
 from gkalib.models.swap import Plain, Swap, build, name_of
 
 
@@ -47,21 +46,16 @@ def replace_attention(model: nn.Module, attention: Attention, *, length: int | N
             f"replace_attention: {name_of(sized[0])} is built for a number of tokens; give length="
         )
     first = next(iter(plain.values()))
-    registered, arguments = shared_by(classes, first.dim, first.num_heads, length=length or 0)
+    classes = for_model(classes, first.dim, first.num_heads, length=length or 0)
     # All of them before the first is put in: a variant that does not fit leaves the model as it was.
-    built = [
-        build(path, plain[path], bind(cls, **arguments[cls]))
-        for path, cls in zip(plain, classes, strict=True)
-    ]
+    built = [build(path, plain[path], cls) for path, cls in zip(plain, classes, strict=True)]
     copied, dropped = [], []
     for (path, parts), (layer, names) in zip(plain.items(), built, strict=True):
         copied += [f"{_prefix(path)}{'layer.' if parts.wrap else ''}{name}" for name in names]
         dropped += [f"{_prefix(path)}{name}" for name in parts.weights if name not in names]
         model = _put(model, path, layer if parts.wrap is None else parts.wrap(layer))
-    if registered:
-        model.add_module("shared_attention", registered)
     multihead.leave_the_fast_path(model)
-    places = tuple(_prefix(path) for path in (*plain, "shared_attention"))
+    places = tuple(map(_prefix, plain))
     fresh = [name for name, _ in model.named_parameters() if name.startswith(places) and name not in copied]
     variants = {path: name_of(cls) for path, cls in zip(plain, classes, strict=True)}
     return Swap(model, variants, copied, fresh, dropped, left)

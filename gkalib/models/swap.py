@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gkalib.layers import Smoother
-from gkalib.models.share import start
+from gkalib.layers import Smoother, reset_parameters
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def _copy(plain: Plain, layer: nn.Module) -> list[str]:
         if name in plain.weights and plain.weights[matrix].shape == parameters[matrix].shape:
             tensor.copy_(plain.weights[name])
             copied.append(name)
-    start(layer)  # a variant may insist on its own start
+    reset_parameters(layer)  # a variant may insist on its own start
     copied = [name for name in copied if torch.equal(parameters[name], plain.weights[name])]
     norms = ("query_norm.", "key_norm.") if plain.norms else ()
     return copied + [name for name in parameters if name.startswith(norms)]

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gkalib.layers import Attention, bind, layers
-from gkalib.models.share import shared_by, start
+from gkalib.layers import Attention, bind, for_model, layers, reset_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,13 +137,11 @@ class ViT(nn.Module):
         learned = torch.zeros(1, config.length - config.registers, config.dim)
         self.position = nn.Parameter(learned) if config.positions == "learned" else None
         norm: Any = partial(nn.LayerNorm, eps=1e-6)
-        classes = layers(attention, config.depth)
-        self.shared_attention, arguments = shared_by(
-            classes, config.dim, config.num_heads, length=config.length
+        written = {"position": config.positions, "registers": config.extra}
+        placed = written if config.positions in ("rope", "susie") else {}
+        classes = for_model(
+            layers(attention, config.depth), config.dim, config.num_heads, length=config.length
         )
-        if config.positions in ("rope", "susie"):
-            for given in arguments.values():
-                given |= {"position": config.positions, "registers": config.extra}
         self.blocks = nn.ModuleList(
             Block(
                 config.dim,
@@ -154,7 +151,7 @@ class ViT(nn.Module):
                 qk_norm=config.qk_norm,
                 drop_path=config.drop_path * index / max(config.depth - 1, 1),
                 norm_layer=norm,
-                attn_layer=bind(layer, **arguments[layer]),
+                attn_layer=bind(layer, **placed),
             )
             for index, layer in enumerate(classes)
         )
@@ -195,4 +192,4 @@ class ViT(nn.Module):
         for tokens in (self.class_token, self.register_tokens, self.position):
             if tokens is not None:
                 nn.init.trunc_normal_(tokens, std=0.02)
-        start(self)
+        reset_parameters(self)

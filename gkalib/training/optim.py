@@ -40,9 +40,9 @@ def learning_rate(run: TrainConfig, step: int) -> float:
     return run.final_lr + (run.lr - run.final_lr) * min(max(left, 0.0), 1.0)
 
 
-# Tokens, positions and biases of lags are learned vectors whatever their shape, a bandwidth is a scale:
-# none of them decays.
-UNDECAYED = ("position", "class_token", "register_tokens", "log_sigma", "bank", "lag_kernel", "lags")
+# Tokens and positions are learned vectors whatever their shape, what a kernel learns are scales and biases of
+# lags: none of them decays.
+UNDECAYED = ("position", "class_token", "register_tokens", ".kernel.")
 MOMENTUM = (0.85, 0.95, 300)  # nanochat's: from, to, over so many steps
 
 

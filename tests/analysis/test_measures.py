@@ -78,7 +78,7 @@ def test_all_measures_of_a_head_are_means():
 def test_bandwidths_are_read_by_layer_and_head():
     model = vit(SMALL, attention=attention("gka", sigma=[1.5, 4.0]))
     with torch.no_grad():
-        model.blocks[1].attn.log_sigma.fill_(math.log(3.0))
+        model.blocks[1].attn.kernel.log_sigma.fill_(math.log(3.0))
     torch.testing.assert_close(bandwidths(model), torch.tensor([[1.5, 4.0], [3.0, 3.0], [1.5, 4.0]]))
     krause = vit(SMALL, attention=attention("krause", sigma=2.0, sigma_per="layer"))
     torch.testing.assert_close(bandwidths(krause), torch.full((3, 2), 2.0))

@@ -158,7 +158,7 @@ def test_a_texts_rows_and_banks_come_back_from_the_table():
     expected = received(found[0].weights[0, 0]).tolist()
     assert [got[0, key] for key in range(40)] == pytest.approx(expected, rel=1e-3)
     bank = table(rows, "bank", layer=1, head=0)
-    lags = model.blocks[1].attn.bank.lag_table(40)[0].tolist()
+    lags = model.blocks[1].attn.kernel.second.lag_table(40)[0].tolist()
     assert [bank[0, lag] for lag in range(40)] == pytest.approx(lags, rel=1e-3)
     matrix = table(rows, "matrix", layer=1)
     assert min(matrix) == (7, 7) and max(matrix) == (39, 39) and len(matrix) == 33 * 33

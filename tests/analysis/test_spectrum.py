@@ -73,11 +73,11 @@ def test_every_parameter_has_a_kind():
     found = {name: kind(name) for name, _ in model.named_parameters()}
     assert set(found.values()) == {
         *("class_token", "position", "patch_embed", "norm", "mlp", "head"),
-        *(f"attention {part}" for part in ("query", "key", "value", "proj", "operator", "log_sigma")),
+        *(f"attention {part}" for part in ("query", "key", "value", "proj", "normalizer", "kernel")),
     }
     blockwise = vit(ViTConfig(**sizes), attention=attention("karat", rank=3))
-    inside = [name for name, _ in blockwise.named_parameters() if kind(name) == "attention operator"]
-    assert inside and all(".attn.operator." in name for name in inside)
+    inside = [name for name, _ in blockwise.named_parameters() if kind(name) == "attention normalizer"]
+    assert inside and all(".attn.normalizer." in name for name in inside)
     decoder = gpt(GPTConfig(vocab_size=11, context=8, dim=16, depth=1, num_heads=2))
     assert {kind(name) for name, _ in decoder.named_parameters()} >= {"embedding", "mlp", "attention value"}
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gkalib import attention
+from gkalib import layers
 from tests import cases, variants
 from tests.book.conftest import ROOT
 from tests.kernels import test_kernel_laws as kernel_laws
@@ -58,9 +58,11 @@ def added(page, monkeypatch) -> dict[str, dict]:
     # The page's layer stands where it would be once its file is in the library.
     layer = page[0]["SigmoidAttention"]
     monkeypatch.setattr(layer, "__module__", "gkalib.layers.sigmoid")
-    monkeypatch.setitem(sys.modules, layer.__module__, SimpleNamespace(Attention=layer))
-    known = [*attention.variants(), "sigmoid"]
-    monkeypatch.setattr(attention, "variants", lambda: known)
+    monkeypatch.setitem(
+        sys.modules, layer.__module__, SimpleNamespace(SigmoidAttention=layer, __all__=[layer.__name__])
+    )
+    known = [*layers.variants(), "sigmoid"]
+    monkeypatch.setattr(layers, "variants", lambda: known)
     return page[1]
 
 

@@ -59,10 +59,11 @@ def find(path: str) -> object:
 
 
 def attributes(owner: type) -> set[str]:
-    """What an instance of a class has: class attributes, fields and what its methods set on self."""
+    """What an instance of a class has: class attributes, fields, annotations, what its methods set."""
     names = set(dir(owner)) | set(getattr(owner, "__dataclass_fields__", ()))
     for base in owner.__mro__:
         if base.__module__.startswith("gkalib"):
+            names |= set(vars(base).get("__annotations__", ()))
             for node in ast.walk(ast.parse(dedent(inspect.getsource(base)))):
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                     names.add(node.attr)
@@ -213,8 +214,7 @@ def test_the_query_norm_cancels():
     equal(gkalib.attention_weights(query, key, kernel), scores.softmax(-1))
     form = kernel.form(8)
     assert math.isclose(form.scale, 2 * gamma)
-    assert math.isclose(form.norm, 2 * gamma)
-    equal(form.key_term(key), -gamma * key.square().sum(-1))
+    equal(form.key_bias(key), -gamma * key.square().sum(-1))
 
 
 def test_distance_of_sinusoids():

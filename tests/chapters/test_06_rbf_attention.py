@@ -9,7 +9,7 @@ import gkalib
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.layers import attention
 from gkalib.layers.l2 import inverse_phi
-from gkalib.layers.positions import Rope, SuSiE, frequencies
+from gkalib.layers.parts import Rope, SuSiE, frequencies
 from gkalib.normalizers import Unnormalized
 from tests.tolerance import equal
 

@@ -50,7 +50,7 @@ def test_measuring_leaves_the_model_as_it_was(trained):
 
 @torch.no_grad()
 def test_a_leveled_bank_is_constant_from_the_far_lags_on(trained):
-    bank = trained[0].blocks[0].attn.bank
+    bank = trained[0].blocks[0].attn.kernel.second
     table, leveled = bank.lag_table(128), gpa_characters._leveled(type(bank).lag_table, bank, 128)
     far = gpa_characters.FAR
     assert torch.equal(leveled[:, :far], table[:, :far])

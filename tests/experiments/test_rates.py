@@ -22,7 +22,7 @@ def _trained_bank(**settings) -> dict[str, torch.Tensor]:
         **settings,
     )
     model = fit(study)[0]
-    return {name: parameter.detach() for name, parameter in model.named_parameters() if ".bank." in name}
+    return {name: parameter.detach() for name, parameter in model.named_parameters() if ".kernel." in name}
 
 
 def _moved(bank: dict[str, torch.Tensor]) -> float:
@@ -32,15 +32,18 @@ def _moved(bank: dict[str, torch.Tensor]) -> float:
 
 
 def test_a_rate_of_zero_keeps_parameters_where_they_started():
-    assert _moved(_trained_bank(rates={".bank.": 0.0})) == 0
+    assert _moved(_trained_bank(rates={".kernel.": 0.0})) == 0
 
 
 def test_rates_multiply_and_stop_the_decay():
-    slow, fast = _moved(_trained_bank(rates={".bank.": 1.0})), _moved(_trained_bank(rates={".bank.": 5.0}))
+    slow, fast = (
+        _moved(_trained_bank(rates={".kernel.": 1.0})),
+        _moved(_trained_bank(rates={".kernel.": 5.0})),
+    )
     assert 3 * slow < fast < 7 * slow
     assert _moved(_trained_bank()) > 1.5 * slow  # a matrix decays, and log 150 is far from zero
 
 
 def test_a_negative_rate_is_refused():
     with pytest.raises(ValueError, match="train: lr, warmup, weight_decay and rates must be zero or more"):
-        _trained_bank(rates={".bank.": -1.0})
+        _trained_bank(rates={".kernel.": -1.0})

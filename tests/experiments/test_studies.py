@@ -11,8 +11,7 @@ from gkalib import results
 from gkalib.cli import main
 from gkalib.experiments import Study, evaluate, experiment, experiments, fit, task, train
 from gkalib.experiments.loop import rate
-from gkalib.layers import attention, variants
-from gkalib.models.share import shared_by
+from gkalib.layers import attention, for_model, variants
 from tests.variants import VARIANTS
 
 
@@ -89,9 +88,8 @@ def test_every_experiment_names_what_exists(name):
     assert len({one.arm for one in studies}) == len(studies) > 0
     for one in studies:
         assert one.experiment == name
-        _, given = shared_by(one.layers(), 32, 4, length=16)
-        for layer, arguments in given.items():  # an option without a default would be missed here
-            layer(32, 4, **arguments)
+        for layer in for_model(one.layers(), 32, 4, length=16):
+            layer(32, 4)  # an option without a default would be missed here
         results.record.digest(one.settings())
 
 

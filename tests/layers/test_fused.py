@@ -53,8 +53,8 @@ def test_it_is_refused_with_the_reason(name):
 @pytest.mark.parametrize("mode", ["blockwise", "universal"])
 def test_karat_as_the_paper_trains_it(mode):
     """Rank 12, Fourier units, no base function: the default, alone or with one operator for all layers."""
-    variant = attention("karat", mode=mode, length=16, rank=12)
-    made = variant(DIM, HEADS, length=16, **variant.shared(DIM, HEADS, length=16)).double()
+    variant = attention("karat", mode=mode, rank=12).for_model(DIM, HEADS, length=16)
+    made = variant(DIM, HEADS).double()
     problem = made.problem(tokens(batch=1))
     assert METHODS["fused"].refuses(problem) is None
     oracle(solve(problem, "fused"), solve(problem, "reference"))

@@ -165,7 +165,7 @@ def test_the_gradient_of_the_log_bandwidth():
     gh, squares = heads(g), torch.cdist(xh, xh) ** 2
     gain = gh @ xh.mT - (gh * (w @ xh)).sum(-1, keepdim=True)
     variance = torch.tensor(SIGMAS, dtype=torch.float64) ** 2
-    equal(module.log_sigma.grad, (w * gain * squares).sum((0, 2, 3)) / variance)
+    equal(module.kernel.log_sigma.grad, (w * gain * squares).sum((0, 2, 3)) / variance)
 
 
 def test_the_output_projection_mixes_the_heads():
@@ -204,7 +204,7 @@ def test_smooth_is_given_one_tensor():
     x = heads(tokens())
     problem = layer().problem(tokens())
     assert problem.query is problem.key and problem.key is problem.value
-    equal(smooth(x, x, x, layer().kernel()), weights_of(layer().problem(x.transpose(1, 2).flatten(2))) @ x)
+    equal(smooth(x, x, x, layer().kernel), weights_of(layer().problem(x.transpose(1, 2).flatten(2))) @ x)
 
 
 @pytest.mark.parametrize(

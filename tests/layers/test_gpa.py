@@ -24,7 +24,7 @@ def _tokens(count: int = 16) -> torch.Tensor:
 
 def test_the_papers_banks_have_4096_parameters():
     layers = [attention("gpa")(512, 4) for _ in range(4)]
-    assert sum(p.numel() for layer in layers for p in layer.bank.parameters()) == 4096
+    assert sum(p.numel() for layer in layers for p in layer.kernel.second.parameters()) == 4096
     gpa, softmax = (
         sum(p.numel() for p in attention(name)(512, 4).parameters()) for name in ("gpa", "softmax")
     )
@@ -32,9 +32,9 @@ def test_the_papers_banks_have_4096_parameters():
 
 
 def test_the_paper_starts_at_64_on_the_diagonal():
-    bank = attention("gpa")(32, 4).double().bank
+    bank = attention("gpa")(32, 4).double().kernel.second
     equal(bank.lag_table(3)[:, 0], torch.full((4,), 64.0, dtype=torch.float64))
-    sigma = attention("gpa", num_terms=6, sigma=0.5)(32, 4).double().bank
+    sigma = attention("gpa", num_terms=6, sigma=0.5)(32, 4).double().kernel.second
     equal(sigma.lag_table(3)[:, 0], torch.full((4,), 6 * 0.25, dtype=torch.float64))
 
 
@@ -55,17 +55,17 @@ def test_weights_are_the_formula():
 def test_a_bank_of_zeros_is_softmax_attention_and_stays_zero():
     layer, x = _layer(sigma=0.0), _tokens()
     softmax = attention("softmax")(32, 4).double()
-    softmax.load_state_dict({k: v for k, v in layer.state_dict().items() if not k.startswith("bank")})
+    softmax.load_state_dict({k: v for k, v in layer.state_dict().items() if not k.startswith("kernel")})
     for is_causal in (False, True):
         equal(layer(x, is_causal=is_causal), softmax(x, is_causal=is_causal))
     layer(x, is_causal=True).square().sum().backward()
-    assert (layer.bank.sigma.grad == 0).all() and (layer.bank.log_tau.grad == 0).all()
+    assert (layer.kernel.second.sigma.grad == 0).all() and (layer.kernel.second.log_tau.grad == 0).all()
 
 
 def test_every_parameter_of_a_bank_learns():
     layer = _layer()
     layer(_tokens(), is_causal=True).square().sum().backward()
-    for name, parameter in layer.bank.named_parameters():
+    for name, parameter in layer.kernel.second.named_parameters():
         assert (parameter.grad != 0).all(), name
 
 
@@ -87,7 +87,7 @@ def test_equation_6_is_softmax_over_rotated_products_plus_the_bank():
     query = layer.position(layer.heads(layer.query(x)), places)
     key = layer.position(layer.heads(layer.key(x)), places)
     lag = (places[:, None] - places).abs()
-    scores = ExpDot().log(query, key) + layer.bank.lag_table(16)[:, lag]
+    scores = ExpDot().log(query, key) + layer.kernel.second.lag_table(16)[:, lag]
     scores = scores.masked_fill(places[:, None] < places, -torch.inf)
     equal(weights_of(problem), scores.softmax(-1))
 
@@ -108,7 +108,7 @@ def test_a_mask_rule_serves_as_well_as_the_flag():
 
 def test_a_long_lag_keeps_its_digits_in_half_precision():
     """Lag 257 is no bfloat16; the table must follow the parameters, not the rounded lags."""
-    bank = attention("gpa", num_terms=2)(32, 4, dtype=torch.bfloat16).bank
+    bank = attention("gpa", num_terms=2)(32, 4, dtype=torch.bfloat16).kernel.second
     table = bank.lag_table(400)
     assert table.dtype == torch.float32
     torch.testing.assert_close(table.double(), bank.double().lag_table(400), rtol=1e-4, atol=1e-5)

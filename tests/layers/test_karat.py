@@ -5,40 +5,43 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import load_file, load_model, save_model
 from torch import nn
 
 import gkalib
 from gkalib.layers import attention
-from gkalib.layers.karat import Attention
+from gkalib.layers.karat import KolmogorovArnoldAttention
 from gkalib.masks import Causal
 from gkalib.models import count, vit
-from gkalib.normalizers import Fourier, PerHead
+from gkalib.normalizers import Fourier, PerHead, RowOperator
 from tests.tolerance import equal
 
 F64 = torch.float64
 LENGTH = 9
 
 
-def _layer(**options) -> Attention:
-    return Attention(16, 4, **{"length": LENGTH, "rank": 3, "grid": 2, "dtype": F64, **options})
+def _layer(**options) -> KolmogorovArnoldAttention:
+    return KolmogorovArnoldAttention(
+        16, 4, **{"length": LENGTH, "rank": 3, "grid": 2, "dtype": F64, **options}
+    )
 
 
 def _tokens() -> torch.Tensor:
     return 3 * torch.randn(2, LENGTH, 16, dtype=F64)
 
 
-def _universal(**options) -> tuple[Attention, Attention]:
+def _universal(**options) -> tuple[KolmogorovArnoldAttention, KolmogorovArnoldAttention]:
     """Two layers around one operator."""
     given = {"length": LENGTH, "rank": 3, "grid": 2, "dtype": F64, **options}
-    shared = attention("karat", mode="universal").shared(16, 4, **given)
-    return _layer(mode="universal", **shared, **options), _layer(mode="universal", **shared, **options)
+    layer = attention("karat", mode="universal", **given).for_model(16, 4, length=LENGTH)
+    return layer(16, 4), layer(16, 4)
 
 
 def test_the_layer_is_the_papers_formula():
     layer, x = _layer(), _tokens()
     q, k, v = (m(x).unflatten(-1, (4, 4)).transpose(1, 2) for m in (layer.query, layer.key, layer.value))
     a = q @ k.mT / math.sqrt(4)
-    units, mix = layer.operator.first, layer.operator.second.weight
+    units, mix = layer.normalizer.first, layer.normalizer.second.weight
     cos = torch.stack([a.cos(), (2 * a).cos()], -1)
     sin = torch.stack([a.sin(), (2 * a).sin()], -1)
     c = units.coefficients
@@ -55,13 +58,13 @@ def test_methods_agree_in_output_and_gradients(method):
     layer, x = _layer(), _tokens().requires_grad_()
     layer.method = method if method == "reference" else gkalib.smoothing.Dense(memory=2 * 4 * LENGTH * 8 * 2)
     out = layer(x)
-    grads = torch.autograd.grad(out.square().sum(), [x, layer.operator.first.coefficients])
+    grads = torch.autograd.grad(out.square().sum(), [x, layer.normalizer.first.coefficients])
     layer.method = "reference"
     wanted = layer(x)
     equal(out, wanted)
     for grad, other in zip(
         grads,
-        torch.autograd.grad(wanted.square().sum(), [x, layer.operator.first.coefficients]),
+        torch.autograd.grad(wanted.square().sum(), [x, layer.normalizer.first.coefficients]),
         strict=True,
     ):
         equal(grad, other)
@@ -69,9 +72,8 @@ def test_methods_agree_in_output_and_gradients(method):
 
 def test_universal_layers_share_storage_and_gradients_add_up():
     first, second = _universal()
-    operator = first.normalizer()
-    assert operator is second.normalizer()
-    assert not any("operator" in name for name in first.state_dict()), "the model stores it, once"
+    operator = first.normalizer
+    assert operator is second.normalizer
     x = _tokens()
     second(first(x)).square().sum().backward()
     together = [p.grad.clone() for p in operator.parameters() if p.grad is not None]
@@ -80,7 +82,7 @@ def test_universal_layers_share_storage_and_gradients_add_up():
     own = [copy.deepcopy(operator), copy.deepcopy(operator)]
     for layer, one in zip((first, second), own, strict=True):
         one.zero_grad()
-        layer._normalizer = (one,)
+        layer.normalizer = one
     second(first(x)).square().sum().backward()
     apart = [[p.grad for p in one.parameters() if p.grad is not None] for one in own]
     for total, *parts in zip(together, *apart, strict=True):
@@ -90,7 +92,7 @@ def test_universal_layers_share_storage_and_gradients_add_up():
 def test_zero_coefficients_give_zero_attention():
     layer = _layer(proj_bias=False)
     with torch.no_grad():
-        layer.operator.first.coefficients.zero_()
+        layer.normalizer.first.coefficients.zero_()
     assert (layer(_tokens()) == 0).all()
 
 
@@ -103,15 +105,13 @@ def test_hybrid_heads_are_softmax_attention(softmax_heads):
     width = 4 * softmax_heads
     equal(layer(x)[..., :width], softmax(x)[..., :width])
     assert (layer(x)[..., width:] - softmax(x)[..., width:]).abs().max() > 1e-2
-    assert isinstance(layer.normalizer(), PerHead)
-    assert layer.operator.num_heads == 4 - softmax_heads
-    assert "operator.first.coefficients" in layer.state_dict()
-    assert not any("_normalizer" in name for name in layer.state_dict())
+    assert isinstance(layer.normalizer, PerHead)
+    assert layer.normalizer.heads == [softmax_heads, 4 - softmax_heads]
 
 
 def test_universal_hybrid_shares_too():
     first, second = _universal(softmax_heads=1)
-    assert first.normalizer().normalizers[1] is second.normalizer().normalizers[1]
+    assert first.normalizer.normalizers[1] is second.normalizer.normalizers[1]
 
 
 def test_projected_rows_are_averages():
@@ -172,23 +172,37 @@ def test_added_parameters_follow_one_rule(size, grid, mode):
     assert added == copies * HEADS[size] * (2 * grid + 3) * 12 * 197
 
 
-def test_a_universal_model_stores_its_operator_once():
+def test_a_universal_model_has_one_operator_and_stores_it_once(tmp_path):
     sizes = {"image_size": 8, "patch_size": 4, "dim": 16, "depth": 3, "num_heads": 2, "num_classes": 3}
     model = vit("tiny", attention=attention("karat", mode="universal", rank=2), **sizes)
-    stored = [name for name in model.state_dict() if "coefficients" in name]
+    assert len({id(block.attn.normalizer) for block in model.blocks}) == 1
+    save_model(model, str(tmp_path / "model.safetensors"))
+    stored = [name for name in load_file(tmp_path / "model.safetensors") if "coefficients" in name]
     assert len(stored) == 1
-    operators = {id(block.attn.normalizer()) for block in model.blocks}
-    assert len(operators) == 1
+    other = vit("tiny", attention=attention("karat", mode="universal", rank=2), **sizes)
+    load_model(other, str(tmp_path / "model.safetensors"))
+    x = torch.randn(2, 3, 8, 8)
+    equal(other(x), model(x))
+    assert len({id(block.attn.normalizer) for block in other.blocks}) == 1
     model(torch.randn(2, 3, 8, 8)).square().sum().backward()
     copied = copy.deepcopy(model)
-    assert len({id(block.attn.normalizer()) for block in copied.blocks}) == 1
-    assert copied.blocks[0].attn.normalizer() is not model.blocks[0].attn.normalizer()
+    assert len({id(block.attn.normalizer) for block in copied.blocks}) == 1
+    assert copied.blocks[0].attn.normalizer is not model.blocks[0].attn.normalizer
+
+
+def test_two_models_of_one_class_do_not_share():
+    sizes = {"image_size": 8, "patch_size": 4, "dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3}
+    universal = attention("karat", mode="universal", rank=2)
+    first, second = (vit("tiny", attention=universal, **sizes) for _ in range(2))
+    assert first.blocks[0].attn.normalizer is not second.blocks[0].attn.normalizer
+    again = vit("tiny", attention=[type(block.attn) for block in first.blocks], **sizes)
+    assert again.blocks[0].attn.normalizer is not first.blocks[0].attn.normalizer
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Attention(16, 4), "karat: needs length"),
+        (lambda: KolmogorovArnoldAttention(16, 4), "karat: needs length"),
         (lambda: _layer(rank=300), "karat: rank 300 is above the 9 tokens"),
         (lambda: _layer(rank=0), "karat: rank must be at least 1"),
         (lambda: _layer(grid=0), "karat: Fourier: grid must be at least 1, not 0"),
@@ -196,7 +210,11 @@ def test_a_universal_model_stores_its_operator_once():
         (lambda: _layer(basis="morlet"), "karat: the basis 'morlet' has no grid"),
         (lambda: _layer(basis=Fourier(2)), "karat: grid=2 goes into the basis"),
         (lambda: _layer(mode="global"), "karat: no mode 'global'. Known: blockwise, universal"),
-        (lambda: _layer(mode="universal"), "an operator that all layers share go together"),
+        (lambda: _layer(mode="universal"), "karat: mode 'universal' is one operator for all layers"),
+        (
+            lambda: _layer(operator=RowOperator(3, LENGTH, rank=3)),
+            "karat: an operator of 3 heads and 0 softmax",
+        ),
         (lambda: _layer(softmax_heads=4), "karat: softmax_heads must be from 0 to 3, not 4"),
         (lambda: _layer(projection="l1"), "karat: projection must be None"),
         (lambda: _layer(order="sideways"), "karat: no order 'sideways'"),
@@ -211,7 +229,7 @@ def test_a_universal_model_stores_its_operator_once():
         (lambda: _layer()(_tokens(), mask=Causal()), "karat: takes no mask: a weight depends on all N"),
         (lambda: _layer()(_tokens(), torch.ones(9, 9, dtype=torch.bool)), "karat: takes no mask"),
         (lambda: _layer().cache(1, 9), "karat: cannot decode token by token: a weight depends"),
-        (lambda: Attention(16, 5, length=9), "karat: num_heads 5 does not divide dim 16"),
+        (lambda: KolmogorovArnoldAttention(16, 5, length=9), "karat: num_heads 5 does not divide dim 16"),
     ],
 )
 def test_bad_arguments(make, message):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from gkalib.layers import attention
-from gkalib.layers.krause import Attention, Neighborhood, growing
-from gkalib.masks import Causal
+from gkalib.layers.krause import KrauseAttention, Neighborhood, growing
+from gkalib.masks import Causal, Place
 from gkalib.models import GPTConfig, gpt
 from gkalib.smoothing import weights_of
 from tests.tolerance import equal
@@ -20,7 +20,7 @@ def x():
 
 def layer(**options):
     torch.manual_seed(1)
-    return Attention(DIM, HEADS, dtype=torch.float64, **options)
+    return KrauseAttention(DIM, HEADS, dtype=torch.float64, **options)
 
 
 def weights(made, x, **asked):
@@ -31,7 +31,7 @@ def weights(made, x, **asked):
 def test_all_keys_without_a_window_are_rbf_attention(x, top_k):
     krause = layer(top_k=top_k, sigma=1.7)
     rbf = attention("rbf", gamma=1 / (2 * 1.7**2))(DIM, HEADS, dtype=torch.float64)
-    rbf.load_state_dict({k: v for k, v in krause.state_dict().items() if k != "log_sigma"})
+    rbf.load_state_dict({k: v for k, v in krause.state_dict().items() if k != "kernel.log_sigma"})
     equal(krause(x), rbf(x))
     equal(krause(x, is_causal=True), rbf(x, is_causal=True))
 
@@ -81,7 +81,7 @@ def test_a_radius_is_a_number_of_neighbors(radius, neighbors):
     rule = Neighborhood(7, 7, radius=radius, extra=2)
     index = torch.arange(2 + 49)
     zero = torch.tensor(0)
-    seen = rule.allows(zero, zero, index[:, None], index)
+    seen = rule.allows(Place(zero, zero, index[:, None], index, index[:, None], index, 51, 51))
     assert torch.equal(seen, seen.T)
     assert seen[:2].all()
     center = 2 + 3 * 7 + 3
@@ -105,24 +105,24 @@ def test_a_vision_layer_sees_the_class_token_itself_and_four_neighbors(x):
 def test_parameters_are_four_projections_and_the_bandwidths(sigma_per, count):
     made = layer(sigma_per=sigma_per)
     assert sum(p.numel() for p in made.parameters()) == 4 * DIM**2 + DIM + count
-    assert torch.allclose(made.log_sigma.exp(), torch.tensor(2.5, dtype=torch.float64), rtol=1e-12)
+    assert torch.allclose(made.kernel.log_sigma.exp(), torch.tensor(2.5, dtype=torch.float64), rtol=1e-12)
 
 
 def test_the_bandwidth_learns(x):
     for sigma_per in ("head", "layer"):
         made = layer(sigma_per=sigma_per, top_k=3)
         made(x).square().sum().backward()
-        assert (made.log_sigma.grad != 0).all()
+        assert (made.kernel.log_sigma.grad != 0).all()
 
 
 def test_k_grows_with_depth_to_twice_its_start():
     classes = growing(12, sigma=4.5)
     assert [cls.options["top_k"] for cls in classes] == [8, 9, 9, 10, 11, 12, 12, 13, 14, 15, 15, 16]
-    assert classes[3](DIM, HEADS).top_k == 10
+    assert classes[3](DIM, HEADS).normalizer.k == 10
     assert [cls.options["top_k"] for cls in growing(1, top_k=3, last=9)] == [3]
     config = GPTConfig(vocab_size=11, context=8, dim=16, depth=3, num_heads=2)
     model = gpt(config, attention=growing(3, top_k=2))
-    assert [block.attn.top_k for block in model.blocks] == [2, 3, 4]
+    assert [block.attn.normalizer.k for block in model.blocks] == [2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_k_grows_with_depth_to_twice_its_start():
 )
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
-        Attention(DIM, **{"num_heads": HEADS, **options})
+        KrauseAttention(DIM, **{"num_heads": HEADS, **options})
 
 
 def test_a_grid_that_is_not_the_tokens_is_refused(x):

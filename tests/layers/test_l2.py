@@ -140,7 +140,7 @@ def test_errors(options, message):
 
 
 def test_what_has_no_bound(as_a_user):
-    with pytest.raises(ValueError, match="lipschitz_bound: needs an L2 attention, not Attention of softmax"):
+    with pytest.raises(ValueError, match="lipschitz_bound: needs an L2Attention, not SoftmaxAttention"):
         lipschitz_bound(attention("softmax")(8, 2), 4)
     for options in ({"position": "rope"}, {"qk_norm": True}):
         with pytest.raises(ValueError, match="lipschitz_bound: holds without position= and qk_norm= only"):

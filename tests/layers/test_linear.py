@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import elu
 
 from gkalib.layers import attention
-from gkalib.layers.heads import merge, split
+from gkalib.layers.parts import merge, split
 from gkalib.smoothing import Cache, Recurrent, weights_of
 from tests.tolerance import equal
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from gkalib.kernels import DecayingPeriodicBank
 from gkalib.layers import attention, layers
 from tests.tolerance import equal
 
@@ -11,7 +12,7 @@ def test_heads_of_one_variant_are_that_variant():
     x = torch.randn(2, 9, 32, dtype=torch.float64)
     alone = attention("gka")(32, 4).double()
     mixed = attention("mixed", heads={"gka": 1})(32, 4).double()
-    mixed.branches["gka"].log_sigma.data.copy_(alone.log_sigma)
+    mixed.branches["gka"].kernel.log_sigma.data.copy_(alone.kernel.log_sigma)
     mixed.proj.load_state_dict(alone.proj.state_dict())
     equal(mixed(x), alone(x))
 
@@ -30,7 +31,7 @@ def test_each_variant_gets_its_own_channels():
 def test_variants_may_have_options():
     gka = attention("gka", sigma=3.0)
     mixed = attention("mixed", heads={"gka": 1, "softmax": 1}, variants={"gka": gka})(32, 4)
-    assert mixed.branches["gka"].log_sigma.exp().tolist() == pytest.approx([3.0, 3.0])
+    assert mixed.branches["gka"].kernel.sigma.tolist() == pytest.approx([3.0, 3.0])
 
 
 @pytest.mark.parametrize(
@@ -57,10 +58,11 @@ def test_layers_are_cycled():
 
 def test_a_bank_multiplies_any_kernel():
     x = torch.randn(2, 9, 32, dtype=torch.float64)
-    softmax = attention("softmax", bank={"num_terms": 5, "sigma": 0.7})(32, 4).double()
+    softmax, gka = (attention(name)(32, 4).double() for name in ("softmax", "gka"))
+    for layer in (softmax, gka):
+        layer.kernel = layer.kernel * DecayingPeriodicBank(4, 5, sigma=0.7).double()
     gpa = attention("gpa", num_terms=5, sigma=0.7)(32, 4).double()
-    gpa.load_state_dict({k.replace("lag_kernel", "bank"): v for k, v in softmax.state_dict().items()})
+    gpa.load_state_dict(softmax.state_dict())
     equal(softmax(x, is_causal=True), gpa(x, is_causal=True))
-    gka = attention("gka", bank={"num_terms": 5, "sigma": 0.7})(32, 4).double()
     order = torch.randperm(9)
     assert (gka(x[:, order]) - gka(x)[:, order]).abs().max() > 1e-3

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gkalib.layers import attention
-from gkalib.layers.non_local import Attention, Concatenated
+from gkalib.layers.non_local import Concatenated, NonLocalAttention
 from gkalib.masks import Causal
 from tests.tolerance import equal
 
@@ -20,7 +20,7 @@ def x():
 
 def layer(form, num_heads=1, **options):
     torch.manual_seed(1)
-    return Attention(DIM, num_heads, form=form, **{"dtype": torch.float64, **options})
+    return NonLocalAttention(DIM, num_heads, form=form, **{"dtype": torch.float64, **options})
 
 
 def by_hand(made, x, causal=False):
@@ -28,7 +28,7 @@ def by_hand(made, x, causal=False):
     theta, phi = (x, x) if made.form == "gaussian" else (made.query(x), made.key(x))
     f = theta @ phi.mT
     if made.form == "concatenation":
-        w = made.concatenated[0]
+        w = made.kernel.weight[0]
         f = ((theta @ w[0])[:, :, None] + (phi @ w[1])[:, None]).relu()
     elif made.form != "dot":
         f = f.exp()
@@ -55,7 +55,7 @@ def test_a_block_is_the_identity_at_the_start(x, form):
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight)
     assert made(x).abs().max() > 1e-3
-    made.start()
+    made.reset_parameters()
     assert torch.equal(x + made(x), x)
 
 
@@ -112,9 +112,9 @@ def test_gradients_are_right(form):
 )
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        Attention(DIM, **{"num_heads": 2, **options})
+        NonLocalAttention(DIM, **{"num_heads": 2, **options})
 
 
 def test_a_kernel_that_may_be_zero_has_no_logarithm(x):
     with pytest.raises(ValueError, match="Concatenated: its values may be zero everywhere"):
-        Concatenated(torch.ones(1, 2, DIM)).log(x[:, None], x[:, None])
+        Concatenated(1, DIM).log(x[:, None], x[:, None])

@@ -42,7 +42,7 @@ def test_the_layer_is_the_method_between_its_projections():
     heads = [
         part(x).unflatten(-1, (3, 8)).transpose(1, 2) for part in (module.query, module.key, module.value)
     ]
-    out = smooth(*heads, module.kernel(), method=Nystrom(4))
+    out = smooth(*heads, module.kernel, method=Nystrom(4))
     equal(module(x), module.proj(out.transpose(1, 2).flatten(2)))
 
 

@@ -11,7 +11,7 @@ import gkalib
 from gkalib.kernels import ExpDot, PositiveRandom, RandomFourier
 from gkalib.kernels.features import orthogonal_gaussian
 from gkalib.layers import attention
-from gkalib.layers.heads import split
+from gkalib.layers.parts import split
 from gkalib.smoothing import weights_of
 from tests.tolerance import equal
 
@@ -137,26 +137,26 @@ def _layer(**options) -> torch.nn.Module:
 def test_the_formula():
     layer, x = _layer(num_features=6), torch.randn(2, 7, 32, dtype=torch.float64)
     query, key = (split(projection(x), 4) * 8**-0.25 for projection in (layer.query, layer.key))
-    omega = layer.random.omega
+    omega = layer.kernel.omega
     phi = [(t @ omega.T - t.square().sum(-1, keepdim=True) / 2).exp() / 6**0.5 for t in (query, key)]
     kernel = phi[0] @ phi[1].mT
     equal(weights_of(layer.problem(x)).detach(), (kernel / kernel.sum(-1, keepdim=True)).detach())
 
 
 def test_the_number_of_features():
-    assert _layer().random.omega.shape == (math.floor(8 * math.log(8)), 8) == (16, 8)
-    assert _layer(num_features=5).random.omega.shape == (5, 8)
-    assert attention("performer")(4, 4).random.omega.shape == (1, 1)
+    assert _layer().kernel.omega.shape == (math.floor(8 * math.log(8)), 8) == (16, 8)
+    assert _layer(num_features=5).kernel.omega.shape == (5, 8)
+    assert attention("performer")(4, 4).kernel.omega.shape == (1, 1)
 
 
 def test_rows_are_saved_and_redrawn():
     first, second = _layer(), _layer()
-    assert not torch.equal(first.random.omega, second.random.omega)
+    assert not torch.equal(first.kernel.omega, second.kernel.omega)
     second.load_state_dict(first.state_dict())
-    equal(first.random.omega, second.random.omega)
+    equal(first.kernel.omega, second.kernel.omega)
     first.redraw(seed=7)
-    equal(first.random.omega, orthogonal_gaussian(16, 8, seed=7))
-    assert not torch.equal(first.random.omega, second.random.omega)
+    equal(first.kernel.omega, orthogonal_gaussian(16, 8, seed=7))
+    assert not torch.equal(first.kernel.omega, second.kernel.omega)
     assert {name for name, _ in first.named_parameters()} == {
         "query.weight", "key.weight", "value.weight", "proj.weight", "proj.bias",
     }  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gkalib.layers import attention
-from gkalib.layers.positions import Rope, SuSiE, frequencies
+from gkalib.layers.parts import Rope, SuSiE, frequencies
 from tests.tolerance import equal
 
 HEADS, WIDTH = 3, 8

@@ -65,10 +65,10 @@ def test_the_length_of_a_key_counts_for_nothing():
 
 def test_g_is_one_number_and_learns():
     layer = attention("qk_norm", length=16)(24, 3)
-    assert layer.g.shape == () and layer.g.item() == pytest.approx(math.log2(240))
+    assert layer.kernel.g.shape == () and layer.kernel.g.item() == pytest.approx(math.log2(240))
     layer(torch.randn(1, 5, 24)).square().sum().backward()
-    assert layer.g.grad.abs() > 0
-    assert attention("qk_norm", norm="rms")(24, 3).g is None
+    assert layer.kernel.g.grad.abs() > 0
+    assert not list(attention("qk_norm", norm="rms")(24, 3).kernel.parameters())
 
 
 def test_what_timm_passes_is_taken():

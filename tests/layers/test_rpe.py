@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gkalib.layers import attention
-from gkalib.layers.heads import HeadNorm, merge, split
+from gkalib.layers.parts import HeadNorm, merge, split
 from gkalib.masks import Causal, Window
 from gkalib.smoothing import Cache, weights_of
 from tests.tolerance import agree, equal
@@ -18,7 +18,7 @@ def _layer(**options) -> nn.Module:
     options = {"length": LENGTH, "num_features": 12, "seed": 3} | options
     torch.manual_seed(7)
     layer = attention("rpe", **options)(DIM, HEADS).double()
-    nn.init.normal_(layer.lags.bias)
+    nn.init.normal_(layer.kernel.second.bias)
     return layer
 
 
@@ -30,12 +30,12 @@ def test_the_formula():
     layer, x = _layer(), _tokens(9)
     query, key, value = (split(projection(x), HEADS) for projection in (layer.query, layer.key, layer.value))
     query, key = (HeadNorm(8)(tensor) / 8**0.5 for tensor in (query, key))
-    omega = layer.content.omega
+    omega = layer.kernel.first.omega
     phi_query, phi_key = (
         (tensor @ omega.mT - tensor.square().sum(-1, keepdim=True) / 2).exp() for tensor in (query, key)
     )
     lag = torch.arange(9)[:, None] - torch.arange(9)
-    weights = (phi_query @ phi_key.mT) * layer.lags.bias[:, lag + LENGTH - 1].exp()
+    weights = (phi_query @ phi_key.mT) * layer.kernel.second.bias[:, lag + LENGTH - 1].exp()
     out = merge(weights / weights.sum(-1, keepdim=True) @ value)
     equal(layer(x), layer.proj(out))
 
@@ -56,10 +56,10 @@ def test_fourier_transforms_give_the_dense_sums_and_gradients(options, causal):
 @pytest.mark.parametrize("method", ["toeplitz", "dense"])
 def test_without_a_table_it_is_the_linear_transformer(method):
     layer, x = _layer(features="elu", normalize=False, method=method), _tokens()
-    nn.init.zeros_(layer.lags.bias)
+    nn.init.zeros_(layer.kernel.second.bias)
     linear = attention("linear", eps=0.0)(DIM, HEADS).double()
     linear.load_state_dict(
-        {name: given for name, given in layer.state_dict().items() if not name.startswith("lags")}
+        {name: given for name, given in layer.state_dict().items() if not name.startswith("kernel.second")}
     )
     for causal in (False, True):
         equal(layer(x, is_causal=causal), linear(x, is_causal=causal))
@@ -69,7 +69,7 @@ def test_a_table_of_one_slope_forgets():
     """b falling steeply with the distance leaves each token itself."""
     layer, x = _layer(), _tokens()
     lags = torch.arange(-LENGTH + 1, LENGTH, dtype=torch.float64)
-    layer.lags.bias.data = (-100 * lags.abs()).expand(HEADS, -1)
+    layer.kernel.second.bias.data = (-100 * lags.abs()).expand(HEADS, -1)
     equal(weights_of(layer.problem(x)), torch.eye(LENGTH, dtype=torch.float64).expand(2, HEADS, -1, -1))
 
 
@@ -88,7 +88,7 @@ def test_decoding_gives_the_rows_of_the_full_pass(method):
 def test_lags_are_signed():
     layer, x = _layer(), _tokens()
     before = layer(x, mask=Causal())
-    layer.lags.bias.data[:, : LENGTH - 1] = 5.0  # lags below zero: keys after their query
+    layer.kernel.second.bias.data[:, : LENGTH - 1] = 5.0  # lags below zero: keys after their query
     equal(layer(x, mask=Causal()), before)
     assert (layer(x) - _layer()(x)).abs().max() > 1e-3
 

@@ -67,9 +67,9 @@ def test_it_takes_at_most_128_landmarks_and_no_more_than_tokens():
         ({"landmarks": 5}, "skyformer: landmarks must be even, half queries and half keys, not 5"),
         ({"landmarks": 0}, "skyformer: landmarks must be even, half queries and half keys, not 0"),
         ({"sigma": 0.0}, "skyformer: sigma must be positive and finite, not 0.0"),
-        ({"ridge": -0.1}, "skyformer: ridge must be zero or positive, not -0.1"),
-        ({"iterations": 0}, "skyformer: iterations must be at least 1"),
-        ({"sampling": "random"}, "skyformer: no sampling 'random'. Known: uniform, spaced"),
+        ({"ridge": -0.1}, "Skyformer: ridge must be zero or positive, not -0.1"),
+        ({"iterations": 0}, "Skyformer: iterations must be at least 1"),
+        ({"sampling": "random"}, "Skyformer: no sampling 'random'. Known: uniform, spaced"),
         ({"num_heads": 5}, "skyformer: num_heads 5 does not divide dim 24"),
     ],
 )

@@ -98,7 +98,7 @@ def test_another_variant_changes_the_output_and_learns(case, name):
 
 def test_options_are_taken():
     model = replace_attention(bert(), attention("krause", top_k=2, window=4)).model
-    assert [layer.top_k for layer in smoothers(model)] == [2, 2, 2]
+    assert [layer.normalizer.k for layer in smoothers(model)] == [2, 2, 2]
     assert isinstance(smoothers(model)[0].proj, nn.Identity)  # Bert's own projection stays in place
     assert model.encoder.layer[0].attention.output.dense.weight.shape == (32, 32)
 

@@ -83,13 +83,13 @@ def test_layers_may_be_names_and_variants_with_options():
     run = text_run(attention=["softmax", {"name": "gka", "sigma": 2.0}], options={})
     first, second = run.layers()
     assert first.name() == "softmax"
-    assert second(16, 2).log_sigma.exp().tolist() == pytest.approx([2.0, 2.0])
+    assert second(16, 2).kernel.sigma.tolist() == pytest.approx([2.0, 2.0])
 
 
 @pytest.mark.parametrize(
     "run",
     [
-        text_run(smaller=SMALLER, rates={".bank.": 5.0}, clip=1.0, wrap=70),
+        text_run(smaller=SMALLER, rates={".kernel.": 5.0}, clip=1.0, wrap=70),
         text_run(attention=["softmax", {"name": "gka", "sigma": 2.0}], betas=(0.8, 0.95)),
         picture_run(augment=Augment(crop=(0.08, 1.0), policy="rand-m9-mstd0.5-inc1"), ema=0.9, smoothing=0.1),
         picture_run(scale="reduced", seed=4, dtype="bfloat16", limit=100),

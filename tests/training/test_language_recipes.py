@@ -105,7 +105,7 @@ def test_rates_of_nanochat_at_depth_20():
     assert rates["head.weight"] == ("AdamW", pytest.approx(0.004 * narrow), 0)
     assert rates["residual_scale"] == ("AdamW", pytest.approx(0.005), 0)
     assert rates["first_scale"] == ("AdamW", pytest.approx(0.5), 0)
-    assert rates["blocks.3.attn.log_sigma"] == ("AdamW", pytest.approx(0.005), 0)
+    assert rates["blocks.3.attn.kernel.log_sigma"] == ("AdamW", pytest.approx(0.005), 0)
     for name in ("attn.proj", "mlp.fc", "mlp.proj"):
         assert rates[f"blocks.3.{name}.weight"] == ("Muon", pytest.approx(0.02), run.weight_decay)
     assert len(rates) == len(names) == 2 + 2 + 20 * 4

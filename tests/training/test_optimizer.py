@@ -57,7 +57,7 @@ def test_positions_and_tokens_of_pictures_do_not_decay():
         *(f"blocks.0.{p}.weight" for p in parts),
     }
     names = set(groups(run))
-    assert {"position", "class_token", "blocks.0.attn.log_sigma", "blocks.0.norm1.weight"} <= names
+    assert {"position", "class_token", "blocks.0.attn.kernel.log_sigma", "blocks.0.norm1.weight"} <= names
 
 
 @pytest.mark.parametrize("name", ["gpa", "gka", "rbf", "krause", "qk_norm", "mixed", "rpe"])
@@ -67,12 +67,6 @@ def test_no_scale_and_no_bias_of_lags_decays(name):
     run = text_run(attention=name, options=options, model=model)
     spared = {"log_sigma", "sigma", "alpha", "log_length", "log_tau", "bias", "g"}
     assert not {one for one in decayed(run) if one.rsplit(".", 1)[-1] in spared}
-
-
-def test_a_bank_on_another_kernel_does_not_decay():
-    run = text_run(attention="softmax", options={"bank": {"num_terms": 3}}, rates={})
-    assert "blocks.0.attn.lag_kernel.log_length" in groups(run)
-    assert not {one for one in decayed(run) if "lag_kernel" in one}
 
 
 def test_muon_gets_the_matrices_of_the_blocks_and_adamw_the_rest():
@@ -95,7 +89,7 @@ def test_value_embeddings_are_tables_and_not_for_muon():
 
 
 def test_a_rate_of_its_own_multiplies_and_stops_the_decay():
-    run = text_run(attention="gpa", options={"num_terms": 3}, rates={".bank.": 5.0, "head": 0.5}, lr=2.0)
+    run = text_run(attention="gpa", options={"num_terms": 3}, rates={".kernel.": 5.0, "head": 0.5}, lr=2.0)
     made = optimizers(run, run.build())
     assert set_rates(run, 0, made) == 2.0
     found = {group["rate"]: group for group in made[0].param_groups if group["rate"] != 1.0}

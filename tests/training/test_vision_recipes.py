@@ -105,13 +105,13 @@ def test_karat_has_the_papers_arms():
 def test_what_an_arm_does_is_in_its_layers(size, arm):
     run = run_of("karat-cifar10", f"{size}-{arm}").smoke()
     layers = [block.attn for block in run.build().blocks]
-    normalizer = layers[0].normalizer()
+    normalizer = layers[0].normalizer
     if arm == "hybrid":
-        assert layers[0].operator.num_heads == {"tiny": 1, "base": 6}[size]
+        assert normalizer.heads[1] == {"tiny": 1, "base": 6}[size]
     elif arm == "mexican-hat":
         assert normalizer.first.basis.name == "mexican_hat"
     else:
-        assert all(layer.normalizer() is normalizer for layer in layers)
+        assert all(layer.normalizer is normalizer for layer in layers)
         assert normalizer.projection == "after"
 
 

@@ -75,7 +75,7 @@ def test_a_text_has_rows_sinks_and_banks():
     figure = figures.sinks(weights)
     np.testing.assert_allclose(figure.axes[1].lines[0].get_ydata(), received(weights[1])[0, 0])
     figure = figures.bank_figure(banks(model), 8)
-    expected = model.blocks[1].attn.bank.lag_table(8)[1].tolist()
+    expected = model.blocks[1].attn.kernel.second.lag_table(8)[1].tolist()
     np.testing.assert_allclose(figure.axes[1].lines[1].get_ydata(), expected, rtol=1e-6)
 
 

@@ -74,5 +74,5 @@ def test_a_bank_of_a_trained_decoder_is_found(axes):
     model = gpt(
         GPTConfig(vocab_size=5, context=8, dim=16, depth=1, num_heads=2, positions="none"), attention="gpa"
     )
-    bank_lines(axes, model.blocks[0].attn.bank, 8)
+    bank_lines(axes, model.blocks[0].attn.kernel.second, 8)
     assert len(axes.lines) == 2
