@@ -201,5 +201,5 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
 def prepared(sample: Sample) -> Call:
     """The call with its tensors; under ``collected()`` it lists what it would launch."""
     if sample.name not in CALLS:
-        raise ValueError(f"fused: no sample named {sample.name!r}. Known: {', '.join(CALLS)}")
+        raise ValueError(f"fused: no sample call named {sample.name!r}. Known: {', '.join(CALLS)}")
     return CALLS[sample.name](sample)

@@ -136,7 +136,7 @@ def test_programs_of_the_interpreter_are_not_compiled():
 
 
 def test_an_unknown_case_is_refused():
-    with pytest.raises(ValueError, match="no case named 'gka'"):
+    with pytest.raises(ValueError, match="no sample call named 'gka'"):
         prepared(Sample("gka"))
     with pytest.raises(ValueError, match="no mask 'causal'"):
         Sample("gka_forward", mask="causal").spans()
