@@ -6,12 +6,15 @@ fails unless each entry of ``_toc.yml`` became a page.
 
 import argparse
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
+import pybtex.plugin
 import yaml
 from jupyter_book.config import get_final_config
 from sphinx.application import Sphinx
@@ -29,6 +32,8 @@ INPUTS = {
     "tests": (".py",),
 }
 NPM_SECONDS = 120  # one package of 6 MB; without a network npm would try for minutes
+# A citation asks for four plugins, and each question reads the entry points of every installed package.
+pybtex.plugin._load_entry_point = cache(pybtex.plugin._load_entry_point)
 MATHJAX_PARTS = ("tex-mml-chtml.js", "input", "output/chtml", "a11y", "sre", "ui")
 
 
@@ -92,6 +97,8 @@ def run_sphinx(source: Path, html: Path, doctrees: Path, config: dict) -> int:
                 warningiserror=True,
                 keep_going=True,
             )
+            # Pages are written in parallel; they are read one by one, since sphinx_proof cannot do otherwise.
+            app.connect("env-updated", lambda app, env: setattr(app, "parallel", os.cpu_count() or 1))
             app.build(force_all=True)
         except SphinxError as error:
             print(f"book: {error.category}: {error}", file=sys.stderr)

@@ -88,7 +88,7 @@ async def run(
     )
     around = {**environment(), **(settings or {})}
     async with client.async_setup_kernel(env=around, cwd=str(root / "chapters"), cleanup_kc=True):
-        await client.kc.execute(_BEFORE + before, silent=True, reply=True, timeout=60)
+        await client.kc.execute(_BEFORE + before, silent=True, reply=True, timeout=600)
         start = time.perf_counter()
         for index, cell in enumerate(notebook.cells):
             await client.async_execute_cell(cell, index)

@@ -30,24 +30,31 @@ def _member(body: list[ast.stmt], name: str) -> ast.stmt | None:
     return None
 
 
+@cache
+def _imports(path: Path) -> dict[str, tuple[int, str]]:
+    """What the imports anywhere in a file bind: by name, how many dots precede the dotted name, and that."""
+    bound: dict[str, tuple[int, str]] = {}
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            level, base = (node.level, node.module) if isinstance(node, ast.ImportFrom) else (0, None)
+            for alias in node.names:
+                bound.setdefault(
+                    alias.asname or alias.name, (level, ".".join(filter(None, [base, alias.name])))
+                )
+    return bound
+
+
 def imported(root: Path, module: str, name: str) -> str | None:
     """The dotted name that an import anywhere in the module binds to ``name``."""
     path = module_path(root, module)
-    if path is None:
+    if path is None or name not in _imports(path):
         return None
+    level, target = _imports(path)[name]
     parts = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            for alias in node.names:
-                if (alias.asname or alias.name) != name:
-                    continue
-                if isinstance(node, ast.Import):
-                    return alias.name
-                base = parts[: len(parts) - node.level + 1] if node.level else []
-                return ".".join([*base, *filter(None, [node.module]), alias.name])
-    return None
+    return ".".join([*(parts[: len(parts) - level + 1] if level else []), target])
 
 
+@cache
 def find_object(root: Path, dotted: str, seen: frozenset[str] = frozenset()) -> str | None:
     """The full name, in its defining module, of what ``dotted`` names, or None where nothing defines it.
 
