@@ -95,7 +95,7 @@ def test_every_experiment_names_what_exists(name):
 
 def test_a_command_runs_an_arm_and_keeps_its_record(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
-    assert main(["train", "variants-digits", "--arm", "gka", "--smoke", "--seeds", "2"]) == 0
+    assert main(["experiment", "variants-digits", "gka", "--smoke", "--seeds", "2"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 2 and printed[0].startswith("gka-smoke-s0-") and "val_loss" in printed[0]
     records = results.load("variants-digits", root=tmp_path)
@@ -108,8 +108,8 @@ def test_a_command_runs_an_arm_and_keeps_its_record(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["train", "nothing"], "train: no recipe 'nothing'. Recipes: "),
-        (["train", "variants-digits", "--arm", "gkaa"], "train: no arm 'gkaa' in 'variants-digits'. Known: "),
+        (["train", "nothing"], "train: no recipe 'nothing'. Known: "),
+        (["experiment", "variants-digits", "gkaa"], "experiment: no arm 'gkaa' in 'variants-digits'. Known: "),
     ],
 )
 def test_unknown_names(words, message, capsys):
