@@ -84,8 +84,8 @@ def trajectory_plane(snapshots: Sequence[Weights]) -> "Plane":
     """
     if len(snapshots) < 3:
         raise ValueError(f"landscape: a trajectory needs three snapshots or more, not {len(snapshots)}")
-    shapes = [{name: tensor.shape for name, tensor in one.items()} for one in snapshots]
-    if any(one != shapes[0] for one in shapes):
+    shapes = [{name: tensor.shape for name, tensor in weights.items()} for weights in snapshots]
+    if any(shape != shapes[0] for shape in shapes):
         raise ValueError("landscape: the snapshots do not hold the same tensors in the same shapes")
     names = [name for name, tensor in snapshots[-1].items() if tensor.is_floating_point()]
     gram = torch.zeros(len(snapshots), len(snapshots), dtype=torch.float64)
@@ -113,7 +113,7 @@ def trajectory_plane(snapshots: Sequence[Weights]) -> "Plane":
 
 def differences(snapshots: Sequence[Weights], name: str) -> Tensor:
     """``[steps size]``: how far a tensor is from where it ends."""
-    stacked = torch.stack([one[name].detach().flatten() for one in snapshots]).double().cpu()
+    stacked = torch.stack([weights[name].detach().flatten() for weights in snapshots]).double().cpu()
     return stacked - stacked[-1]
 
 
@@ -147,7 +147,7 @@ def random_plane(weights: Weights, *, seed: int, scale: str = "filter") -> "Plan
         for _ in range(2)
     )
     if scale == "filter":
-        first, second = ({n: _filtered(one[n], moved[n]) for n in moved} for one in (first, second))
+        first, second = ({n: _filtered(axis[n], moved[n]) for n in moved} for axis in (first, second))
     else:
         first = _unit(first)
         along = _inner(first, second)
@@ -168,8 +168,8 @@ def _inner(one: Weights, other: Weights) -> Tensor:
     return torch.stack([(one[name] * other[name]).sum() for name in one]).sum()
 
 
-def _unit(one: Weights) -> dict[str, Tensor]:
-    return {name: tensor / _inner(one, one) ** 0.5 for name, tensor in one.items()}
+def _unit(axis: Weights) -> dict[str, Tensor]:
+    return {name: tensor / _inner(axis, axis) ** 0.5 for name, tensor in axis.items()}
 
 
 def loss_on(

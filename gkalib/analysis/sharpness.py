@@ -87,7 +87,7 @@ def _curvature(
         if not value.requires_grad:
             raise ValueError("sharpness: the loss depends on no parameter of the model that has a gradient")
         gradients = torch.autograd.grad(value, parameters, create_graph=True, materialize_grads=True)
-        gradient = torch.cat([one.flatten() for one in gradients])
+        gradient = torch.cat([part.flatten() for part in gradients])
         size = unit(torch.cat([parameter.detach().flatten() for parameter in parameters]))
 
         def product(vector: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ def _curvature(
                 )
             except NotImplementedError as error:
                 raise ValueError(f"sharpness: the loss cannot be differentiated twice: {error}") from None
-            return size * torch.cat([one.flatten() for one in parts])
+            return size * torch.cat([part.flatten() for part in parts])
 
         start = torch.randn(size.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         return lanczos(product, start.to(size), steps=steps, tolerance=tolerance)
@@ -108,7 +108,7 @@ def _curvature(
 @contextlib.contextmanager
 def _differentiable(model: nn.Module) -> Iterator[None]:
     """Attention by matrix products for a while, where the choice was among exact methods."""
-    layers = [one for one in model.modules() if isinstance(one, Smoother) and isinstance(one.method, str)]
+    layers = [m for m in model.modules() if isinstance(m, Smoother) and isinstance(m.method, str)]
     before = [layer.method for layer in layers]
     try:
         for layer in layers:

@@ -60,9 +60,9 @@ def digest(figure: Figure) -> dict[str, list[str]]:
     Taught in: how-to-read (what the checks on a figure compare).
     """
     every = [*figure.axes, *(inset for axes in figure.axes for inset in axes.child_axes)]
-    found = {f"axes {index}": _axes(axes) for index, axes in enumerate(every)}
+    summaries = {f"axes {index}": _axes(axes) for index, axes in enumerate(every)}
     texts = [f"text {text.get_text()}" for text in figure.texts if text.get_text()]
-    return {**found, "figure": texts} if texts else found
+    return {**summaries, "figure": texts} if texts else summaries
 
 
 def _axes(axes: Axes) -> list[str]:

@@ -186,7 +186,8 @@ class Explore:
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         items = self.values.items()
         settings = [
-            " ".join(f"{name}={_text(value)}" for name, value in one.items()) for one in self.settings()
+            " ".join(f"{name}={_text(value)}" for name, value in setting.items())
+            for setting in self.settings()
         ]
         return {
             "text/plain": f"explore({', '.join(f'{name}: {len(v)} values' for name, v in items)})",

@@ -162,12 +162,12 @@ def rollouts(picture, model: ViT, shares: Shares) -> Figure:
     References:
         Kundu et al., Gaussian Kernel Attention, 2026, section 7.2. Taught in: chapter 23.
     """
-    figure, axes = _row(1 + len(DISCARDS))
-    axes[0].imshow(picture, cmap="gray")
-    axes[0].set(title="picture", xticks=[], yticks=[])
-    for one, discard in zip(axes[1:], DISCARDS, strict=True):
+    figure, panels = _row(1 + len(DISCARDS))
+    panels[0].imshow(picture, cmap="gray")
+    panels[0].set(title="picture", xticks=[], yticks=[])
+    for axes, discard in zip(panels[1:], DISCARDS, strict=True):
         flow = class_row(model, rollout(shares, discard=discard))[0]
-        maps.overlay(one, picture, patch_grid(flow), title=f"discard {discard:g}")
+        maps.overlay(axes, picture, patch_grid(flow), title=f"discard {discard:g}")
     return figure
 
 
@@ -191,9 +191,9 @@ def class_maps(picture, model: ViT, shares: Weights) -> Figure:
         Kundu et al., Gaussian Kernel Attention, 2026, section 7.4, equation 14. Taught in: chapter 23.
     """
     rows = class_row(model, shares[0])
-    figure, axes = _row(len(rows))
-    for head, (one, row) in enumerate(zip(axes, rows, strict=True)):
-        maps.overlay(one, picture, patch_grid(row), title=f"head {head}")
+    figure, panels = _row(len(rows))
+    for head, (axes, row) in enumerate(zip(panels, rows, strict=True)):
+        maps.overlay(axes, picture, patch_grid(row), title=f"head {head}")
     return figure
 
 
@@ -242,10 +242,10 @@ def matrices(weights: Weights) -> Figure:
     References:
         Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 23.
     """
-    figure, axes = _row(weights.shape[1], height=2.4)
-    for head, one in enumerate(axes):
-        image = maps.weights(one, maps.off_diagonal(subsample(weights[0, head])[0]), title=f"head {head}")
-        figure.colorbar(image, ax=one, shrink=0.7)
+    figure, panels = _row(weights.shape[1], height=2.4)
+    for head, axes in enumerate(panels):
+        image = maps.weights(axes, maps.off_diagonal(subsample(weights[0, head])[0]), title=f"head {head}")
+        figure.colorbar(image, ax=axes, shrink=0.7)
     return figure
 
 
@@ -277,12 +277,12 @@ def sinks(shares: Shares) -> Figure:
 
     Taught in: chapter 23.
     """
-    figure, axes = _row(len(shares), height=2.4)
-    for index, (one, layer) in enumerate(zip(axes, shares, strict=True)):
+    figure, panels = _row(len(shares), height=2.4)
+    for index, (axes, layer) in enumerate(zip(panels, shares, strict=True)):
         for row in received(layer)[0]:
-            one.semilogy(row.clamp_min(1e-4).numpy(), linewidth=1)
-        one.set(title=f"layer {index}", xlabel="token")
-    axes[0].set_ylabel("received, 1 is equal")
+            axes.semilogy(row.clamp_min(1e-4).numpy(), linewidth=1)
+        axes.set(title=f"layer {index}", xlabel="token")
+    panels[0].set_ylabel("received, 1 is equal")
     return figure
 
 
@@ -291,10 +291,10 @@ def bank_figure(kernels: Sequence[DecayingPeriodicBank], length: int) -> Figure:
 
     Taught in: chapter 23.
     """
-    figure, axes = _row(len(kernels), height=2.4)
-    for index, (one, kernel) in enumerate(zip(axes, kernels, strict=True)):
-        bank_lines(one, kernel, length)
-        one.set(title=f"layer {index}", ylabel="G" if index == 0 else "")
+    figure, panels = _row(len(kernels), height=2.4)
+    for index, (axes, kernel) in enumerate(zip(panels, kernels, strict=True)):
+        bank_lines(axes, kernel, length)
+        axes.set(title=f"layer {index}", ylabel="G" if index == 0 else "")
     return figure
 
 

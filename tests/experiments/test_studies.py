@@ -109,7 +109,10 @@ def test_a_command_runs_an_arm_and_keeps_its_record(tmp_path, monkeypatch, capsy
     "words, message",
     [
         (["train", "nothing"], "train: no recipe 'nothing'. Known: "),
-        (["experiment", "variants-digits", "gkaa"], "experiment: no arm 'gkaa' in 'variants-digits'. Known: "),
+        (
+            ["experiment", "variants-digits", "gkaa"],
+            "experiment: no arm 'gkaa' in 'variants-digits'. Known: ",
+        ),
     ],
 )
 def test_unknown_names(words, message, capsys):
