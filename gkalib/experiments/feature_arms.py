@@ -69,8 +69,7 @@ def _loss(model: Any, learned: Any, kernel: Callable[[int, int], Kernel], draw: 
     """The held-out loss with a kernel in place of each layer's own."""
     own = [block.attn.kernel for block in model.blocks]
     for number, block in enumerate(model.blocks):
-        other = kernel(number, draw + number)
-        block.attn.kernel = lambda other=other: other
+        block.attn.kernel = kernel(number, draw + number)
     loss = learned.losses(model).mean().item()
     for block, before in zip(model.blocks, own, strict=True):
         block.attn.kernel = before
