@@ -69,7 +69,9 @@ def __getattr__(name: str):
             f"module 'gkalib' has no attribute {name!r}. Known: {', '.join(sorted(_PUBLIC))}"
         )
     module = import_module(_PUBLIC[name])
-    return module if module.__name__.endswith("." + name) else getattr(module, name)
+    value = module if module.__name__.endswith("." + name) else getattr(module, name)
+    globals()[name] = value  # found without this function from now on: it costs more than a small problem
+    return value
 
 
 def __dir__() -> list[str]:

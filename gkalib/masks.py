@@ -1,64 +1,51 @@
 """Which keys a query may see. A mask is one rule, read by every method."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-
-
-@dataclass(frozen=True)
-class Place:
-    """One pair of query and key, or many at once: indices and positions that broadcast against each other.
-
-    Args:
-        batch, head, query, key: indices.
-        query_position, key_position: positions, which differ from the indices in caches and packed sequences.
-        queries, keys: the numbers of queries and keys, n and m.
-    """
-
-    batch: Tensor
-    head: Tensor
-    query: Tensor
-    key: Tensor
-    query_position: Tensor
-    key_position: Tensor
-    queries: int
-    keys: int
 
 
 class Mask(nn.Module, ABC):
     """A rule that says which keys a query may see; ``first & second`` is both rules.
 
     The tensors of a rule, such as lengths, are buffers that are not saved.
+
+    ``reads`` says what the numbers q and k of ``allows`` are. ``"positions"``: where query and key stand.
+    ``"rows"``: the key's index, and that of the key on which the query sits, q + m − n for the query of
+    index q. ``"indices"``: the indices of both. The first two differ only where positions were given, as in
+    a cache that is a ring.
     """
 
+    reads: str = "positions"
+
     @abstractmethod
-    def allows(self, place: Place) -> Tensor:
-        """True where the query may see the key."""
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """True where query q may see key k, in sequence b and head h: whole numbers that broadcast."""
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         """Raise ``ValueError`` if the mask does not fit these sizes."""
 
-    def __and__(self, other: "Mask") -> "Mask":
-        if not isinstance(other, Mask):
-            return NotImplemented
-        return Both(self, other)
+    def __and__(self, other: "Mask | Callable[..., Tensor]") -> "Mask":
+        return Both(self, as_mask(other)) if _is_rule(other) else NotImplemented
+
+    def __rand__(self, other: "Callable[..., Tensor]") -> "Mask":
+        return Both(as_mask(other), self) if _is_rule(other) else NotImplemented
 
 
 class Causal(Mask):
-    """A query sees the keys at its own position and before: ``key_position <= query_position``.
+    """A query sees the keys at its own position and before: ``k <= q``.
 
     Chapter 4 teaches it.
     """
 
-    def allows(self, place: Place) -> Tensor:
-        return place.key_position <= place.query_position
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return k <= q
 
 
 class Window(Mask):
-    """A query sees the keys nearer than ``size``: ``|query_position - key_position| < size``.
+    """A query sees the keys nearer than ``size``: ``|q - k| < size``.
 
     With ``Causal`` these are exactly ``size`` keys. A library that keeps the keys i − S … i calls that a
     window of S; here it is ``Window(S + 1)``.
@@ -78,8 +65,8 @@ class Window(Mask):
             raise ValueError(f"Window: size must be at least 1, not {size}")
         self.size = size
 
-    def allows(self, place: Place) -> Tensor:
-        return (place.query_position - place.key_position).abs() < self.size
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q - k).abs() < self.size
 
     def extra_repr(self) -> str:
         return str(self.size)
@@ -97,6 +84,7 @@ class KeyPadding(Mask):
     Chapter 4 teaches it.
     """
 
+    reads = "rows"
     lengths: Tensor
 
     def __init__(self, lengths: Tensor):
@@ -107,8 +95,8 @@ class KeyPadding(Mask):
             )
         self.register_buffer("lengths", lengths, persistent=False)
 
-    def allows(self, place: Place) -> Tensor:
-        return place.key < self.lengths[place.batch]
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return k < self.lengths[b]
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         if self.lengths.shape[0] != batch:
@@ -131,6 +119,7 @@ class Document(Mask):
     Chapter 4 teaches it.
     """
 
+    reads = "rows"
     ids: Tensor
 
     def __init__(self, ids: Tensor):
@@ -142,9 +131,9 @@ class Document(Mask):
         self.register_buffer("ids", ids if ids.ndim == 2 else ids[None], persistent=False)
         self._packed: bool | None = None
 
-    def allows(self, place: Place) -> Tensor:
-        batch = place.batch if self.ids.shape[0] > 1 else torch.zeros_like(place.batch)
-        return self.ids[batch, place.query + place.keys - place.queries] == self.ids[batch, place.key]
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        b = b if self.ids.shape[0] > 1 else torch.zeros_like(b)
+        return self.ids[b, q] == self.ids[b, k]
 
     @classmethod
     def of_lengths(cls, lengths: Sequence[int], device: torch.device | str | None = None) -> "Document":
@@ -203,6 +192,7 @@ class Pairs(Mask):
     Chapter 4 teaches it.
     """
 
+    reads = "indices"
     allowed: Tensor
 
     def __init__(self, allowed: Tensor):
@@ -210,16 +200,15 @@ class Pairs(Mask):
         if allowed.dtype != torch.bool or not 2 <= allowed.ndim <= 4:
             raise ValueError(
                 f"mask: a tensor must be boolean [n m], [h n m] or [b h n m], True where a key is seen, not "
-                f"{allowed.dtype} {list(allowed.shape)}; numbers to add belong in a kernel"
+                f"{allowed.dtype} {list(allowed.shape)}; numbers to add are a bias"
             )
         allowed = allowed.reshape(*[1] * (4 - allowed.ndim), *allowed.shape)
         self.register_buffer("allowed", allowed, persistent=False)
 
-    def allows(self, place: Place) -> Tensor:
-        indices = (place.batch, place.head, place.query, place.key)
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         sizes = self.allowed.shape
         return self.allowed[
-            tuple(i if n > 1 else torch.zeros_like(i) for i, n in zip(indices, sizes, strict=True))
+            tuple(i if n > 1 else torch.zeros_like(i) for i, n in zip((b, h, q, k), sizes, strict=True))
         ]
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
@@ -234,6 +223,37 @@ class Pairs(Mask):
         return str(list(self.allowed.shape))
 
 
+class MaskFunction(Mask):
+    """A rule given as a function, as FlexAttention takes it; ``smooth`` wraps a function in it.
+
+    Args:
+        function: from whole numbers b, h, q and k that broadcast to True where the query may see the key. q
+            and k count keys from the first one that a cache holds, and the last query has the last key's
+            number, so that decoding sees the same rows as training.
+
+    Raises:
+        ValueError: in use, where positions are given or the result is no boolean tensor.
+
+    Chapter 4 teaches masks.
+    """
+
+    reads = "rows"
+
+    def __init__(self, function: Callable[..., Tensor]):
+        super().__init__()
+        self.function = function
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        allowed = self.function(b, h, q, k)
+        if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+            kind = allowed.dtype if isinstance(allowed, Tensor) else repr(allowed)
+            raise ValueError(f"mask: {self!r} must give a boolean tensor, not {kind}")
+        return allowed
+
+    def extra_repr(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+
 class Both(Mask):
     """A query sees the keys that two masks allow; written ``first & second``."""
 
@@ -242,8 +262,8 @@ class Both(Mask):
         self.first = first
         self.second = second
 
-    def allows(self, place: Place) -> Tensor:
-        return self.first.allows(place) & self.second.allows(place)
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return self.first.allows(b, h, q, k) & self.second.allows(b, h, q, k)
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         self.first.check(batch, heads, queries, keys)
@@ -251,6 +271,29 @@ class Both(Mask):
 
     def __repr__(self) -> str:
         return f"{self.first!r} & {self.second!r}"
+
+
+def _is_rule(rule: object) -> bool:
+    """Whether it is a mask, or a function that can be one; a class or another kind of module is neither."""
+    return isinstance(rule, Mask) or (callable(rule) and not isinstance(rule, type | nn.Module | Tensor))
+
+
+def as_mask(rule: Mask | Tensor | Callable[..., Tensor]) -> Mask:
+    """A mask as it is; a boolean tensor, or a function, wrapped in one.
+
+    Raises:
+        ValueError: if it is none of these.
+    """
+    if isinstance(rule, Mask):
+        return rule
+    if isinstance(rule, Tensor):
+        return Pairs(rule)
+    if not _is_rule(rule):
+        raise ValueError(
+            "mask must be a gkalib mask such as Causal(), a boolean tensor, or a function (b, h, q, k), not "
+            f"{rule!r}"
+        )
+    return MaskFunction(rule)
 
 
 CAUSAL = Causal()  # to make a module costs more than a small forward pass

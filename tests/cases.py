@@ -43,6 +43,7 @@ KERNELS = {
     "boxcar": KernelCase(lambda d: kernels.Boxcar(3 * SIGMAS), semidefinite=False),
     "tricube": KernelCase(lambda d: kernels.Tricube(3 * SIGMAS), semidefinite=False),
     "bank": KernelCase(_random_bank),
+    "alibi": KernelCase(lambda d: kernels.ALiBi(HEADS).double()),
     "product": KernelCase(lambda d: kernels.Gaussian(SIGMAS) * kernels.ExpDot(0.1), shift_invariant=False),
     "product-with-bank": KernelCase(lambda d: kernels.Gaussian(2.0) * _random_bank(d)),
     "mixture": KernelCase(lambda d: kernels.Gaussian(1.0) + kernels.Laplace(SIGMAS)),
@@ -62,6 +63,7 @@ MASKS: dict[str, Callable[[int, int, int], masks.Mask | Tensor | None]] = {
     "padding": lambda b, n, m: masks.KeyPadding(torch.arange(b) * (m // 2)),  # the first sequence has no key
     "causal-padding": lambda b, n, m: masks.Causal() & masks.KeyPadding(torch.full((b,), max(1, m - 2))),
     "document": lambda b, n, m: masks.Document(torch.arange(m) // 7),
+    "function": lambda b, n, m: lambda b, h, q, k: (2 * q + k + h) % 5 != 0,
     "pairs": lambda b, n, m: (torch.arange(n)[:, None] * 7 + torch.arange(m) * 3) % 4 != 1,
 }
 

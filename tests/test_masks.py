@@ -62,6 +62,45 @@ def test_positions_move_masks():
     assert _seen(masks.Causal(), n=1, positions=per_batch, batch=2) == [[[1, 1, 1, 0]], [[1, 1, 0, 0]]]
 
 
+def test_a_function_counts_rows_from_the_first_key():
+    def sees_three(b, h, q, k):
+        return (k <= q) & (q - k < 3)
+
+    rule = masks.Causal() & masks.Window(3)
+    for n, m in ((4, 4), (2, 5), (1, 6)):
+        assert _seen(sees_three, n, m) == _seen(rule, n, m)
+    # a query of the whole sequence and the same query beside a cache see the same keys
+    assert _seen(sees_three, 6, 6)[0][-2:] == _seen(sees_three, 2, 6)[0]
+
+
+def test_a_function_may_read_sequence_and_head():
+    def own(b, h, q, k):
+        return (k + b + h) % 2 == 0
+
+    assert _seen(own, 1, 4, batch=2) == [[[1, 0, 1, 0]], [[0, 1, 0, 1]]]
+    query, key = torch.zeros(1, 2, 1, 3), torch.zeros(1, 2, 4, 3)
+    weights = gkalib.attention_weights(query, key, kernels.Gaussian(1.0), mask=own)
+    assert (weights[0, 1, 0] > 0).int().tolist() == [0, 1, 0, 1]
+
+
+def test_a_function_and_a_mask_join_both_ways():
+    def even(b, h, q, k):
+        return k % 2 == 0
+
+    wanted = [[[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 1, 0], [1, 0, 1, 0]]]
+    assert _seen(masks.Causal() & even) == wanted
+    assert _seen(even & masks.Causal()) == wanted
+    assert repr(masks.Causal() & even) == "Causal() & MaskFunction(even)"
+    with pytest.raises(TypeError):
+        masks.Causal() & 3
+
+
+def test_the_tensors_of_a_mask_move_with_it_and_are_not_saved():
+    rule = masks.Causal() & masks.KeyPadding(torch.tensor([1, 2])) & masks.Document(torch.tensor([0, 0, 1]))
+    assert len(list(rule.buffers())) == 2 and not rule.state_dict()
+    assert all(tensor.is_meta for tensor in rule.to("meta").buffers())
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from gkalib.bench.cases import Case
-from gkalib.kernels import ExpDot, Form, Gaussian, Kernel
+from gkalib.kernels import ExpDot, Gaussian, Kernel, LagKernel
 from gkalib.masks import Causal, Mask, Window, joined
 from gkalib.normalizers import Fourier, RowOperator, Unnormalized
 from gkalib.smoothing import smooth
@@ -167,26 +167,18 @@ class Arm:
 
 
 @final
-class Lags(Kernel):
+class Lags(LagKernel):
     """The exponential of a table given for the lags 0, 1, …: GPA's prior as a tensor that gets a gradient."""
 
-    of_lag = True
-    of_content = False
-
-    def __init__(self, table: Tensor):
+    def __init__(self, values: Tensor):
         super().__init__()
-        self.table = table
+        self.values = values
 
-    def log(self, query, key, lag=None):
-        assert lag is not None
-        bias = self.table[:, lag.abs()]
-        return bias.expand(query.shape[0], -1, -1, -1)
-
-    def form(self, head_dim: int) -> Form:
-        return Form(0.0, lag_table=lambda length: self.table[:, :length])
+    def at(self, lag: Tensor) -> Tensor:
+        return self.values[:, lag.abs()]
 
     def heads(self) -> int:
-        return self.table.shape[0]
+        return self.values.shape[0]
 
 
 def inputs(case: Case, seed: int) -> Tensors:

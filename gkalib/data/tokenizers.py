@@ -93,6 +93,8 @@ class Tokenizer(ABC):
 class Characters(Tokenizer):
     """One token for each character, in the order of their code points, and none that is special.
 
+    A table of code points, since the library's ``WordLevel`` takes eighty times as long for a novel.
+
     Args:
         symbols: the characters; what is repeated counts once.
 
@@ -119,12 +121,11 @@ class Characters(Tokenizer):
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         ids = np.minimum(np.searchsorted(self._points, points), self.vocab_size - 1)
         if (unknown := self._points[ids] != points).any():
-            found = sorted({chr(point) for point in points[unknown]})
-            listed = " ".join(map(repr, found[:10])) + (
-                f" and {len(found) - 10} more" if len(found) > 10 else ""
-            )
+            others = sorted({chr(point) for point in points[unknown]})
+            more = f" and {len(others) - 10} more" if len(others) > 10 else ""
+            listed = " ".join(map(repr, others[:10])) + more
             raise ValueError(
-                f"data: the text has {int(unknown.sum())} characters, {len(found)} different ones, that are "
+                f"data: the text has {int(unknown.sum())} characters, {len(others)} different ones, that are "
                 f"none of the {self.vocab_size} known: {listed}. Replace or remove them, or take a tokenizer "
                 "of bytes, gpt2 or bpe"
             )
@@ -177,18 +178,17 @@ class BytePairs(Tokenizer):
     def encode_all(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The tokens of each text, on all cores."""
         encoded = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(one.ids, dtype=np.int64) for one in encoded]
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in encoded]
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of some tokens; bytes that are no UTF-8, as at a cut, become replacement characters."""
         names = {number: name.encode() for number, name in self._names.items()}
-        return b"".join(names.get(int(one)) or self._bytes[int(one)] for one in ids).decode(
-            "utf-8", "replace"
-        )
+        pieces = (names.get(int(number)) or self._bytes[int(number)] for number in ids)
+        return b"".join(pieces).decode("utf-8", "replace")
 
     def byte_lengths(self) -> np.ndarray:
         """The number of bytes of each token."""
-        return np.array([len(one) for one in self._bytes])
+        return np.array([len(piece) for piece in self._bytes])
 
     def to_json(self) -> str:
         """The merges and everything else the backend holds."""
@@ -259,9 +259,9 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer)
-    if (found := backend.get_vocab_size()) != vocab_size:
+    if (size := backend.get_vocab_size()) != vocab_size:
         raise ValueError(
-            f"data: the text yields {found} tokens, fewer than the {vocab_size} asked for: ask for fewer, or "
+            f"data: the text yields {size} tokens, fewer than the {vocab_size} asked for: ask for fewer, or "
             "give more text"
         )
     return BytePairs(f"bpe-{vocab_size}", backend, bos=SPECIAL[0])
@@ -274,12 +274,12 @@ def tokenizer_of(stored: str) -> Tokenizer:
         ValueError: if it is no such text.
     """
     try:
-        given = json.loads(stored)
-        if given["kind"] == "characters":
-            return Characters(given["symbols"])
+        content = json.loads(stored)
+        if content["kind"] == "characters":
+            return Characters(content["symbols"])
         library = require("tokenizers", "bpe")
-        backend = library.Tokenizer.from_str(json.dumps(given["backend"]))
-        return BytePairs(given["name"], backend, bos=given["bos"])
+        backend = library.Tokenizer.from_str(json.dumps(content["backend"]))
+        return BytePairs(content["name"], backend, bos=content["bos"])
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"data: this is not a stored tokenizer ({error!r})") from None
 

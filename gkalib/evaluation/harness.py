@@ -65,9 +65,9 @@ def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
             return totals
 
         def generate_until(self, requests: Sequence, disable_tqdm: bool = False) -> list[str]:
-            return [self._written(*request.args) for request in requests]
+            return [self._generate(*request.args) for request in requests]
 
-        def _written(self, context: str, settings: dict) -> str:
+        def _generate(self, context: str, settings: dict) -> str:
             """What the model goes on with, most probable token by token, up to one of the words ``until``."""
             if settings.get("do_sample"):
                 raise ValueError("evaluate: text is written most probable token by token, not drawn")
@@ -76,20 +76,20 @@ def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
             room = context_of(model) - 1
             count = min(int(settings.get("max_gen_toks", 256)), room)
             ids = (self.tok_encode(context) or [self.eot_token_id])[-(room + 1 - count) :]
-            return _generated(model, tokenizer, ids, count=count, stops=stops)
+            return _greedy_text(model, tokenizer, ids, count=count, stops=stops)
 
     return Harness()
 
 
-def _generated(model: Any, tokenizer: Tokenizer, ids: list[int], *, count: int, stops: list[str]) -> str:
+def _greedy_text(model: Any, tokenizer: Tokenizer, ids: list[int], *, count: int, stops: list[str]) -> str:
     device = next(model.parameters()).device
-    new, caches, written = torch.tensor([ids], device=device), model.cache(1), []
+    new, caches, numbers = torch.tensor([ids], device=device), model.cache(1), []
     with evaluating(model):
         for _ in range(count):
             new = model(new, caches)[:, -1:].argmax(-1)
-            written.append(int(new))
-            text = tokenizer.decode(written)
+            numbers.append(int(new))
+            text = tokenizer.decode(numbers)
             ends = [text.index(stop) for stop in stops if stop in text]
             if ends:
                 return text[: min(ends)]
-    return tokenizer.decode(written)
+    return tokenizer.decode(numbers)

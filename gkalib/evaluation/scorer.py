@@ -184,7 +184,7 @@ def _block(
 ) -> list[Answer]:
     """The answers to a block of the questions."""
     _fits(model, tokenizer)
-    longest, given, block = context_of(model) + 1, [], items[begin : begin + BLOCK]
+    longest, results, block = context_of(model) + 1, [], items[begin : begin + BLOCK]
     asked = [
         rows(item, tokenizer, delimiter=task.delimiter, examples=drawn(items, index, shots))
         for index, item in enumerate(block, begin)
@@ -194,19 +194,19 @@ def _block(
         own = tuple(next(scores) for _ in options)
         chosen = max(range(len(own)), key=[score.mean for score in own].__getitem__)
         right = own[0].greedy if isinstance(item, Completion) else chosen == item.gold
-        given.append(Answer(item, own, chosen, right, any(len(row.tokens) > longest for row in options)))
-    return given
+        results.append(Answer(item, own, chosen, right, any(len(row.tokens) > longest for row in options)))
+    return results
 
 
-def result_of(task: Task, given: Sequence[Answer], *, shots: int, seconds: float) -> TaskResult:
+def result_of(task: Task, results: Sequence[Answer], *, shots: int, seconds: float) -> TaskResult:
     """The share of right answers and its standard error."""
-    return _result(task, *_tally(given).int().tolist(), shots=shots, seconds=seconds)
+    return _result(task, *_tally(results).int().tolist(), shots=shots, seconds=seconds)
 
 
-def _tally(given: Sequence[Answer]) -> Tensor:
+def _tally(results: Sequence[Answer]) -> Tensor:
     """How many questions there were, were answered rightly, and were too long."""
-    right, cropped = sum(answer.right for answer in given), sum(answer.cropped for answer in given)
-    return torch.tensor([len(given), right, cropped], dtype=torch.float64)
+    right, cropped = sum(answer.right for answer in results), sum(answer.cropped for answer in results)
+    return torch.tensor([len(results), right, cropped], dtype=torch.float64)
 
 
 def score(model: Model, sequences: Sequence[Row], *, tokens: int = 8192) -> list[Score]:

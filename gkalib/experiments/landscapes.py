@@ -26,7 +26,6 @@ from gkalib.analysis.spectrum import effective_rank, kind, matrices, singular_va
 from gkalib.experiments.loop import Observer
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Pictures
-from gkalib.smoothing.problem import scores
 
 # Two layers of four heads on N = 17 tokens. KArAt as in karat-arms: G = 3, r = 12, damped, blockwise.
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -185,7 +184,7 @@ class Landscape(Observer):
                 captured = capture_attention(model, images)
             for number, layer in enumerate(captured):
                 problem = layer.problems[0]
-                before = scores(problem, problem.query, problem.grouped_key)
+                before = problem.scores(problem.query, problem.grouped_key)
                 for name, rows in (("before", before), ("after", layer.weights)):
                     values = singular_values(rows)
                     where = f"{name}_{number}_t{percent}"

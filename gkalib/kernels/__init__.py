@@ -1,10 +1,9 @@
 """Similarity functions: what a smoother takes for near."""
 
-from gkalib.kernels.bank import DecayingPeriodicBank
-from gkalib.kernels.base import FeatureMap, Form, Kernel, Mixture, Product
+from gkalib.kernels.base import FeatureMap, Form, Kernel, Mixture, Product, over_heads
 from gkalib.kernels.dot import ExpDot
 from gkalib.kernels.features import Dot, Elu, FeatureKernel, PositiveRandom, RandomFourier
-from gkalib.kernels.position import LagTable
+from gkalib.kernels.position import ALiBi, DecayingPeriodicBank, Kerple, LagKernel, LagTable, T5Buckets
 from gkalib.kernels.stationary import (
     Boxcar,
     Epanechnikov,
@@ -18,6 +17,7 @@ from gkalib.kernels.stationary import (
 )
 
 __all__ = [
+    "ALiBi",
     "Boxcar",
     "DecayingPeriodicBank",
     "Dot",
@@ -29,6 +29,8 @@ __all__ = [
     "Form",
     "Gaussian",
     "Kernel",
+    "Kerple",
+    "LagKernel",
     "LagTable",
     "Laplace",
     "Matern",
@@ -39,5 +41,7 @@ __all__ = [
     "RandomFourier",
     "RationalQuadratic",
     "Stationary",
+    "T5Buckets",
     "Tricube",
+    "over_heads",
 ]

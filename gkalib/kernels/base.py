@@ -90,44 +90,82 @@ def _added(first, second):
         return second
     if second is None:
         return first
-    return lambda argument: first(argument) + second(argument)
+    return lambda *arguments: first(*arguments) + second(*arguments)
 
 
 @dataclass(frozen=True)
 class Form:
     r"""A log-kernel as one matrix product and cheap additions.
 
-    $$\log\kappa(q_i, k_j) = s\, q_i^\top k_j + a(q_i) + b(k_j) + t(|i - j|)$$
+    $$\log\kappa(q_i, k_j) = s\, q_i^\top k_j - \tfrac{\nu}{2}\big(\|q_i\|^2 + \|k_j\|^2\big)
+    + b(k_j) + t(i - j)$$
 
     Args:
-        scale: s, a number, a 0-d tensor or one value per head, ``[h, 1, 1]``.
-        query_bias: a, from ``[b h n d]`` to ``[b h n]``; None is zero.
+        scale, norm: s and ν, each a number, a 0-d tensor or one value per head ``[h]``.
         key_bias: b, from ``[b h m d]`` to ``[b h m]``; None is zero.
-        lag_table: t, from a length L to the values ``[h, L]`` at lags 0 … L-1; None is zero.
-        norm: ν, shaped like ``scale``, where both biases are −ν/2 times the squared length of the vector, so
-            that a method may compute them where it needs them; None where they are anything else.
+        lag_table: t, from (n, m) to the values ``[h, n + m − 1]`` at the lags 1 − n … m − 1; None is zero.
+        sigma: σ of a Gaussian, given instead of both s = ν = σ⁻².
+
+    Raises:
+        ValueError: if ``sigma`` is given beside ``scale`` or ``norm``.
 
     Chapter 14 shows what each method makes of a form.
     """
 
-    scale: float | Tensor
-    query_bias: Callable[[Tensor], Tensor] | None = None
+    scale: float | Tensor = 0.0
+    norm: float | Tensor = 0.0
     key_bias: Callable[[Tensor], Tensor] | None = None
-    lag_table: Callable[[int], Tensor] | None = None
-    norm: float | Tensor | None = None
+    lag_table: Callable[[int, int], Tensor] | None = None
+    sigma: float | Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.query_bias is None and self.key_bias is None:
-            object.__setattr__(self, "norm", 0.0)
+        if self.sigma is None:
+            return
+        if _is_not_zero(self.scale) or _is_not_zero(self.norm):
+            raise ValueError("Form: sigma says what scale and norm are, so neither is given beside it")
+        precision = self.sigma**-2
+        object.__setattr__(self, "scale", precision)
+        object.__setattr__(self, "norm", precision)
 
     def __mul__(self, other: "Form") -> "Form":
-        return Form(
-            self.scale + other.scale,
-            _added(self.query_bias, other.query_bias),
-            _added(self.key_bias, other.key_bias),
-            _added(self.lag_table, other.lag_table),
-            None if self.norm is None or other.norm is None else self.norm + other.norm,
-        )
+        table = _added(self.lag_table, other.lag_table)
+        for content, lag in ((self, other), (other, self)):
+            if content.sigma is not None and lag.of_lag_alone:
+                return Form(key_bias=content.key_bias, lag_table=table, sigma=content.sigma)
+        bias = _added(self.key_bias, other.key_bias)
+        return Form(self.scale + other.scale, self.norm + other.norm, bias, table)
+
+    @property
+    def has_norm(self) -> bool:
+        """Whether squared lengths are part of it."""
+        return _is_not_zero(self.norm)
+
+    @property
+    def of_lag_alone(self) -> bool:
+        """Whether it reads nothing of query and key but their positions."""
+        return not (_is_not_zero(self.scale) or self.has_norm) and self.key_bias is None
+
+    def query_term(self, query: Tensor) -> Tensor | None:
+        """What is added for each query, −ν|q|²/2 ``[b h n]``; None is nothing."""
+        return _half_squares(self.norm, query) if self.has_norm else None
+
+    def key_term(self, key: Tensor) -> Tensor | None:
+        """What is added for each key, −ν|k|²/2 + b(k) ``[b h m]``; None is nothing."""
+        squares = self.query_term(key)
+        if self.key_bias is None:
+            return squares
+        return self.key_bias(key) if squares is None else squares + self.key_bias(key)
+
+
+def _is_not_zero(number: float | Tensor) -> bool:
+    """Whether a number is not zero; a tensor's values are not looked at."""
+    return isinstance(number, Tensor) or number != 0
+
+
+def _half_squares(norm: float | Tensor, vectors: Tensor) -> Tensor:
+    """−ν|x|²/2, ``[b h n]``; ν of a head stands beside its head axis."""
+    factor = -0.5 * (norm[:, None] if isinstance(norm, Tensor) and norm.ndim else norm)
+    return factor * vectors.square().sum(-1)
 
 
 @dataclass(frozen=True)
@@ -172,8 +210,7 @@ class Kernel(nn.Module, ABC):
 
     def __setattr__(self, name: str, value: Any) -> None:
         given = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
-        if given and name not in self._buffers and name not in self._parameters:
-            vars(self).pop(name, None)
+        if given and name not in self._buffers and name not in self._parameters and name not in self.__dict__:
             self.register_buffer(name, value, persistent=False)
         else:
             super().__setattr__(name, value)

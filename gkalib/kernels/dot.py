@@ -29,7 +29,7 @@ class ExpDot(Kernel):
         self.scale = None if scale is None else positive("ExpDot", "scale", scale)
 
     def log(self, query: Query, key: Key) -> Scores:
-        return self._scale(query.shape[-1]) * (query @ key.mT)
+        return over_heads(self._scale(query.shape[-1])) * (query @ key.mT)
 
     def form(self, head_dim: int) -> Form:
         return Form(self._scale(head_dim))
@@ -41,4 +41,4 @@ class ExpDot(Kernel):
         return "" if self.scale is None else f"scale={written(self.scale)}"
 
     def _scale(self, head_dim: int) -> float | Tensor:
-        return 1 / math.sqrt(head_dim) if self.scale is None else over_heads(self.scale)
+        return 1 / math.sqrt(head_dim) if self.scale is None else self.scale

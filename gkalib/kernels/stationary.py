@@ -81,16 +81,7 @@ class Gaussian(Stationary):
         return -0.5 * u.square()
 
     def form(self, head_dim: int) -> Form:
-        precision = over_heads(self.sigma) ** -2
-
-        def bias(vectors: Tensor) -> Tensor:
-            # [b h n] times [h 1]: the precision of a head belongs beside its head axis
-            over_rows = (
-                precision.squeeze(-1) if isinstance(precision, Tensor) and precision.ndim else precision
-            )
-            return -0.5 * over_rows * vectors.square().sum(-1)
-
-        return Form(precision, bias, bias, norm=precision)
+        return Form(sigma=self.sigma)
 
 
 class Laplace(Stationary):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gkalib.kernels import DecayingPeriodicBank, ExpDot
-from gkalib.kernels.bank import check_start
+from gkalib.kernels.position import check_start
 from gkalib.layers.base import Smoother
 
 __all__ = ["GaussianProcessAttention"]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gkalib.kernels import Gaussian
 from gkalib.layers.base import Smoother, bind
-from gkalib.masks import Mask, Place, Window, joined, parts
+from gkalib.masks import Mask, Window, joined, parts
 from gkalib.normalizers import RowSum, TopK
 from gkalib.smoothing import Cache
 
@@ -30,6 +30,8 @@ class Neighborhood(Mask):
     Chapter 10 teaches it.
     """
 
+    reads = "rows"
+
     def __init__(self, rows: int, columns: int, *, radius: float = 1.0, extra: int = 1):
         super().__init__()
         if rows < 1 or columns < 1:
@@ -41,8 +43,8 @@ class Neighborhood(Mask):
         super().__init__()
         self.rows, self.columns, self.radius, self.extra = rows, columns, radius, extra
 
-    def allows(self, place: Place) -> Tensor:
-        query, key = place.query - self.extra, place.key - self.extra
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        query, key = q - self.extra, k - self.extra
         down = query // self.columns - key // self.columns
         along = query % self.columns - key % self.columns
         return (down * down + along * along <= self.radius**2) | (query < 0) | (key < 0)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gkalib.layers import Smoother
-from gkalib.masks import Place
+from gkalib.masks import parts
 from gkalib.smoothing import METHODS, Dense, Method, Problem
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _macs(problem: Problem) -> int:
 
 def _per_token(flops: int, problems: list[tuple[Problem, int]]) -> int | None:
     """Operations of one training step on one token of a sequence, in nanochat's convention."""
-    if not problems or any(problem.given_positions for problem, _ in problems):
+    if not problems or any(problem.positions is not None for problem, _ in problems):
         return None
     batch, _, queries, _ = problems[0][0].sizes
     other = (flops - sum(cost for _, cost in problems)) // (batch * queries)
@@ -165,6 +165,9 @@ def _last_row(problem: Problem) -> int:
     if problem.mask is not None:
         zero = torch.zeros(1, 1, dtype=torch.long, device="cpu")
         key = torch.arange(keys, device="cpu")[None]
-        place = Place(zero, zero, zero + queries - 1, key, zero + keys - 1, key, queries, keys)
-        visible = int(problem.mask.allows(place).sum())
+        rules = [
+            rule.allows(zero, zero, zero + (queries if rule.reads == "indices" else keys) - 1, key)
+            for rule in parts(problem.mask)
+        ]
+        visible = int(torch.stack(rules).all(0).sum())
     return 2 * heads * visible * (problem.query.shape[-1] + problem.value.shape[-1])

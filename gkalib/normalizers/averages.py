@@ -6,6 +6,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
 from gkalib.normalizers.base import Normalizer, empty_rows, softmax
 from gkalib.shapes import Scores, Weights
@@ -181,3 +182,47 @@ class PerHead(Normalizer):
 
     def __repr__(self) -> str:
         return f"PerHead({list(self.normalizers)}, heads={self.heads})"
+
+
+@final
+class Dropout(Normalizer):
+    r"""Another normalizer's weights, each dropped with a probability while training, the rest scaled up.
+
+    $$w_{ij} \leftarrow \frac{u_{ij}}{1 - p}\, w_{ij}, \qquad u_{ij} \sim \mathrm{Bernoulli}(1 - p)$$
+
+    Args:
+        normalizer: what makes the weights.
+        p: the probability, at least 0 and below 1.
+
+    Raises:
+        ValueError: if ``p`` is outside this range.
+
+    References:
+        Srivastava et al., Dropout, 2014; on attention's weights since Vaswani et al., 2017.
+    """
+
+    def __init__(self, normalizer: Normalizer, p: float):
+        super().__init__()
+        if not isinstance(normalizer, Normalizer):
+            raise ValueError(f"Dropout: normalizer must be one such as RowSum(), not {normalizer!r}")
+        if not 0 <= p < 1:
+            raise ValueError(f"Dropout: p must be at least 0 and below 1, not {p}")
+        self.normalizer, self.p = normalizer, p
+
+    @property
+    def drops(self) -> bool:
+        """Whether weights are dropped now: in training, with p above zero."""
+        return self.training and self.p > 0
+
+    @property
+    def averages(self) -> bool:
+        return self.normalizer.averages and not self.drops
+
+    def forward(self, scores: Scores) -> Weights:
+        return dropout(self.normalizer(scores), self.p, self.training)
+
+    def of_values(self, values: Tensor) -> Weights:
+        return dropout(self.normalizer.of_values(values), self.p, self.training)
+
+    def __repr__(self) -> str:
+        return f"Dropout({self.normalizer!r}, {self.p})"

@@ -11,34 +11,11 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from gkalib.kernels import Form, Gaussian, Kernel, Stationary
+from gkalib.kernels import Gaussian, Kernel, Stationary
 from gkalib.regression.bandwidth import RULES, lowest, scott, silverman, spread
-from gkalib.shapes import Key, Lag, Query, Scores
 from gkalib.smoothing import attention_weights, smooth
 
 BLOCK = 2**24  # bytes of one block of weights: few enough to stay in the cache while they are worked on
-
-
-class _Prior(Kernel):
-    """A kernel times a weight of the key, whose logarithm is the key's last coordinate (zero in a query)."""
-
-    def __init__(self, inner: Kernel):
-        super().__init__()
-        self.inner = inner
-
-    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
-        return self.inner.log(query[..., :-1], key[..., :-1], lag) + key[..., None, :, -1]
-
-    def form(self, head_dim: int) -> Form | None:
-        form = self.inner.form(head_dim - 1)
-        if form is None:
-            return None
-        query_bias, key_bias = form.query_bias, form.key_bias
-        return Form(
-            form.scale,
-            query_bias and (lambda query: query_bias(query[..., :-1])),
-            lambda key: key[..., -1] + (key_bias(key[..., :-1]) if key_bias else 0.0),
-        )
 
 
 class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator, ABC):
@@ -94,7 +71,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator, ABC):
         query, key, kernel, place, places = self._problem(self._inputs(X), self.bandwidth_)
         values = self._values(places, self._responses())
         value = torch.cat([values, values.new_ones(len(values), 1)], 1)
-        moments = smooth(query, key, value[None, None], kernel)[0, 0]
+        moments = smooth(query, key, value[None, None], kernel, bias=self._votes)[0, 0]
         self._refuse_empty(moments[:, -1] == 0)
         return self._shaped(self._estimate(moments[:, :-1], place, places))
 
@@ -149,6 +126,11 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
+    @property
+    def _votes(self) -> Tensor:
+        """The logarithm of the samples' weights, which is added to the kernel's."""
+        return torch.from_numpy(np.log(self.sample_weight_))
+
     def _responses(self) -> Tensor:
         return torch.from_numpy(self.y_.reshape(len(self.y_), -1))
 
@@ -179,7 +161,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator, ABC):
         return kernel
 
     def _problem(self, X: np.ndarray, bandwidth) -> tuple[Tensor, Tensor, Kernel, Tensor, Tensor]:
-        """Query and key, the kernel with the samples' weights, and the places of both in fitting units."""
+        """Query and key, the kernel, and the places of both in fitting units."""
         alone = np.ndim(bandwidth) == 0
         kernel = self._kernel(float(bandwidth) if alone else 1.0)
         center = self.X_.mean(0)
@@ -187,19 +169,19 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator, ABC):
         origin = center if isinstance(kernel, Stationary) else np.zeros_like(center)
         unit = 1.0 if alone else bandwidth
         query, key = (torch.from_numpy((each - origin) / unit) for each in (X, self.X_))
-        weight = torch.from_numpy(np.log(self.sample_weight_))[:, None]
-        query = torch.cat([query, query.new_zeros(len(query), 1)], 1)
-        key = torch.cat([key, weight], 1)
         unit = np.minimum(bandwidth, spread(self.X_, self.sample_weight_))
         place, places = (torch.from_numpy((each - center) / unit) for each in (X, self.X_))
-        return query[None, None], key[None, None], _Prior(kernel), place, places
+        return query[None, None], key[None, None], kernel, place, places
 
     def _blocks(self, query: Tensor, key: Tensor, kernel: Kernel) -> Iterator[tuple[slice, Tensor]]:
         """The kernel's weights, some queries at a time."""
         step = max(1, BLOCK // (8 * key.shape[2]))
         for start in range(0, query.shape[2], step):
             rows = slice(start, min(start + step, query.shape[2]))
-            yield rows, attention_weights(query[:, :, rows], key, kernel, method="dense")[0, 0]
+            yield (
+                rows,
+                attention_weights(query[:, :, rows], key, kernel, bias=self._votes, method="dense")[0, 0],
+            )
 
     def _smoother(self, X: np.ndarray) -> Iterator[Tensor]:
         """The smoother matrix, some rows at a time."""

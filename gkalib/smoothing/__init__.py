@@ -12,9 +12,8 @@ from gkalib.smoothing.api import (
 from gkalib.smoothing.cache import Cache
 from gkalib.smoothing.fused import Fused
 from gkalib.smoothing.methods.dense import Dense
-from gkalib.smoothing.methods.fast_gauss import FastGauss
+from gkalib.smoothing.methods.fast_gauss import FastGauss, GaussPlan, gauss_bound
 from gkalib.smoothing.methods.flex import Flex
-from gkalib.smoothing.methods.gauss_plan import GaussPlan, gauss_bound
 from gkalib.smoothing.methods.landmarks import Nystrom, Skyformer
 from gkalib.smoothing.methods.linear import Linear
 from gkalib.smoothing.methods.linformer import Linformer

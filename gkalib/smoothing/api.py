@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gkalib.kernels import Kernel
-from gkalib.masks import Mask
+from gkalib.kernels import ExpDot, Kernel
 from gkalib.normalizers import Normalizer
 from gkalib.shapes import Key, Output, Query, Value, Weights
 from gkalib.smoothing.fused import Fused
@@ -17,16 +16,17 @@ from gkalib.smoothing.methods.linear import Linear
 from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.methods.padded import Padded
 from gkalib.smoothing.methods.toeplitz import Toeplitz
-from gkalib.smoothing.problem import Positions, Problem, pose
+from gkalib.smoothing.problem import ROW_SUM, Positions, Problem, Rule, pose
 from gkalib.smoothing.reference import Reference, reference_weights
 
+EXP_DOT = ExpDot()
 METHODS: dict[str, Method] = {
     method.name: method for method in (Fused(), Flex(), Padded(), Linear(), Toeplitz(), Dense(), Reference())
 }
 WEIGHTS = {"reference": reference_weights, "dense": dense_weights}
 
 _logger = logging.getLogger("gkalib")
-_logged: set[tuple[str, str]] = set()
+_logged: set[tuple[type, str]] = set()
 
 
 @dataclass(frozen=True)
@@ -52,27 +52,34 @@ class Explanation:
 
 def smooth(
     query: Query,
-    key: Key,
-    value: Value,
-    kernel: Kernel,
+    key: Key | None = None,
+    value: Value | None = None,
+    kernel: Kernel = EXP_DOT,
     *,
-    mask: Mask | Tensor | None = None,
-    normalizer: Normalizer | None = None,
+    mask: Rule | None = None,
+    bias: Tensor | None = None,
+    normalizer: Normalizer = ROW_SUM,
     positions: Positions | None = None,
     method: str | Method = "auto",
 ) -> Output:
     r"""Smooth values over keys: every attention of this library, and Nadaraya–Watson regression.
 
     $$\mathrm{out}_i = \sum_j w_{ij} v_j, \qquad
-    w_{i\cdot} = \mathrm{normalize}_j(\mathrm{mask}_{ij} \cdot \kappa(q_i, k_j))$$
+    w_{i\cdot} = \mathrm{normalize}_j(\mathrm{mask}_{ij}\, e^{b_{ij}}\, \kappa(q_i, k_j))$$
+
+    ``smooth(q, k, v)`` is softmax attention; ``smooth(x, kernel=Gaussian(2.0))`` smooths one tensor over
+    itself.
 
     Args:
         query: ``[b h n d]``.
         key: ``[b h m d]``, or with fewer heads that divide the query's: each serves a group of query heads.
-        value: ``[b h m e]``, grouped like the key.
+            None is the query.
+        value: ``[b h m e]``, grouped like the key; None is the key.
         kernel: κ.
-        mask: which keys a query may see; a boolean tensor is taken pair by pair. None is all.
-        normalizer: from scores to weights; None is ``RowSum()``.
+        mask: which keys a query may see: a mask, a boolean tensor taken pair by pair, or a function
+            ``(b, h, q, k) -> bool`` of whole numbers, as FlexAttention has it. None is all.
+        bias: added to log κ; broadcasts to ``[b h n m]``, −∞ hides a key.
+        normalizer: from scores to weights.
         positions: (query positions, key positions), each ``[n]``/``[m]`` or with a batch axis in front. None
             puts the last query on the last key.
         method: ``"auto"``, the name of a method, or a method object. An exact method gives the same result up
@@ -86,28 +93,28 @@ def smooth(
 
     Chapters 1 to 5 teach it.
     """
-    problem = pose(
-        query, key, value, kernel, mask=mask, normalizer=normalizer, positions=positions, name="smooth"
-    )
-    return solve(problem, method)
+    key, value = _tensors("smooth", query, key, value)
+    slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
+    return solve(pose(query, key, value, kernel, **slots, name="smooth"), method)
 
 
 def attention_weights(
     query: Query,
-    key: Key,
-    kernel: Kernel,
+    key: Key | None = None,
+    kernel: Kernel = EXP_DOT,
     *,
-    mask: Mask | Tensor | None = None,
-    normalizer: Normalizer | None = None,
+    mask: Rule | None = None,
+    bias: Tensor | None = None,
+    normalizer: Normalizer = ROW_SUM,
     positions: Positions | None = None,
     method: str = "reference",
 ) -> Weights:
     r"""The weights w_ij that ``smooth`` would give the values.
 
-    $$w_{i\cdot} = \mathrm{normalize}_j(\mathrm{mask}_{ij} \cdot \kappa(q_i, k_j))$$
+    $$w_{i\cdot} = \mathrm{normalize}_j(\mathrm{mask}_{ij}\, e^{b_{ij}}\, \kappa(q_i, k_j))$$
 
     Args:
-        query, key, kernel, mask, normalizer, positions: as for ``smooth``.
+        query, key, kernel, mask, bias, normalizer, positions: as for ``smooth``.
         method: ``"reference"`` or ``"dense"``.
 
     Returns:
@@ -118,17 +125,19 @@ def attention_weights(
 
     Chapter 4 teaches it.
     """
-    problem = pose(
-        query,
-        key,
-        None,
-        kernel,
-        mask=mask,
-        normalizer=normalizer,
-        positions=positions,
-        name="attention_weights",
-    )
-    return weights_of(problem, method)
+    key, _ = _tensors("attention_weights", query, key, None)
+    slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
+    return weights_of(pose(query, key, None, kernel, **slots, name="attention_weights"), method)
+
+
+def _tensors(name: str, query: Tensor, key: object, value: object) -> tuple[Tensor, Tensor]:
+    """Key and value, each the one before it where there is none."""
+    for label, given in (("key", key), ("value", value)):
+        if given is not None and not isinstance(given, Tensor):
+            hint = f"; write kernel={given!r}" if isinstance(given, Kernel) else ""
+            raise ValueError(f"{name}: {label} must be a tensor, not {given!r}{hint}")
+    key = query if key is None else key
+    return key, key if value is None else value
 
 
 def solve(problem: Problem, method: str | Method = "auto") -> Tensor:
@@ -163,18 +172,19 @@ def weights_of(problem: Problem, method: str = "reference") -> Tensor:
 
 def explain(
     query: Query,
-    key: Key,
-    value: Value,
-    kernel: Kernel,
+    key: Key | None = None,
+    value: Value | None = None,
+    kernel: Kernel = EXP_DOT,
     *,
-    mask: Mask | Tensor | None = None,
-    normalizer: Normalizer | None = None,
+    mask: Rule | None = None,
+    bias: Tensor | None = None,
+    normalizer: Normalizer = ROW_SUM,
     positions: Positions | None = None,
 ) -> Explanation:
     """Which methods can compute this problem, which cannot and why, and which one ``auto`` takes.
 
     Args:
-        query, key, value, kernel, mask, normalizer, positions: as for ``smooth``.
+        query, key, value, kernel, mask, bias, normalizer, positions: as for ``smooth``.
 
     Returns:
         An ``Explanation``; print it for a table.
@@ -184,9 +194,9 @@ def explain(
 
     Chapter 14 teaches it.
     """
-    problem = pose(
-        query, key, value, kernel, mask=mask, normalizer=normalizer, positions=positions, name="explain"
-    )
+    key, value = _tensors("explain", query, key, value)
+    slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
+    problem = pose(query, key, value, kernel, **slots, name="explain")
     return Explanation(
         _choose(problem).name, {name: method.refuses(problem) for name, method in METHODS.items()}
     )
@@ -209,23 +219,20 @@ def _method(problem: Problem, method: str | Method) -> Method:
     return method
 
 
-def _preference(problem: Problem) -> list[str]:
-    """The methods to try, fastest first: measured on a CPU, on a GPU not yet.
-
-    ``toeplitz`` is not among them: how far it rounds depends on the numbers in the kernel of the lag.
-    """
-    if problem.query.device.type == "cuda":
-        return ["fused", "linear", "flex", "padded", "dense"]
-    return ["linear", "padded", "dense"]
+# What `auto` tries, fastest first: measured on a CPU, on a GPU not yet. `toeplitz` is not among them: how far
+# it rounds depends on the numbers in the kernel of the lag.
+ON_CPU = [METHODS[name] for name in ("linear", "padded", "dense")]
+ON_GPU = [METHODS[name] for name in ("fused", "linear", "flex", "padded", "dense")]
 
 
 def _choose(problem: Problem) -> Method:
-    return next(METHODS[name] for name in _preference(problem) if METHODS[name].refuses(problem) is None)
+    methods = ON_GPU if problem.query.device.type == "cuda" else ON_CPU
+    return next(method for method in methods if method.refuses(problem) is None)
 
 
 def _log_once(problem: Problem, method: Method) -> None:
     """Say once per kernel and method what ``auto`` took; silent while a graph is traced."""
-    event = (type(problem.kernel).__name__, method.name)
+    event = (type(problem.kernel), method.name)
     if not torch.compiler.is_compiling() and event not in _logged:
         _logged.add(event)
-        _logger.info("smooth: auto takes %s for %s", method.name, event[0])
+        _logger.info("smooth: auto takes %s for %s", method.name, event[0].__name__)

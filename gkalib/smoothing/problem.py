@@ -1,17 +1,19 @@
 """One smoothing problem, checked once: what every method is given."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import chain
 
 import torch
 from torch import Tensor
 
 from gkalib.kernels import Form, Kernel
-from gkalib.masks import Mask, Pairs, Place
-from gkalib.normalizers import Normalizer, RowSum
+from gkalib.masks import Mask, MaskFunction, as_mask, parts
+from gkalib.normalizers import Dropout, Normalizer, RowSum
 from gkalib.shapes import Scores
 
 Positions = tuple[Tensor, Tensor]
+Rule = Mask | Tensor | Callable[..., Tensor]
 ROW_SUM = RowSum()  # one for all: to make a module costs more than a small problem
 
 
@@ -23,9 +25,11 @@ class Problem:
         query: ``[b h n d]``.
         grouped_key, grouped_value: ``[b g m d]`` and ``[b g m e]``, where g divides h.
         kernel, mask, normalizer: the slots; no mask means that every query sees every key.
-        query_position, key_position: ``[n]`` and ``[m]``, or with a batch axis in front.
-        given_positions: whether the caller gave them; otherwise the last query sits on the last key.
+        positions: of queries and keys, ``[n]`` and ``[m]`` or with a batch axis in front; None puts the last
+            query on the last key.
         one_tensor: whether query, key and value are one and the same tensor.
+        bias: four axes that broadcast to ``[b h n m]``, added to log κ; None is zero.
+        form: the kernel's, asked for once, where the positions allow its table of lags to be read.
     """
 
     query: Tensor
@@ -34,10 +38,16 @@ class Problem:
     kernel: Kernel
     mask: Mask | None
     normalizer: Normalizer
-    query_position: Tensor
-    key_position: Tensor
-    given_positions: bool
+    positions: Positions | None
     one_tensor: bool
+    bias: Tensor | None = None
+    form: Form | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        form = self.kernel.form(self.query.shape[-1])
+        if form is not None and form.lag_table is not None and self.positions is not None:
+            form = None if any(position.is_floating_point() for position in self.positions) else form
+        object.__setattr__(self, "form", form)
 
     @property
     def key(self) -> Tensor:
@@ -58,59 +68,92 @@ class Problem:
     @property
     def needs_grad(self) -> bool:
         """Whether a gradient will be asked for; assumed so while a graph is traced."""
-        if torch.compiler.is_compiling():
-            return torch.is_grad_enabled()
         if not torch.is_grad_enabled():
             return False
+        if torch.compiler.is_compiling():
+            return True
+        if self.query.requires_grad or self.grouped_key.requires_grad or self.grouped_value.requires_grad:
+            return True
         slots = (self.kernel, self.normalizer)
-        given = (tensor for slot in slots for tensor in chain(slot.parameters(), slot.buffers()))
-        tensors = chain((self.query, self.grouped_key, self.grouped_value), given)
-        return any(tensor.requires_grad for tensor in tensors)
+        given = chain(*(chain(slot.parameters(), slot.buffers()) for slot in slots))
+        return any(t.requires_grad for t in given) or (self.bias is not None and self.bias.requires_grad)
 
-    def form(self) -> Form | None:
-        """The kernel's form, where the positions allow its table of lags to be read."""
-        form = self.kernel.form(self.query.shape[-1])
-        if form is not None and form.lag_table is not None and self.query_position.is_floating_point():
-            return None
-        return form
+    @property
+    def query_position(self) -> Tensor:
+        """``[n]`` or ``[b n]``."""
+        if self.positions is not None:
+            return self.positions[0]
+        _, _, queries, keys = self.sizes
+        return torch.arange(keys - queries, keys, device=self.query.device)
+
+    @property
+    def key_position(self) -> Tensor:
+        """``[m]`` or ``[b m]``."""
+        if self.positions is not None:
+            return self.positions[1]
+        return torch.arange(self.sizes[3], device=self.query.device)
 
     def lag(self, rows: slice | None = None) -> Tensor:
         """Query position minus key position for some of the queries, ``[n m]`` or ``[b n m]``."""
         return self.query_position[..., _all_if_none(rows), None] - self.key_position[..., None, :]
 
-    def lag_count(self) -> int:
-        """How many lags 0, 1, … a table must hold."""
-        if not self.given_positions:
-            return max(self.sizes[2], self.sizes[3])
-        return int(self.lag().abs().max()) + 1
+    def lag_table(self) -> tuple[Tensor, int]:
+        """The form's table of lags ``[h l]``, and the index of lag 0 in it."""
+        assert self.form is not None and self.form.lag_table is not None
+        _, _, queries, keys = self.sizes
+        if self.positions is not None:
+            queries = keys = int(self.lag().abs().max()) + 1
+        return self.form.lag_table(queries, keys).to(self.query.device), queries - 1
+
+    def lag_scores(self, rows: slice | None = None) -> Tensor:
+        """The form's share of the score that depends on the lag, ``[h n m]`` or ``[b h n m]``."""
+        table, zero = self.lag_table()
+        scores = table[:, self.lag(rows) + zero]
+        return scores.transpose(0, 1) if scores.ndim == 4 else scores
 
     def allowed(self, rows: slice | None = None) -> Tensor | None:
         """Which keys some of the queries may see, broadcasting to ``[b h n m]``; None is all."""
         if self.mask is None:
             return None
         rows = _all_if_none(rows)
-        batch, heads, queries, keys = (torch.arange(size, device=self.query.device) for size in self.sizes)
-        query_position, key_position = self.query_position[..., rows, None], self.key_position[..., None, :]
-        if query_position.ndim == 3:
-            query_position, key_position = query_position[:, None], key_position[:, None]
-        return self.mask.allows(
-            Place(
-                batch=batch[:, None, None, None],
-                head=heads[:, None, None],
-                query=queries[rows, None],
-                key=keys,
-                query_position=query_position,
-                key_position=key_position,
-                queries=self.sizes[2],
-                keys=self.sizes[3],
-            )
-        )
+        b, h, i, j = (torch.arange(size, device=self.query.device) for size in self.sizes)
+        b, h, i = b[:, None, None, None], h[:, None, None], i[rows, None]
+        allowed = None
+        for rule in parts(self.mask):
+            q, k = i, j
+            if rule.reads == "rows":
+                q = i + (self.sizes[3] - self.sizes[2])
+            elif rule.reads == "positions":
+                q, k = self.query_position[..., rows, None], self.key_position[..., None, :]
+                if q.ndim == 3:
+                    q, k = q[:, None], k[:, None]
+            seen = rule.allows(b, h, q, k)
+            allowed = seen if allowed is None else allowed & seen
+        return allowed
+
+    def bias_of(self, rows: slice | None) -> Tensor | None:
+        """The bias of some of the queries."""
+        if self.bias is None or rows is None or self.bias.shape[2] == 1:
+            return self.bias
+        return self.bias[:, :, rows]
 
     def upcast(self) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, in float32 where they are in half precision."""
         if self.query.dtype in (torch.float16, torch.bfloat16):
             return self.query.float(), self.key.float(), self.value.float()
         return self.query, self.key, self.value
+
+    def masked(self, scores: Tensor, rows: slice | None) -> Scores:
+        """Scores of some of the queries with the bias added and −∞ where masked."""
+        bias, allowed = self.bias_of(rows), self.allowed(rows)
+        if bias is not None:
+            scores = scores + bias.to(scores.dtype)
+        return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+
+    def scores(self, query: Tensor, key: Tensor, rows: slice | None = None) -> Scores:
+        """The score by definition, log κ and the bias, for some of the queries; −∞ where masked."""
+        lag = self.lag(rows) if self.kernel.of_lag else None
+        return self.masked(self.kernel.log(query[:, :, _all_if_none(rows)], key, lag), rows)
 
 
 def pose(
@@ -119,53 +162,47 @@ def pose(
     value: Tensor | None,
     kernel: Kernel,
     *,
-    mask: Mask | Tensor | None,
-    normalizer: Normalizer | None,
-    positions: Positions | None,
-    name: str,
+    mask: Rule | None = None,
+    bias: Tensor | None = None,
+    normalizer: Normalizer = ROW_SUM,
+    positions: Positions | None = None,
+    name: str = "smooth",
 ) -> Problem:
     """Check the arguments of ``smooth`` and its kin and make a problem of them.
 
     Raises:
         ValueError: in the caller's words, for ``name``, if anything does not fit.
     """
-    given_value = key if value is None else value
-    _check_tensors(name, query, key, given_value, with_value=value is not None)
     if not isinstance(kernel, Kernel):
         raise ValueError(f"{name}: kernel must be a gkalib kernel such as Gaussian(1.0), not {kernel!r}")
-    normalizer = ROW_SUM if normalizer is None else normalizer
+    given_value = key if value is None else value
+    _check_tensors(name, query, key, given_value, with_value=value is not None)
     if not isinstance(normalizer, Normalizer):
         raise ValueError(
             f"{name}: normalizer must be a gkalib normalizer such as RowSum(), not {normalizer!r}"
         )
+    if isinstance(normalizer, Dropout) and not normalizer.drops:
+        normalizer = normalizer.normalizer
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
-    if kernel.heads() not in (None, 1, heads):
+    kernel_heads = kernel.heads()
+    if kernel_heads is not None and kernel_heads not in (1, heads):
         raise ValueError(
-            f"{name}: {type(kernel).__name__} has parameters for {kernel.heads()} heads, query has {heads}"
+            f"{name}: {type(kernel).__name__} has parameters for {kernel_heads} heads, query has {heads}"
         )
-    if isinstance(mask, Tensor):
-        mask = Pairs(mask)
+    if positions is not None:
+        positions = _positions(name, positions, batch, queries, keys)
     if mask is not None:
-        if not isinstance(mask, Mask):
-            raise ValueError(
-                f"{name}: mask must be a gkalib mask such as Causal(), or a boolean tensor, not {mask!r}"
-            )
+        mask = _mask(name, mask, positions)
         mask.check(batch, heads, queries, keys)
-    query_position, key_position = _positions(name, query, keys, positions)
+    if bias is not None:
+        if kernel.signed:
+            raise ValueError(
+                f"{name}: {type(kernel).__name__} may be negative: no logarithm to add a bias to"
+            )
+        bias = _bias(name, bias, query, keys)
     one_tensor = query is key and key is given_value
-    return Problem(
-        query,
-        key,
-        given_value,
-        kernel,
-        mask,
-        normalizer,
-        query_position,
-        key_position,
-        positions is not None,
-        one_tensor,
-    )
+    return Problem(query, key, given_value, kernel, mask, normalizer, positions, one_tensor, bias)
 
 
 def _all_if_none(rows: slice | None) -> slice:
@@ -174,46 +211,82 @@ def _all_if_none(rows: slice | None) -> slice:
 
 
 def _check_tensors(name: str, query: Tensor, key: Tensor, value: Tensor, *, with_value: bool) -> None:
-    named = {"query": (query, "b h n d"), "key": (key, "b h m d")} | (
-        {"value": (value, "b h m e")} if with_value else {}
-    )
-    shapes = ", ".join(
-        f"{label} {axes} = {' '.join(map(str, t.shape))}" for label, (t, axes) in named.items()
-    )
-    for label, (tensor, axes) in named.items():
+    """Raise ``ValueError`` if the three do not fit together."""
+    tensors = {"query": query, "key": key} | ({"value": value} if with_value else {})
+    for label, tensor in tensors.items():
+        wrong = None
         if tensor.ndim != 4:
-            raise ValueError(f"{name}: {label} must have four axes {axes}, not {tensor.ndim} ({shapes})")
-        if not tensor.is_floating_point():
+            wrong = f"must have four axes {_AXES[label]}, not {tensor.ndim}"
+        elif not tensor.is_floating_point():
             raise ValueError(f"{name}: {label} must be floating point, not {tensor.dtype}")
-        if tensor.dtype != query.dtype or tensor.device != query.device:
+        elif tensor is query:
+            continue
+        elif tensor.dtype != query.dtype or tensor.device != query.device:
             raise ValueError(
                 f"{name}: {label} is {tensor.dtype} on {tensor.device}, "
                 f"query is {query.dtype} on {query.device}"
             )
-        if tensor.shape[0] != query.shape[0]:
-            raise ValueError(
-                f"{name}: {label} has batch {tensor.shape[0]}, query has {query.shape[0]} ({shapes})"
-            )
-        if query.shape[1] % max(tensor.shape[1], 1) or tensor.shape[1] == 0:
-            raise ValueError(
-                f"{name}: {label} has {tensor.shape[1]} heads, which do not divide the query's "
-                f"{query.shape[1]} ({shapes})"
-            )
+        elif tensor.shape[0] != query.shape[0]:
+            wrong = f"has batch {tensor.shape[0]}, query has {query.shape[0]}"
+        elif tensor.shape[1] == 0 or query.shape[1] % tensor.shape[1]:
+            wrong = f"has {tensor.shape[1]} heads, which do not divide the query's {query.shape[1]}"
+        if wrong is not None:
+            raise ValueError(f"{name}: {label} {wrong} ({_shapes(tensors)})")
     if key.shape[3] != query.shape[3]:
+        wrong = f"key has head dimension {key.shape[3]}, query has {query.shape[3]}"
+    elif value.shape[2] != key.shape[2]:
+        wrong = f"value has length {value.shape[2]}, key has {key.shape[2]}"
+    elif 0 in (query.shape[2], query.shape[3], key.shape[2]):
+        wrong = "there must be at least one query, one key and one dimension"
+    else:
+        return
+    raise ValueError(f"{name}: {wrong} ({_shapes(tensors)})")
+
+
+_AXES = {"query": "b h n d", "key": "b h m d", "value": "b h m e"}
+
+
+def _shapes(tensors: dict[str, Tensor]) -> str:
+    return ", ".join(
+        f"{label} {_AXES[label]} = {' '.join(map(str, tensor.shape))}" for label, tensor in tensors.items()
+    )
+
+
+def _mask(name: str, mask: Rule, positions: Positions | None) -> Mask:
+    """What was given as a mask, as one."""
+    if not isinstance(mask, Mask):
+        try:
+            mask = as_mask(mask)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    functions = [rule for rule in parts(mask) if isinstance(rule, MaskFunction)]
+    if positions is not None and functions:
         raise ValueError(
-            f"{name}: key has head dimension {key.shape[3]}, query has {query.shape[3]} ({shapes})"
+            f"{name}: {functions[0]!r} counts rows, which positions and a cache of the last tokens do not; "
+            "a subclass of Mask may read positions"
         )
-    if value.shape[2] != key.shape[2]:
-        raise ValueError(f"{name}: value has length {value.shape[2]}, key has {key.shape[2]} ({shapes})")
-    if 0 in (query.shape[2], query.shape[3], key.shape[2]):
-        raise ValueError(f"{name}: there must be at least one query, one key and one dimension ({shapes})")
+    return mask
 
 
-def _positions(name: str, query: Tensor, keys: int, positions: Positions | None) -> Positions:
-    batch, _, queries, _ = query.shape
-    if positions is None:
-        key_position = torch.arange(keys, device=query.device)
-        return torch.arange(keys - queries, keys, device=query.device), key_position
+def _bias(name: str, bias: Tensor, query: Tensor, keys: int) -> Tensor:
+    """The bias with four axes, if it broadcasts to the scores."""
+    wanted = (*query.shape[:3], keys)
+    if not isinstance(bias, Tensor) or not bias.is_floating_point():
+        kind = bias.dtype if isinstance(bias, Tensor) else repr(bias)
+        raise ValueError(f"{name}: bias must be a tensor of numbers to add to log κ, not {kind}")
+    if bias.device != query.device:
+        raise ValueError(f"{name}: bias is on {bias.device}, query on {query.device}")
+    shape = (1,) * (4 - bias.ndim) + tuple(bias.shape)
+    if len(shape) != 4 or any(have not in (1, want) for have, want in zip(shape, wanted, strict=True)):
+        raise ValueError(
+            f"{name}: bias {list(bias.shape)} does not broadcast to the scores' "
+            f"(b h n m = {' '.join(map(str, wanted))})"
+        )
+    return bias.reshape(shape)
+
+
+def _positions(name: str, positions: Positions, batch: int, queries: int, keys: int) -> Positions:
+    """Both positions with the same axes."""
     if len(positions) != 2:
         raise ValueError(f"{name}: positions must be (query positions, key positions)")
     for label, position, length in zip(("query", "key"), positions, (queries, keys), strict=True):
@@ -232,10 +305,3 @@ def _for_every_head(tensor: Tensor, heads: int) -> Tensor:
     """Repeat grouped heads so that each query head has its own."""
     groups = tensor.shape[1]
     return tensor if groups == heads else tensor.repeat_interleave(heads // groups, dim=1)
-
-
-def scores(problem: Problem, query: Tensor, key: Tensor, rows: slice | None = None) -> Scores:
-    """log κ by definition for some of the queries, −∞ where masked."""
-    result = problem.kernel.log(query[:, :, _all_if_none(rows)], key, problem.lag(rows))
-    allowed = problem.allowed(rows)
-    return result if allowed is None else result.masked_fill(~allowed, -torch.inf)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from gkalib.shapes import Weights
 from gkalib.smoothing.methods.method import Method
-from gkalib.smoothing.problem import Problem, scores
+from gkalib.smoothing.problem import Problem
 
 
 def reference_weights(problem: Problem, rows: slice | None = None) -> Weights:
@@ -15,7 +15,7 @@ def reference_weights(problem: Problem, rows: slice | None = None) -> Weights:
         values = problem.kernel(query if rows is None else query[:, :, rows], key, problem.lag(rows))
         allowed = problem.allowed(rows)
         return problem.normalizer.of_values(values if allowed is None else values.masked_fill(~allowed, 0.0))
-    return problem.normalizer(scores(problem, query, key, rows))
+    return problem.normalizer(problem.scores(query, key, rows))
 
 
 class Reference(Method):

@@ -42,7 +42,7 @@ class Spans:
 
 def why_not(problem: Problem) -> str | None:
     """The reason why the mask is no interval of keys for each query, or None if it is."""
-    if problem.given_positions:
+    if problem.positions is not None:
         return "positions were given, and only those counted from the last key make intervals for certain"
     for rule in parts(problem.mask):
         if isinstance(rule, Document) and not rule.packed():

@@ -214,7 +214,8 @@ def test_the_query_norm_cancels():
     equal(gkalib.attention_weights(query, key, kernel), scores.softmax(-1))
     form = kernel.form(8)
     assert math.isclose(form.scale, 2 * gamma)
-    equal(form.key_bias(key), -gamma * key.square().sum(-1))
+    assert math.isclose(form.norm, 2 * gamma)
+    equal(form.key_term(key), -gamma * key.square().sum(-1))
 
 
 def test_distance_of_sinusoids():

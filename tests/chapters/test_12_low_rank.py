@@ -8,7 +8,7 @@ from gkalib.experiments.approximations import Trial, best_of_rank
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import Skyformer
-from gkalib.smoothing.methods.inverse import pseudo_inverse
+from gkalib.smoothing.methods.landmarks import pseudo_inverse
 from tests.tolerance import equal
 
 

@@ -96,12 +96,15 @@ def test_form_is_the_logarithm(name):
         assert name not in ("gaussian", "expdot", "bank", "product", "product-with-bank")
         return
     query, key = _points(), _points()
-    scores = form.scale * (query @ key.mT)
-    for bias, vectors, axis in ((form.query_bias, query, -1), (form.key_bias, key, -2)):
-        if bias is not None:
-            scores = scores + bias(vectors).unsqueeze(axis)
+    scale, norm = (
+        torch.as_tensor(number, dtype=torch.float64).reshape(-1, 1, 1) for number in (form.scale, form.norm)
+    )
+    squares = query.square().sum(-1)[..., None] + key.square().sum(-1)[..., None, :]
+    scores = scale * (query @ key.mT) - norm / 2 * squares
+    if form.key_bias is not None:
+        scores = scores + form.key_bias(key)[..., None, :]
     if form.lag_table is not None:
-        scores = scores + form.lag_table(COUNT)[:, _lag().abs()]
+        scores = scores + form.lag_table(COUNT, COUNT)[:, _lag() + COUNT - 1]
     equal(scores, kernel.log(query, key, _lag()))
 
 

@@ -5,7 +5,7 @@ import torch
 
 from gkalib.layers import attention
 from gkalib.layers.krause import KrauseAttention, Neighborhood, growing
-from gkalib.masks import Causal, Place
+from gkalib.masks import Causal
 from gkalib.models import GPTConfig, gpt
 from gkalib.smoothing import weights_of
 from tests.tolerance import equal
@@ -81,7 +81,7 @@ def test_a_radius_is_a_number_of_neighbors(radius, neighbors):
     rule = Neighborhood(7, 7, radius=radius, extra=2)
     index = torch.arange(2 + 49)
     zero = torch.tensor(0)
-    seen = rule.allows(Place(zero, zero, index[:, None], index, index[:, None], index, 51, 51))
+    seen = rule.allows(zero, zero, index[:, None], index)
     assert torch.equal(seen, seen.T)
     assert seen[:2].all()
     center = 2 + 3 * 7 + 3

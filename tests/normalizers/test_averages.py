@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gkalib.normalizers import RowSum, Simplex, TopK, Unnormalized
+from gkalib.normalizers import Dropout, RowSum, Simplex, TopK, Unnormalized
 from tests.cases import NORMALIZERS
 from tests.tolerance import equal
 
@@ -82,6 +82,19 @@ def test_signed_values_are_divided_by_their_sum():
     equal(Unnormalized().of_values(values), values)
     with pytest.raises(ValueError, match=r"TopK\(2\) needs scores"):
         TopK(2).of_values(values)
+
+
+def test_dropout_drops_in_training_only_and_keeps_the_mean():
+    normalizer, scores = Dropout(RowSum(), 0.25), _scores()
+    assert not normalizer.averages
+    weights, kept = normalizer(scores), RowSum()(scores)
+    dropped = (weights == 0) & (kept > 0)
+    assert 0.2 < dropped[kept > 0].double().mean() < 0.3
+    equal(weights[~dropped], kept[~dropped] / 0.75)
+    normalizer.eval()
+    assert normalizer.averages
+    equal(normalizer(scores), kept)
+    assert repr(Dropout(TopK(2), 0.1)) == "Dropout(TopK(2), 0.1)"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import torch
 
 import gkalib
 from gkalib import kernels
+from gkalib.normalizers import Dropout, RowSum
 from gkalib.smoothing import METHODS, Dense, api
+from tests.tolerance import equal
 
 
 def _noting(ran: list, method: type):
@@ -56,6 +58,88 @@ def test_auto_takes_what_explain_says_and_logs_it_once(n, dtype, kernel, choice,
     ]
 
 
+def test_three_tensors_are_softmax_attention():
+    q, k, v = _qkv(17, torch.float64)
+    equal(gkalib.smooth(q, k, v), torch.nn.functional.scaled_dot_product_attention(q, k, v))
+    equal(gkalib.smooth(q, k), gkalib.smooth(q, k, k))
+    equal(gkalib.attention_weights(q, k) @ v, gkalib.smooth(q, k, v))
+    equal(gkalib.attention_weights(q), gkalib.attention_weights(q, q, kernels.ExpDot()))
+
+
+def test_one_tensor_is_smoothed_over_itself():
+    (x,) = _qkv(17, torch.float64)[:1]
+    kernel = kernels.Gaussian(2.0)
+    equal(gkalib.smooth(x, kernel=kernel), gkalib.smooth(x, x, x, kernel))
+    for arguments in ((x,), (x, x), (x, x, x)):
+        assert api.pose(arguments[0], arguments[-1], arguments[-1], kernel).one_tensor
+    assert gkalib.explain(x, kernel=kernel).choice == "padded"
+
+
+BIASES = {
+    "pairs": lambda n: torch.randn(2, n, n, dtype=torch.float64),
+    "keys": lambda n: torch.randn(n, dtype=torch.float64),
+    "hidden": lambda n: (
+        torch.randn(n, n, dtype=torch.float64).tril().masked_fill(torch.eye(n) > 0, -torch.inf)
+    ),
+}
+
+
+@pytest.mark.parametrize("method", ["dense", "padded", Dense(memory=2000)])
+@pytest.mark.parametrize("mask", [None, gkalib.masks.Causal(), gkalib.masks.KeyPadding(torch.tensor([9]))])
+@pytest.mark.parametrize("kernel", [kernels.Gaussian(1.5), kernels.ExpDot(), kernels.Laplace(1.0)])
+@pytest.mark.parametrize("name", BIASES)
+def test_a_bias_is_added_to_the_score_and_has_a_gradient(name, kernel, mask, method):
+    if method == "padded" and kernel.form(8) is None:
+        return
+    q, k, v = (x.requires_grad_() for x in _qkv(17, torch.float64))
+    bias = BIASES[name](17).requires_grad_()
+    scores = kernel.log(q, k) + bias
+    if mask is not None:
+        scores = scores.masked_fill(~api.pose(q, k, v, kernel, mask=mask).allowed(), -torch.inf)
+    by_hand = RowSum()(scores) @ v
+    out = gkalib.smooth(q, k, v, kernel, bias=bias, mask=mask, method=method)
+    equal(out, by_hand)
+    weight = torch.randn_like(out)
+    wanted = torch.autograd.grad((by_hand * weight).sum(), (q, k, v, bias))
+    for have, want in zip(torch.autograd.grad((out * weight).sum(), (q, k, v, bias)), wanted, strict=True):
+        equal(have, want)
+    with torch.no_grad():
+        equal(gkalib.smooth(q, k, v, kernel, bias=bias, mask=mask, method=method), by_hand)
+
+
+def test_explain_says_which_methods_take_a_bias():
+    x = _qkv(8)[0]
+    table = gkalib.explain(x, kernel=kernels.Elu(), bias=torch.zeros(8))
+    assert "no score of each pair" in table.refusals["linear"] and table.choice == "dense"
+    assert "read no bias of each pair" in gkalib.explain(x, bias=torch.zeros(8)).refusals["fused"]
+
+
+def test_a_gradient_through_what_a_kernel_was_given_is_asked_for():
+    x, sigma = _qkv(8)[0], torch.tensor(2.0, requires_grad=True)
+    for kernel in (kernels.Laplace(sigma), kernels.Gaussian(1.0) * kernels.ExpDot(sigma)):
+        assert api.pose(x, x, x, kernel).needs_grad
+        with torch.no_grad():
+            assert not api.pose(x, x, x, kernel).needs_grad
+    assert not api.pose(x, x, x, kernels.Laplace(2.0)).needs_grad
+    assert api.pose(x, x, x, kernels.Laplace(2.0, learn=True)).needs_grad
+
+
+def test_padded_drops_weights_as_dropout_does():
+    x = _qkv(64)[0]
+    normalizer = Dropout(RowSum(), 0.5)
+    ones = torch.ones_like(x)
+    for method in ("padded", "dense"):
+        torch.manual_seed(1)
+        out = gkalib.smooth(x, x, ones, kernels.Gaussian(9.0), normalizer=normalizer, method=method)
+        assert 0.02 < out[..., 0].std() < 0.4 and abs(out.mean() - 1) < 0.1
+    for method in ("flex", "linear"):
+        kernel = kernels.Elu() if method == "linear" else kernels.Gaussian(1.0)
+        with torch.no_grad(), pytest.raises(ValueError, match=r"Dropout\(RowSum\(\), 0.5\)"):
+            gkalib.smooth(x, x, ones, kernel, normalizer=normalizer, method=method)
+    normalizer.eval()
+    assert gkalib.explain(x, kernel=kernels.Elu(), normalizer=normalizer).choice == "linear"
+
+
 def test_explain_has_a_line_for_every_method():
     explanation = gkalib.explain(*_qkv(16), kernels.Gaussian(1.0))
     assert list(explanation.refusals) == list(METHODS)
@@ -75,9 +159,7 @@ def test_inside_a_graph_float64_is_not_left_to_a_gradient_that_the_cpu_has_not(m
 
 
 def test_blocks_hold_to_the_memory_stated():
-    problem = api.pose(
-        *_qkv(100), kernels.Gaussian(1.0), mask=None, normalizer=None, positions=None, name="smooth"
-    )
+    problem = api.pose(*_qkv(100), kernels.Gaussian(1.0))
     assert Dense(memory=2 * 100 * 4 * 7).block(problem) == 7
     assert Dense(memory=1).block(problem) == 1
     assert Dense().block(problem) == 100

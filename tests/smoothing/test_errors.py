@@ -7,6 +7,7 @@ import torch
 
 import gkalib
 from gkalib import kernels, masks
+from gkalib.normalizers import Dropout, RowSum
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
 
@@ -44,7 +45,10 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
             lambda: _smooth(kernel=kernels.Gaussian(torch.ones(3))),
             "Gaussian has parameters for 3 heads, query has 12",
         ),
-        (lambda: _smooth(mask="causal"), "mask must be a gkalib mask such as Causal(), or a boolean tensor"),
+        (
+            lambda: _smooth(mask="causal"),
+            "must be a gkalib mask such as Causal(), a boolean tensor, or a function",
+        ),
         (
             lambda: _smooth(mask=torch.ones(18, 19, dtype=torch.bool)),
             "mask: shape [1, 1, 18, 19] does not broadcast",
@@ -61,6 +65,32 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
             "smooth: linear cannot compute this: Gaussian is not a finite inner product",
         ),
         (lambda: _smooth(method="linear"), "flex, padded, dense, reference"),
+        (
+            lambda: gkalib.smooth(Q, GAUSSIAN),
+            "smooth: key must be a tensor, not Gaussian(sigma=1); write kernel=Gaussian(sigma=1)",
+        ),
+        (
+            lambda: gkalib.smooth(Q, K, GAUSSIAN),
+            "smooth: value must be a tensor, not Gaussian(sigma=1)",
+        ),
+        (lambda: gkalib.attention_weights(Q, GAUSSIAN), "attention_weights: key must be a tensor, not Gauss"),
+        (lambda: _smooth(bias=0.5), "smooth: bias must be a tensor of numbers to add to log κ, not 0.5"),
+        (lambda: _smooth(bias=torch.ones(19, 19) > 0), "a tensor of numbers to add to log κ, not torch.bool"),
+        (
+            lambda: _smooth(bias=torch.zeros(3, 19)),
+            "smooth: bias [3, 19] does not broadcast to the scores' (b h n m = 2 12 19 19)",
+        ),
+        (lambda: _smooth(bias=torch.zeros(19), kernel=kernels.Dot()), "Dot may be negative"),
+        (lambda: _smooth(mask=lambda b, h, q, k: q - k), "must give a boolean tensor, not torch.int64"),
+        (
+            lambda: _smooth(mask=lambda b, h, q, k: q > k, positions=(torch.arange(19), torch.arange(19))),
+            "counts rows, which positions and a cache of the last tokens do not",
+        ),
+        (lambda: Dropout(RowSum(), 1.0), "Dropout: p must be at least 0 and below 1, not 1.0"),
+        (lambda: kernels.Form(1.0, sigma=2.0), "Form: sigma says what scale and norm are"),
+        (lambda: kernels.ALiBi(0), "ALiBi: num_heads must be at least 1, not 0"),
+        (lambda: kernels.T5Buckets(2, num_buckets=2), "num_buckets at least 4"),
+        (lambda: kernels.Kerple(2, rate=0.0), "Kerple: rate must be positive and finite, not 0.0"),
         (
             lambda: gkalib.attention_weights(Q, K, GAUSSIAN, method="padded"),
             "no method 'padded' that forms weights",

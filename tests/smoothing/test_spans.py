@@ -9,14 +9,13 @@ from gkalib.smoothing import pose
 from gkalib.smoothing.spans import Spans, spans_of, why_not
 from tests.cases import MASKS
 
+INTERVALS = [*(name for name in MASKS if name not in ("pairs", "function")), "window-document-padding"]
 SIZES = {"square": (2, 23, 23), "rectangular": (3, 7, 40), "one query": (2, 1, 9)}
 
 
 def _problem(mask, batch, queries, keys, positions=None):
     query, key = torch.zeros(batch, 1, queries, 2), torch.zeros(batch, 1, keys, 2)
-    return pose(
-        query, key, key, Gaussian(1.0), mask=mask, normalizer=None, positions=positions, name="smooth"
-    )
+    return pose(query, key, key, Gaussian(1.0), mask=mask, positions=positions, name="smooth")
 
 
 def _seen(spans: Spans, batch: int, rows: int, columns: int) -> torch.Tensor:
@@ -32,7 +31,9 @@ def _seen(spans: Spans, batch: int, rows: int, columns: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("mask", [name for name in MASKS if name != "pairs"] + ["window-document-padding"])
+@pytest.mark.parametrize(
+    "mask", [name for name in MASKS if name not in ("pairs", "function")] + ["window-document-padding"]
+)
 def test_intervals_are_the_mask(mask, size):
     batch, queries, keys = SIZES[size]
     if mask == "window-document-padding":

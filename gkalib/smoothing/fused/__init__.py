@@ -9,7 +9,7 @@ from torch import Tensor
 from gkalib.kernels import Form
 from gkalib.masks import Causal, KeyPadding, parts
 from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
-from gkalib.smoothing.methods.method import Method
+from gkalib.smoothing.methods.method import Method, no_form
 from gkalib.smoothing.problem import Problem
 from gkalib.smoothing.spans import spans_of, why_not
 
@@ -48,7 +48,7 @@ class Fused(Method):
             return _rows(problem)
         if _one_token(problem):
             return _decode(problem)
-        form = problem.form()
+        form = problem.form
         assert form is not None  # else it refuses
         if _of_itself(problem, form):
             return _gka(problem, form, self.center)
@@ -79,14 +79,17 @@ def _no_machine(problem: Problem) -> str | None:
 
 def _no_operation(problem: Problem) -> str | None:
     """Why no fused operation computes this problem."""
+    kernel = type(problem.kernel).__name__
     width, value_width = problem.query.shape[-1], problem.grouped_value.shape[-1]
     if max(width, value_width) > WIDEST:
         return f"heads are at most {WIDEST} wide, and here they are {max(width, value_width)}"
-    form = problem.form()
+    form = problem.form
     if form is None:
-        return f"{type(problem.kernel).__name__} has no form scale · q·k + a(q) + b(k) + t(lag)"
-    if form.norm is None:
-        return f"a bias of {type(problem.kernel).__name__} is not a multiple of the vector's squared length"
+        return no_form(problem)
+    if form.key_bias is not None:
+        return f"the fused operations have no place for a key_bias, and the form of {kernel} has one"
+    if problem.bias is not None:
+        return "the fused operations read no bias of each pair; a kernel of the lag is one that they read"
     normalizer = problem.normalizer
     if isinstance(normalizer, RowOperator):
         return _no_rows(problem, form, normalizer)
@@ -110,7 +113,7 @@ def _no_rows(problem: Problem, form: Form, operator: RowOperator) -> str | None:
         return f"the operator's base {operator.first.base!r} is not part of the fused operation"
     if operator.mix.shape[-1] > 64:
         return f"the operator's rank is {operator.mix.shape[-1]}, above 64"
-    if form.key_bias is not None or form.lag_table is not None:
+    if form.has_norm or form.lag_table is not None:
         return "the fused operator on rows takes scores scale · q·k only"
     if problem.mask is not None:
         return "the operator takes no mask"
@@ -121,10 +124,10 @@ def _of_itself(problem: Problem, form: Form) -> bool:
     """Whether one tensor is smoothed by a Gaussian under masks that let every token see itself."""
     return (
         problem.one_tensor
-        and form.norm is form.scale  # the Gaussian's form: one number for both
+        and form.sigma is not None
         and form.lag_table is None
         and isinstance(problem.normalizer, RowSum)
-        and not problem.given_positions
+        and problem.positions is None
         and not any(isinstance(rule, KeyPadding) for rule in parts(problem.mask))
     )
 
@@ -143,9 +146,9 @@ def _cast(tensor: Tensor) -> Tensor:
 
 
 def _per_head(number: float | Tensor, problem: Problem) -> Tensor:
-    """A number, or one per head ``[h 1 1]``, as ``[h]`` in the type of sums."""
+    """A number, or one per head, as ``[h]`` in the type of sums."""
     heads, query = problem.sizes[1], problem.query
-    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    dtype = _statistics(problem)
     if isinstance(number, Tensor):
         return number.to(dtype).reshape(-1).expand(heads).contiguous()
     return torch.full((heads,), number, dtype=dtype, device=query.device)
@@ -155,10 +158,13 @@ def _table(problem: Problem, form: Form) -> Tensor | None:
     """t at the lags 1 − n … m − 1, ``[h n+m−1]``."""
     if form.lag_table is None:
         return None
-    _, heads, queries, keys = problem.sizes
-    table = form.lag_table(max(queries, keys)).to(_per_head(0.0, problem).dtype)
-    signed = torch.cat([table[:, 1:queries].flip(-1), table[:, :keys]], dim=-1)
-    return signed.expand(heads, -1).contiguous()
+    table, _ = problem.lag_table()
+    return table.to(_statistics(problem)).expand(problem.sizes[1], -1).contiguous()
+
+
+def _statistics(problem: Problem) -> torch.dtype:
+    """The type of sums."""
+    return torch.float64 if problem.query.dtype == torch.float64 else torch.float32
 
 
 def _gka(problem: Problem, form: Form, center: bool) -> Tensor:
@@ -188,7 +194,7 @@ def _smooth(problem: Problem, form: Form) -> Tensor:
     out, _ = op.smooth(
         *(_cast(tensor) for tensor in (problem.query, problem.grouped_key, problem.grouped_value)),
         _per_head(form.scale, problem),
-        None if form.key_bias is None else _per_head(form.norm, problem),
+        _per_head(form.norm, problem) if form.has_norm else None,
         _table(problem, form),
         spans.left,
         spans.right,
@@ -202,26 +208,25 @@ def _smooth(problem: Problem, form: Form) -> Tensor:
 def _decode(problem: Problem) -> Tensor:
     from gkalib.smoothing.fused import op
 
-    form = problem.form()
+    form = problem.form
     assert form is not None  # else it refuses
     lag_scores = None
     if form.lag_table is not None:
-        # [h b 1 m], or without b
-        scores = form.lag_table(problem.lag_count())[:, problem.lag().abs()]
-        scores = scores.squeeze(-2) if scores.ndim == 3 else scores.squeeze(-2).transpose(0, 1)
-        heads_last = scores if scores.ndim == 3 else scores[None]
-        lag_scores = heads_last.expand(-1, problem.sizes[1], -1).to(_per_head(0.0, problem).dtype)
+        # [h 1 m] or [b h 1 m]
+        scores = problem.lag_scores().squeeze(-2)
+        scores = scores if scores.ndim == 3 else scores[None]
+        lag_scores = scores.expand(-1, problem.sizes[1], -1).to(_statistics(problem))
     # The newest token sees all of a cache that only causality limits.
-    sees_all = not problem.given_positions and all(isinstance(rule, Causal) for rule in parts(problem.mask))
+    sees_all = problem.positions is None and all(isinstance(rule, Causal) for rule in parts(problem.mask))
     key, value, normalizer = problem.grouped_key, problem.grouped_value, problem.normalizer
     scale = _per_head(form.scale, problem)
-    norm = scale if form.norm is form.scale else _per_head(form.norm, problem)
+    norm = scale if form.sigma is not None else _per_head(form.norm, problem)
     return op.decode(
         _cast(problem.query),
         _cast(key),
         None if value is key else _cast(value),
         scale,
-        None if form.key_bias is None else norm,
+        norm if form.has_norm else None,
         lag_scores,
         None if sees_all else problem.allowed(),
         isinstance(normalizer, RowSum),
@@ -233,7 +238,7 @@ def _rows(problem: Problem) -> Tensor:
     """H (Wᵀ V): the operator's r numbers of each row, and the values mixed into r rows once."""
     from gkalib.smoothing.fused import op
 
-    operator, form = problem.normalizer, problem.form()
+    operator, form = problem.normalizer, problem.form
     assert isinstance(operator, RowOperator) and operator.mix is not None and form is not None
     operator.check_sizes(problem.sizes[1], problem.sizes[3])
     units = operator.first
@@ -241,7 +246,7 @@ def _rows(problem: Problem) -> Tensor:
     if units.basis_scale is not None:
         table = units.basis_scale[..., None] * table
     # [h r m 2G] to [h 2G m r]
-    table = table.permute(0, 3, 2, 1).to(_per_head(0.0, problem).dtype).contiguous()
+    table = table.permute(0, 3, 2, 1).to(_statistics(problem)).contiguous()
     query, key, value = (_cast(t) for t in (problem.query, problem.grouped_key, problem.grouped_value))
     features = op.row_features(query, key, table, _per_head(form.scale, problem))
     mixed = operator.mix.mT.to(value.dtype) @ value

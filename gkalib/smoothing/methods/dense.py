@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gkalib.kernels import Form
+from gkalib.kernels import Form, over_heads
 from gkalib.shapes import Scores, Weights
 from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.problem import Problem
@@ -14,27 +14,25 @@ CACHED = 2**24  # bytes of a block of weights that a CPU's caches hold; larger o
 
 
 def form_scores(problem: Problem, form: Form, query: Tensor, key: Tensor, rows: slice | None) -> Scores:
-    """log κ from the kernel's form for some of the queries, −∞ where masked."""
+    """The score from the kernel's form for some of the queries, −∞ where masked."""
     query = query if rows is None else query[:, :, rows]
-    result = form.scale * (query @ key.mT)
-    if form.query_bias is not None:
-        result = result + form.query_bias(query)[..., None]
-    if form.key_bias is not None:
-        result = result + form.key_bias(key)[..., None, :]
+    result = over_heads(form.scale) * (query @ key.mT)
+    of_query, of_key = form.query_term(query), form.key_term(key)
+    if of_query is not None:
+        result = result + of_query[..., None]
+    if of_key is not None:
+        result = result + of_key[..., None, :]
     if form.lag_table is not None:
-        lags = form.lag_table(problem.lag_count())[:, problem.lag(rows).abs()]
-        result = result + (lags.transpose(0, 1) if lags.ndim == 4 else lags)
-    allowed = problem.allowed(rows)
-    return result if allowed is None else result.masked_fill(~allowed, -torch.inf)
+        result = result + problem.lag_scores(rows)
+    return problem.masked(result, rows)
 
 
 def dense_weights(problem: Problem, rows: slice | None = None) -> Weights:
     """The weights for some of the queries, through the kernel's form where it has one."""
-    form = problem.form()
-    if problem.kernel.signed or form is None:
+    if problem.kernel.signed or problem.form is None:
         return reference_weights(problem, rows)
     query, key, _ = problem.upcast()
-    return problem.normalizer(form_scores(problem, form, query, key, rows))
+    return problem.normalizer(form_scores(problem, problem.form, query, key, rows))
 
 
 class Dense(Method):

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from gkalib.kernels import Form
-from gkalib.masks import Place
+from gkalib.masks import parts
 from gkalib.normalizers import RowSum
-from gkalib.smoothing.methods.method import Method
+from gkalib.smoothing.methods.method import Method, no_form
 from gkalib.smoothing.problem import Problem
 from gkalib.smoothing.spans import Spans, spans_of, why_not
 
@@ -41,8 +41,9 @@ class Flex(Method):
     name = "flex"
 
     def refuses(self, problem: Problem) -> str | None:
-        if problem.form() is None:
-            return f"{type(problem.kernel).__name__} has no form scale · q·k + a(q) + b(k) + t(lag)"
+        reason = no_form(problem)
+        if reason:
+            return reason
         if not (isinstance(problem.normalizer, RowSum) and problem.normalizer.eps == 0):
             return f"FlexAttention normalizes by the row sum only, not {problem.normalizer!r}"
         if problem.query.device.type == "cpu":
@@ -55,7 +56,7 @@ class Flex(Method):
         return None
 
     def __call__(self, problem: Problem) -> Tensor:
-        form = problem.form()
+        form = problem.form
         assert form is not None  # else it refuses
         query, key, value = problem.query, problem.key, problem.value
         if query.device.type == "cpu":
@@ -141,24 +142,35 @@ def _per_head(scale: float | Tensor, heads: int, query: Tensor) -> Tensor:
 
 @no_type_check  # FlexAttention counts the arguments of the function it is given
 def _score_mod(problem: Problem, form: Form, *, masked: bool) -> Callable:
-    """The kernel's logarithm from the dot product, −∞ where masked if that is not said by blocks."""
+    """The score from the dot product, −∞ where masked if that is not said by blocks."""
     batch, heads, queries, keys = problem.sizes
     scale = _per_head(form.scale, heads, problem.query)
-    key_bias = None if form.key_bias is None else form.key_bias(problem.key.float())
-    table = None if form.lag_table is None else form.lag_table(problem.lag_count()).float()
+    key_term = form.key_term(problem.key.float())
+    table, zero = problem.lag_table() if form.lag_table is not None else (None, 0)
+    table = None if table is None else table.float()
+    bias = None if problem.bias is None else problem.bias.float().contiguous()
     # FlexAttention's CPU code cannot capture an expanded view.
     query_position = problem.query_position.expand(batch, queries).contiguous()
     key_position = problem.key_position.expand(batch, keys).contiguous()
+    rules = parts(problem.mask) if masked else []
 
-    def log_kernel(score, b, h, i, j):
+    def score(score, b, h, i, j):
         score = score * scale[h]
-        if key_bias is not None:
-            score = score + key_bias[b, h, j]
-        place = Place(b, h, i, j, query_position[b, i], key_position[b, j], queries, keys)
+        if key_term is not None:
+            score = score + key_term[b, h, j]
         if table is not None:
-            score = score + table[h % table.shape[0], (place.query_position - place.key_position).abs()]
-        if masked:
-            score = torch.where(problem.mask.allows(place), score, -torch.inf)
+            lag = query_position[b, i] - key_position[b, j]
+            score = score + table[h % table.shape[0], lag + zero]
+        if bias is not None:
+            sizes = bias.shape
+            score = score + bias[b % sizes[0], h % sizes[1], i % sizes[2], j % sizes[3]]
+        for rule in rules:
+            q, k = i, j
+            if rule.reads == "rows":
+                q = i + (keys - queries)
+            elif rule.reads == "positions":
+                q, k = query_position[b, i], key_position[b, j]
+            score = torch.where(rule.allows(b, h, q, k), score, -torch.inf)
         return score
 
-    return log_kernel
+    return score

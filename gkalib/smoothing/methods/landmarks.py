@@ -5,11 +5,9 @@ import random
 import torch
 from torch import Tensor
 
-from gkalib.kernels import Gaussian
 from gkalib.masks import KeyPadding, parts
 from gkalib.normalizers import RowSum, Unnormalized
-from gkalib.smoothing.methods.inverse import check_iterations, pseudo_inverse
-from gkalib.smoothing.methods.method import Method
+from gkalib.smoothing.methods.method import Method, no_pairs
 from gkalib.smoothing.problem import Problem
 
 SAMPLINGS = ("uniform", "spaced")
@@ -28,7 +26,7 @@ def refuses_pairs(problem: Problem, *, why: str) -> str | None:
         return f"{strange[0]!r} forbids pairs of query and key, and {why}"
     if problem.kernel.of_lag:
         return f"{type(problem.kernel).__name__} compares positions, and {why}"
-    return None
+    return no_pairs(problem)
 
 
 def refuses_few(problem: Problem, rank: int, *, halves: int = 1) -> str | None:
@@ -171,7 +169,8 @@ class Skyformer(Method):
         self._fractions = 2 * middles if sampling == "spaced" else drawn
 
     def refuses(self, problem: Problem) -> str | None:
-        if not isinstance(problem.kernel, Gaussian):
+        form = problem.form
+        if form is None or form.sigma is None or form.key_bias is not None or form.lag_table is not None:
             return f"the lift over queries and keys is made for Gaussian, not {type(problem.kernel).__name__}"
         if not isinstance(problem.normalizer, Unnormalized):
             return f"the sums of an approximated row may be zero or negative, so no {problem.normalizer!r}"
@@ -212,3 +211,42 @@ def _chosen(tokens: Tensor, places: Tensor, lengths: Tensor | None) -> Tensor:
         return tokens[:, :, (places * tokens.shape[2]).long()]
     indices = (places * lengths[:, None]).long()[:, None, :, None]
     return tokens.gather(2, indices.expand(-1, tokens.shape[1], -1, tokens.shape[3]))
+
+
+def pseudo_inverse(matrix: Tensor, iterations: int | None = None, *, bound: Tensor | None = None) -> Tensor:
+    r"""The pseudo-inverse A⁺, by singular values or by an iteration towards it.
+
+    $$Z_0 = A^\top / \beta, \qquad Z \leftarrow \tfrac14 Z\big(13 I - AZ(15 I - AZ(7 I - AZ))\big)$$
+
+    Each singular value s of A goes its own way: t = s²/β is mapped to ¼ t (13 − t (15 − t (7 − t))) in every
+    step, and s is inverted as far as t has come to 1. A small t grows by a factor of 13/4 a step, so six
+    steps leave the directions with s² far below β/1200 out of the inverse.
+
+    Args:
+        matrix: A, ``[... r r]``.
+        iterations: how many steps; None is the pseudo-inverse itself, by a decomposition.
+        bound: β, ``[...]``, at least the square of A's largest singular value; None is the largest sum of a
+            column times that of a row.
+
+    References:
+        Razavi et al., A new iterative method for finding approximate inverses, 2014; Xiong et al., 2021.
+        Chapter 12 shows how far six steps come.
+    """
+    if iterations is None:
+        return torch.linalg.pinv(matrix)
+    if bound is None:
+        bound = matrix.abs().sum(-2).amax(-1) * matrix.abs().sum(-1).amax(-1)
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    inverse = matrix.mT / bound[..., None, None]
+    for _ in range(iterations):
+        product = matrix @ inverse
+        inverse = inverse @ (13 * eye - product @ (15 * eye - product @ (7 * eye - product))) / 4
+    return inverse
+
+
+def check_iterations(owner: str, iterations: int | None) -> None:
+    """Raise ``ValueError``, for ``owner``, unless there is at least one step, or None."""
+    if iterations is not None and iterations < 1:
+        raise ValueError(
+            f"{owner}: iterations must be at least 1, or None for the exact inverse, not {iterations}"
+        )

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from gkalib.masks import Causal, KeyPadding, parts
 from gkalib.normalizers import RowSum, Unnormalized
-from gkalib.smoothing.methods.method import Method
+from gkalib.smoothing.methods.method import Method, no_pairs
 from gkalib.smoothing.problem import Problem
 
 CHUNK = 64  # keys whose pairs are formed at once under a causal mask
@@ -29,12 +29,14 @@ class Linear(Method):
             return f"{type(problem.kernel).__name__} is not a finite inner product of features"
         if not isinstance(problem.normalizer, RowSum | Unnormalized):
             return f"{problem.normalizer!r} needs the weights one by one"
+        if problem.bias is not None:
+            return no_pairs(problem)
         rules = parts(problem.mask)
         strange = [part for part in rules if not isinstance(part, Causal | KeyPadding)]
         if strange:
             return f"{strange[0]!r} does not split into sums over keys; Causal and KeyPadding do"
         if any(isinstance(part, Causal) for part in rules):
-            if problem.given_positions:
+            if problem.positions is not None:
                 return "its causal sums run over keys in the order given, without positions"
             if problem.sizes[2] != problem.sizes[3]:
                 return "its causal sums need as many queries as keys"

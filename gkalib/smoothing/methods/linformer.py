@@ -71,8 +71,5 @@ class Linformer(Method, nn.Module):
         value_map = key_map if self.value_map is None else self.value_map[..., : key.shape[2]].to(key.dtype)
         dtype = problem.query.dtype
         key, value = (key_map @ key).to(dtype), (value_map @ value).to(dtype)
-        few = torch.arange(key.shape[2], device=key.device)
-        few_keys = replace(
-            problem, grouped_key=key, grouped_value=value, mask=None, key_position=few, one_tensor=False
-        )
-        return Dense()(few_keys)
+        few_keys = {"grouped_key": key, "grouped_value": value, "mask": None, "positions": None}
+        return Dense()(replace(problem, **few_keys, one_tensor=False))

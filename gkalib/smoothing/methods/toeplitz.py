@@ -5,9 +5,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from gkalib.kernels import Kernel, Product
-from gkalib.masks import Causal, KeyPadding, Mask, Place, Window, parts
+from gkalib.masks import Causal, KeyPadding, Mask, Window, parts
 from gkalib.normalizers import RowSum, Unnormalized
-from gkalib.smoothing.methods.method import Method
+from gkalib.smoothing.methods.method import Method, no_pairs
 from gkalib.smoothing.problem import Problem
 
 RESOLVED = 1e-9  # of the largest row's sum: a smaller sum has lost the digits that float32 would show
@@ -58,9 +58,9 @@ class Toeplitz(Method):
         strange = [part for part in parts(problem.mask) if not isinstance(part, Causal | Window | KeyPadding)]
         if strange:
             return f"{strange[0]!r} is no function of the lag; Causal, Window and KeyPadding are or split off"
-        if problem.given_positions and not _consecutive(problem):
+        if problem.positions is not None and not _consecutive(problem):
             return "its convolutions need consecutive whole positions, the same for the whole batch"
-        return None
+        return no_pairs(problem)
 
     def __call__(self, problem: Problem) -> Tensor:
         of_lag, of_content = factors(problem.kernel)
@@ -162,8 +162,8 @@ def _allowed(lags: Tensor, rules: list[Mask]) -> Tensor:
     """Which lags masks of the lag allow."""
     allowed = torch.ones_like(lags, dtype=torch.bool)
     for rule in rules:
-        none, zero = torch.zeros_like(lags), torch.zeros_like(lags)
-        allowed = allowed & rule.allows(Place(none, none, none, none, lags, zero, 1, 1))
+        zero = torch.zeros_like(lags)
+        allowed = allowed & rule.allows(zero, zero, lags, zero)
     return allowed
 
 

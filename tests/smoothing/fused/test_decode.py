@@ -127,7 +127,7 @@ def test_scores_of_lags_are_added():
     bank = DecayingPeriodicBank(2).double()
     query, key, value = sample(40)
     scale = torch.full((2,), 0.25, dtype=torch.float64)
-    at_lag = bank.form(16).lag_table(40).detach()  # [h L]
+    at_lag = bank.lag_table(40).detach()  # [h L]
     row = at_lag.flip(-1)[None]  # key j stands 39 − j back
     exact = smooth(query, key, value, ExpDot(0.25) * bank, method="reference")
     assert relative(decode(query, key, value, scale, None, row, None, True), exact) <= 1e-12

@@ -6,14 +6,13 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from gkalib import masks
 from gkalib.kernels import Gaussian
-from gkalib.masks import Place
 from gkalib.smoothing import pose
 from gkalib.smoothing.methods.flex import blocks_of
 from tests.cases import MASKS
 
 SIZES = {"square": (2, 700, 700), "rectangular": (3, 300, 1000), "one query": (2, 1, 400)}
 RULES = {
-    **{name: MASKS[name] for name in MASKS if name not in ("none", "pairs")},
+    **{name: MASKS[name] for name in MASKS if name not in ("none", "pairs", "function")},
     "wide window": lambda b, n, m: masks.Window(300),
     "long documents": lambda b, n, m: masks.Causal() & masks.Document(torch.arange(m) // 260),
     "own documents": lambda b, n, m: masks.Document(torch.arange(b * m).reshape(b, m) // 333),
@@ -22,7 +21,7 @@ RULES = {
 
 def problem_of(mask, batch, queries, keys, positions=None):
     query, key = torch.zeros(batch, 1, queries, 2), torch.zeros(batch, 1, keys, 2)
-    slots = {"mask": mask, "normalizer": None, "positions": positions, "name": "smooth"}
+    slots = {"mask": mask, "positions": positions, "name": "smooth"}
     return pose(query, key, key, Gaussian(1.0), **slots)
 
 
@@ -31,8 +30,7 @@ def by_every_pair(problem):
     batch, _, queries, keys = problem.sizes
 
     def allows(b, h, i, j):
-        place = Place(b, h, i, j, i + keys - queries, j, queries, keys)
-        return problem.mask.allows(place)
+        return problem.mask.allows(b, h, i + keys - queries, j)
 
     return create_block_mask(allows, batch, None, queries, keys, device="cpu")
 

@@ -7,8 +7,7 @@ import torch
 
 from gkalib import kernels, masks, normalizers
 from gkalib.smoothing import Linformer, Nystrom, Skyformer, smooth
-from gkalib.smoothing.methods.inverse import pseudo_inverse
-from gkalib.smoothing.methods.landmarks import segment_means
+from gkalib.smoothing.methods.landmarks import pseudo_inverse, segment_means
 from tests.tolerance import equal
 
 EXP, GAUSSIAN, PLAIN = kernels.ExpDot(), kernels.Gaussian(1.5), normalizers.Unnormalized()
@@ -192,9 +191,9 @@ def test_the_lifted_matrix_is_approximated_from_below():
 
 
 METHODS = {
-    "nystrom": (Nystrom(4), EXP, None),
-    "nystrom, 5 segments": (Nystrom(5, iterations=None), GAUSSIAN, None),
-    "linformer": (Linformer(torch.randn(5, 12, dtype=torch.float64)), EXP, None),
+    "nystrom": (Nystrom(4), EXP, normalizers.RowSum()),
+    "nystrom, 5 segments": (Nystrom(5, iterations=None), GAUSSIAN, normalizers.RowSum()),
+    "linformer": (Linformer(torch.randn(5, 12, dtype=torch.float64)), EXP, normalizers.RowSum()),
     "skyformer": (Skyformer(8), GAUSSIAN, PLAIN),
     "skyformer, spaced": (Skyformer(8, sampling="spaced", iterations=None), GAUSSIAN, PLAIN),
 }
