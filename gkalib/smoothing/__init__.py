@@ -9,7 +9,7 @@ from gkalib.smoothing.api import (
     solve,
     weights_of,
 )
-from gkalib.smoothing.cache import Cache
+from gkalib.smoothing.cache import Cache, Recurrent
 from gkalib.smoothing.fused import Fused
 from gkalib.smoothing.methods.dense import Dense
 from gkalib.smoothing.methods.fast_gauss import FastGauss, GaussPlan, gauss_bound
@@ -19,7 +19,6 @@ from gkalib.smoothing.methods.linear import Linear
 from gkalib.smoothing.methods.linformer import Linformer
 from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.methods.padded import Padded
-from gkalib.smoothing.methods.recurrent import Recurrent
 from gkalib.smoothing.methods.toeplitz import Toeplitz
 from gkalib.smoothing.problem import Problem, pose
 from gkalib.smoothing.reference import Reference
