@@ -123,7 +123,7 @@ def subject_of(loaded: Loaded, processes: Processes, given: str | None) -> Subje
     from gkalib.data.tokenizers import tokenizer_of
 
     if not isinstance(loaded.model, GPT) or loaded.tokenizer_json is None:
-        raise ValueError(f"look: {loaded.run.recipe} is a model of neither pictures nor text")
+        raise ValueError(f"look: {loaded.run.experiment} is a model of neither pictures nor text")
     tokenizer, config = tokenizer_of(loaded.tokenizer_json), loaded.model.config
     ids = tokenizer.encode(given or TEXT).tolist()[: config.context]
     if not ids:
@@ -206,10 +206,10 @@ def _record(
     seconds: float,
 ) -> results.Record:
     run = loaded.run
-    settings = {key: value for key, value in run.stored().items() if key not in NAMES}
+    settings = {key: value for key, value in run.settings().items() if key not in NAMES}
     return results.Record(
         experiment=EXPERIMENT,
-        arm=f"{run.recipe}-{run.arm}",
+        arm=f"{run.experiment}-{run.arm}",
         scale=run.scale,
         recipe={"subject": shown.name, "held_out": held_out, "step": loaded.step, "run": settings},
         seed=run.seed,

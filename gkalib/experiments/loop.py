@@ -1,12 +1,10 @@
-"""The training loop of small runs, in reading order, from a study to a record."""
+"""Small runs: a study goes through the training loop of all others, in memory, and becomes a record."""
 
 import math
-import os
-import platform
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +13,12 @@ from torch.nn.functional import cross_entropy
 from gkalib import results
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Task, task
+from gkalib.training import LaunchConfig, loop
+from gkalib.training.distributed import start
+from gkalib.training.loop import Part, Watch, Workload
 
-Watch = Callable[[int, nn.Module], None]  # of the number of steps done and the model
 ROWS = 20  # how many rows the course of a run has
+IN_MEMORY = LaunchConfig(device="cpu", log_every=1, quiet=True, save=False)
 
 
 class Observer(ABC):
@@ -76,9 +77,9 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
         experiment=study.experiment,
         arm=study.arm,
         scale=study.scale,
-        recipe=study.settings(),
+        recipe=study.recorded(),
         seed=study.seed,
-        device=f"{os.cpu_count()} cores {platform.machine()}",
+        device=results.processor(),
         wall_seconds=round(seconds, 1),
         metrics=metrics,
         **results.provenance("torch", "numpy"),
@@ -88,6 +89,31 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
     return record
 
 
+@final
+class StudyWorkload(Workload):
+    """Batches of a task, drawn one after the other from the study's seed; ``fit``'s caller measures."""
+
+    config: Study
+
+    def __init__(self, study: Study):
+        super().__init__(study, start("cpu"))
+        self.task = task(study.task, **study.data)
+
+    def build(self) -> nn.Module:
+        return self.task.model(self.config.layers(), **self.config.model)
+
+    def parts(self, start: int) -> Iterator[Part]:
+        generator = torch.Generator().manual_seed(self.config.seed)
+        batches = self.task.batches(self.config.batch, generator)
+        return ((inputs, labels, labels.numel()) for inputs, labels in islice(batches, start, None))
+
+    def nats(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropy(outputs.flatten(0, -2), labels.flatten(), reduction="sum")
+
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        return {}
+
+
 def fit(study: Study, *, watch: Watch | None = None) -> tuple[nn.Module, Task, list[dict[str, Any]], float]:
     """The trained model, its task, the course of its loss, and the seconds it took.
 
@@ -95,29 +121,14 @@ def fit(study: Study, *, watch: Watch | None = None) -> tuple[nn.Module, Task, l
         study: every setting of the run.
         watch: called with the number of steps done and the model, before the first step and after each.
     """
-    torch.manual_seed(study.seed)
-    learned = task(study.task, **study.data)
-    model = learned.model(study.layers(), **study.model).train()
-    optimizer = torch.optim.AdamW(_groups(model, study), betas=(0.9, 0.95))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, study))
-    batches = learned.batches(study.batch, torch.Generator().manual_seed(study.seed))
-    rows, recent, begin = [], [], time.perf_counter()
-    watch = watch or (lambda step, model: None)
-    watch(0, model)
-    for step in range(1, study.steps + 1):
-        inputs, labels = next(batches)
-        loss = cross_entropy(model(inputs).flatten(0, -2), labels.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        watch(step, model)
-        recent.append(loss.item())
-        if step % max(1, study.steps // ROWS) == 0 or step == study.steps:
-            rows.append({"step": step, "train_loss": sum(recent) / len(recent)})
-            recent = []
-    return model, learned, rows, time.perf_counter() - begin
+    workload = StudyWorkload(study)
+    fitted = loop.fit(workload, IN_MEMORY, watch=watch)
+    losses = [float(row["loss"]) for row in fitted.rows]
+    every = max(1, study.steps // ROWS)
+    ends = [step for step in range(1, study.steps + 1) if step % every == 0 or step == study.steps]
+    recent = [losses[first:last] for first, last in zip([0, *ends], ends, strict=False)]
+    rows = [{"step": s, "train_loss": sum(one) / len(one)} for s, one in zip(ends, recent, strict=True)]
+    return fitted.model, workload.task, rows, fitted.seconds
 
 
 @torch.no_grad()
@@ -134,24 +145,3 @@ def evaluate(model: nn.Module, learned: Task) -> dict[str, float]:
         "standard_errors": (better.mean() / (better.std() / math.sqrt(len(better)))).item(),
         "accuracy": right.float().mean().item(),
     }
-
-
-def rate(step: int, study: Study) -> float:
-    """The share of the peak learning rate after ``step`` steps: a linear rise, then a cosine to a tenth."""
-    if step < study.warmup:
-        return (step + 1) / study.warmup
-    done = (step - study.warmup) / max(1, study.steps - study.warmup)
-    return 0.1 + 0.45 * (1 + math.cos(math.pi * min(done, 1.0)))
-
-
-def _groups(model: nn.Module, study: Study) -> list[dict[str, Any]]:
-    """Matrices with weight decay; biases, norms, bandwidths and what has a rate of its own, without."""
-    groups: dict[tuple[float, float], list[Tensor]] = {}
-    for name, parameter in model.named_parameters():
-        own = [factor for part, factor in study.rates.items() if part in name]
-        decay = 0.0 if own or parameter.ndim <= 1 else study.weight_decay
-        groups.setdefault((math.prod(own), decay), []).append(parameter)
-    return [
-        {"params": parameters, "lr": study.lr * factor, "weight_decay": decay}
-        for (factor, decay), parameters in groups.items()
-    ]

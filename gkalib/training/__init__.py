@@ -1,4 +1,4 @@
-"""Training: the papers' recipes, two loops, and everything that keeps a run from being lost."""
+"""Training: the papers' recipes, one loop, and everything that keeps a run from being lost."""
 
 from gkalib import results
 from gkalib.training.config import (
@@ -9,34 +9,53 @@ from gkalib.training.config import (
     TrainConfig,
     VisionConfig,
 )
-from gkalib.training.launch import Cost, cost, launch_lines
+from gkalib.training.launch import Cost, cost, launch_lines, plan
 from gkalib.training.recipes import recipe, recipes
 
 
-def train(run: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
+def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
     """Train a model from its settings and measure it on the held-out part.
 
-    Under ``torchrun`` every process calls it; the record is the same in each.
+    Under ``torchrun`` every process calls it; the record is the same in each. Of images it has ``top1``,
+    ``top5`` and ``val_loss``, of text ``val_loss``, nats per token, and ``bits_per_byte``; with ``ema_``
+    those of the weights' moving average; ``train_loss`` over the last tenth of the steps, how many
+    ``parameters`` there are, how many ``images`` or ``tokens`` were read, and how many a second.
 
     Args:
-        run: every setting that decides the result; a recipe makes it: ``recipe("gpa-dickens").run("bank")``.
+        config: every setting that decides the result; ``recipe("gpa-dickens").run("bank")`` is one.
         launch: where and how.
 
     Raises:
         ValueError: if the run cannot be made as it is set, or data is missing, or another run writes to its
             folder, or its checkpoints belong to other settings or are damaged; the message says what to do.
 
-    Chapter 20 reads the loop of text, chapter 21 that of images.
+    Chapter 20 reads the loop.
     """
     # Imported here: text needs no timm, images no tokenizers.
-    if isinstance(run, VisionConfig):
+    from gkalib.training.distributed import start
+    from gkalib.training.log import thinned
+    from gkalib.training.loop import Workload, fit
+    from gkalib.training.record import record_of
+
+    launch = launch or LaunchConfig()
+    processes = start(launch.device)
+    workload: Workload
+    if isinstance(config, VisionConfig):
         from gkalib.training import vision
 
-        return vision.train(run, launch or LaunchConfig())
-    from gkalib.training import language
+        config, images = vision.load_data(config, processes)
+        workload = vision.ImageWorkload(config, images, processes, workers=launch.workers)
+    else:
+        from gkalib.training import language
 
-    assert isinstance(run, LanguageConfig)
-    return language.train(run, launch or LaunchConfig())
+        assert isinstance(config, LanguageConfig)
+        text = language.load_data(config, processes)
+        workload = language.TextWorkload(config, text, processes)
+    fitted = fit(workload, launch)
+    record = record_of(config, processes, fitted.metrics, seconds=fitted.seconds)
+    if launch.keep:
+        processes.first(lambda: results.save(record, rows=thinned(fitted.rows)))
+    return record
 
 
 __all__ = [
@@ -49,6 +68,7 @@ __all__ = [
     "VisionConfig",
     "cost",
     "launch_lines",
+    "plan",
     "recipe",
     "recipes",
     "train",

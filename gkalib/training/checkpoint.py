@@ -1,52 +1,64 @@
-"""Checkpoints: written whole or not at all, read without running anything that they contain."""
+"""Checkpoints and snapshots: written whole or not at all, read without running anything that they contain."""
 
+import hashlib
+import json
+import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
 from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import nn
-
-from gkalib.training import sealed, trajectory
-from gkalib.training.config import TrainConfig, run_of
-from gkalib.training.held import (
-    Tensors,
-    Training,
-    fill,
-    fill_optimizers,
-    gathered,
-    moments,
-    numbers,
-    tensors_of,
-    unique,
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
 )
-from gkalib.training.optim import average as averaged_model
 
-NAME = re.compile(r"step-(\d{8,})")
-KEPT = 2
+from gkalib.training.config import TrainConfig, config_of
+from gkalib.training.optim import TrainState, weight_average
+
+MODEL, AVERAGE, OPTIMIZER = "model.safetensors", "average.safetensors", "optimizer.safetensors"
+TOKENIZER, STATE, SNAPSHOTS = "tokenizer.json", "state.json", "snapshots"
+FORMAT = 1
+NAME = re.compile(r"step-(\d{8,})(\.safetensors)?")
+KEPT = 2  # checkpoints; snapshots are all kept
+PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # torch.save's, new and old
+# Whole tensors, on the CPU of the main process; not strict, since what modules share is stored once.
+WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)
+Tensors = dict[str, Tensor]
 
 
-class State(NamedTuple):
+class Progress(NamedTuple):
     """How far a checkpoint is: steps done, and the seconds that they took."""
 
     step: int
     seconds: float
 
 
-class Loaded(NamedTuple):
+class TrainedModel(NamedTuple):
     """A trained model and what it was trained by."""
 
     model: nn.Module
-    run: TrainConfig
+    config: TrainConfig
     tokenizer_json: str | None
     step: int
 
 
-def save(folder: Path, training: Training, *, step: int, seconds: float) -> Path:
+class Snapshot(NamedTuple):
+    """How many steps were done, and the model's tensors by name."""
+
+    step: int
+    weights: Tensors
+
+
+def save(folder: Path, state: TrainState, *, step: int, seconds: float) -> Path:
     """Write ``folder/step-00001200`` and delete all but the newest two; every process calls it.
 
     The tensors go to safetensors files, once each however many modules share them; the rest to
@@ -55,74 +67,46 @@ def save(folder: Path, training: Training, *, step: int, seconds: float) -> Path
 
     Args:
         folder: of the run.
-        training: what is saved.
+        state: what is saved.
         step: how many steps are done.
         seconds: how long they took.
 
     Raises:
         ValueError: if the disk is full or cannot be written to; nothing of the attempt is left.
     """
-    main = not dist.is_initialized() or dist.get_rank() == 0
-    whole = {name: gathered(tensors, main=main) for name, tensors in tensors_of(training).items()}
+    files = {name: tensors_of(module) for name, module in _modules(state).items()}
+    files[OPTIMIZER] = _optimizer_tensors(state)
     target = folder / f"step-{step:08d}"
-    if not main:
+    if not _main():
         return target
-    state = {
+    rest = {
         "step": step,
         "seconds": seconds,
-        "settings": training.run.stored(),
-        "scaler": training.scaler.state_dict() if training.scaler else None,
-        "optimizers": numbers(training),
+        "settings": state.config.settings(),
+        "scaler": state.scaler.state_dict() if state.scaler else None,
     }
-    holder = folder / f".{target.name}.saving"
+    temporary = folder / f".{target.name}.saving"
     try:
         clear(folder)
-        holder.mkdir()
-        for name, tensors in whole.items():
-            save_file(tensors, holder / name)
-        if training.tokenizer is not None:
-            (holder / sealed.TOKENIZER).write_text(training.tokenizer, encoding="utf-8")
-        sealed.seal(holder, state)
+        temporary.mkdir()
+        for name, tensors in files.items():
+            save_file(tensors, temporary / name)
+        if state.tokenizer is not None:
+            (temporary / TOKENIZER).write_text(state.tokenizer, encoding="utf-8")
+        write_state(temporary, rest)
         if target.exists():  # another life of this run got as far; both are the same to the bit
             _delete(target)
-        holder.rename(target)
-        sealed.sync(folder)
+        temporary.rename(target)
+        sync(folder)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(holder, ignore_errors=True)
-        raise ValueError(_unwritten(folder, step, whole, error)) from None
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise ValueError(_unwritten(folder, step, files, error)) from None
     for old in checkpoints(folder)[:-KEPT]:
         _delete(old)
     return target
 
 
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a run, the oldest first."""
-    found = [path for path in folder.glob("step-*") if NAME.fullmatch(path.name)]
-    return sorted(found, key=step_of)
-
-
-def step_of(path: Path) -> int:
-    """How many steps were done at a checkpoint, from its name."""
-    return int(path.name.removeprefix("step-"))
-
-
-def newest(folder: Path, step: int | None = None) -> Path | None:
-    """The newest checkpoint of a run, or that of a step; None where there is none yet.
-
-    Raises:
-        ValueError: if there is none of that step.
-    """
-    found = checkpoints(folder)
-    if step is None:
-        return found[-1] if found else None
-    for path in found:
-        if step_of(path) == step:
-            return path
-    known = ", ".join(str(step_of(path)) for path in found) or "none"
-    raise ValueError(f"train: {folder} has no checkpoint of step {step}. It has: {known}")
-
-
-def restore(path: Path, training: Training) -> State:
+def restore(path: Path, state: TrainState) -> Progress:
     """Put a checkpoint into a model, its optimizers, average and scaler; every process calls it.
 
     Nothing is changed before everything has been checked.
@@ -132,20 +116,25 @@ def restore(path: Path, training: Training) -> State:
             go on from the newest whole checkpoint before it.
     """
     try:
-        state, files = _checked(path, training)
+        stored, files = _checked(path, state)
     except ValueError as error:
-        raise ValueError(f"{error}. {_otherwise(path, training)}") from None
-    held = tensors_of(training)
-    for name, tensors in held.items():
-        if name != sealed.OPTIMIZER:
-            fill(tensors, files[name])
-    fill_optimizers(training, files[sealed.OPTIMIZER], state["optimizers"])
-    if training.scaler:
-        training.scaler.load_state_dict(state["scaler"])
-    return State(state["step"], state["seconds"])
+        raise ValueError(f"{error}. {_otherwise(path, state)}") from None
+    if files[OPTIMIZER]:  # empty where a loss scale has left out every step so far
+        moments: dict[str, Any] = {}
+        for name, tensor in files[OPTIMIZER].items():
+            parameter, key = name.rsplit("/", 1)
+            moments.setdefault(parameter, {})[key] = tensor.clone()  # it may be a mapped file's
+        groups = get_optimizer_state_dict(state.model, state.optimizers)["param_groups"]
+        given: Any = {"state": moments, "param_groups": groups}
+        set_optimizer_state_dict(state.model, state.optimizers, given, options=WHOLE)
+    for name, module in _modules(state).items():
+        _fill(module, files[name])
+    if state.scaler:
+        state.scaler.load_state_dict(stored["scaler"])
+    return Progress(stored["step"], stored["seconds"])
 
 
-def load(folder: Path, *, step: int | None = None, averaged: bool = False) -> Loaded:
+def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = False) -> TrainedModel:
     """A trained model from a run's folder, or from one checkpoint's, built from the settings stored there.
 
     Args:
@@ -160,42 +149,199 @@ def load(folder: Path, *, step: int | None = None, averaged: bool = False) -> Lo
     path = folder if NAME.fullmatch(folder.name) else newest(folder, step)
     if path is None:
         raise ValueError(f"train: there is no checkpoint in {folder}")
-    run = run_of(sealed.state(path)["settings"])
-    if averaged and run.ema is None:
+    config = config_of(read_state(path)["settings"])
+    if averaged and config.ema is None:
         raise ValueError(f"train: {path} keeps no moving average; the run has no ema")
-    model = run.build()
-    average = averaged_model(model, run.ema) if averaged else None
+    model = config.build()
+    average = weight_average(model, config.ema) if averaged else None
     try:
-        state, files = _checked(path, Training(run, model, [], average))
+        stored, files = _checked(path, TrainState(config, model, [], average))
     except ValueError as error:
         others = [str(step_of(one)) for one in checkpoints(path.parent) if one != path]
         raise ValueError(f"{error}. Others of this run: --step {' or '.join(others) or 'none'}") from None
-    if average is not None:
-        fill(unique(average), files[sealed.AVERAGE])
-        model = average.module
+    if average is None:
+        _fill(model, files[MODEL])
     else:
-        fill(unique(model), files[sealed.MODEL])
+        _fill(average, files[AVERAGE])
+        model = average.module
     text = None
-    if sealed.TOKENIZER in state["files"]:
-        sealed.whole(path, state, [sealed.TOKENIZER])
-        text = (path / sealed.TOKENIZER).read_text(encoding="utf-8")
-    return Loaded(model, run, text, state["step"])
+    if TOKENIZER in stored["files"]:
+        _check_files(path, stored, [TOKENIZER])
+        text = (path / TOKENIZER).read_text(encoding="utf-8")
+    return TrainedModel(model, config, text, stored["step"])
+
+
+def save_snapshot(folder: Path, state: TrainState, *, step: int) -> None:
+    """Write ``folder/snapshots/step-00000100.safetensors``, the weights alone; every process calls it.
+
+    It gets its name when all of it is on the disk. No other snapshot is ever deleted for it.
+
+    Raises:
+        ValueError: if the disk is full or cannot be written to; nothing of the attempt is left.
+    """
+    tensors = tensors_of(state.model)
+    if not _main():
+        return
+    target = folder / SNAPSHOTS / f"step-{step:08d}.safetensors"
+    temporary = target.with_name(f".{target.name}.saving")
+    try:
+        target.parent.mkdir(exist_ok=True)
+        save_file(tensors, temporary)
+        sync(temporary)
+        temporary.replace(target)
+        sync(target.parent)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise ValueError(
+            f"train: the snapshot of step {step} could not be written to {target.parent}: {error}; make "
+            "room, and give the same command again"
+        ) from None
+
+
+def read_snapshots(folder: Path) -> list[Snapshot]:
+    """The snapshots of a run in the order of their steps; none where it kept none.
+
+    Raises:
+        ValueError: if one is damaged.
+
+    Taught in: chapter 24.
+    """
+    snapshots = []
+    for path in checkpoints(Path(folder) / SNAPSHOTS):
+        try:
+            snapshots.append(Snapshot(step_of(path), load_file(path)))
+        except SafetensorError as error:
+            raise ValueError(f"train: snapshot {path} is damaged: it holds no tensors ({error})") from None
+    return snapshots
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a run's folder, or the snapshots of its folder of those, the oldest first."""
+    return sorted((path for path in folder.glob("step-*") if NAME.fullmatch(path.name)), key=step_of)
+
+
+def step_of(path: Path) -> int:
+    """How many steps were done at a checkpoint or a snapshot, from its name."""
+    return int(path.stem.removeprefix("step-"))
+
+
+def newest(folder: Path, step: int | None = None) -> Path | None:
+    """The newest checkpoint of a run, or that of a step; None where there is none yet.
+
+    Raises:
+        ValueError: if there is none of that step.
+    """
+    by_step = {step_of(path): path for path in checkpoints(folder)}
+    if step is None:
+        return by_step[max(by_step)] if by_step else None
+    if step not in by_step:
+        known = ", ".join(map(str, by_step)) or "none"
+        raise ValueError(f"train: {folder} has no checkpoint of step {step}. It has: {known}")
+    return by_step[step]
 
 
 def clear(folder: Path) -> None:
     """Delete what an interrupted process left under temporary names."""
-    for pattern in (".step-*.saving", ".step-*.deleting"):
-        for path in folder.glob(pattern):
-            shutil.rmtree(path)
-    trajectory.clear(folder)
+    for path in [*folder.glob(".step-*.saving"), *folder.glob(".step-*.deleting")]:
+        shutil.rmtree(path)
+    for path in (folder / SNAPSHOTS).glob(".step-*.saving"):
+        path.unlink()
 
 
 def forget(folder: Path, *, after: int = -1) -> None:
     """Delete the checkpoints and snapshots after a step, all where none is given, the newest first."""
-    for path in reversed(checkpoints(folder)):
+    for path in [*reversed(checkpoints(folder)), *checkpoints(folder / SNAPSHOTS)]:
         if step_of(path) > after:
-            _delete(path)
-    trajectory.forget(folder, after=after)
+            path.unlink() if path.is_file() else _delete(path)
+
+
+def tensors_of(module: nn.Module) -> Tensors:
+    """The whole tensors that a module stores, each under the first of its names; every process calls it.
+
+    Under ``torchrun`` they come to the main process alone.
+    """
+    names = _names(module)
+    stored = get_model_state_dict(module, options=WHOLE)
+    return {name: tensor.contiguous() for name, tensor in stored.items() if name in names}
+
+
+def write_state(folder: Path, state: Mapping[str, Any]) -> None:
+    """Write ``state.json`` beside the files of a folder, with what tells whether they are whole.
+
+    Everything is on the disk when it returns.
+    """
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": _digest(path)}
+        for path in sorted(folder.iterdir())
+    }
+    stored = {"format": FORMAT, **state, "files": files}
+    text = json.dumps(stored | {"seal": _checksum(stored)}, indent=1)
+    (folder / STATE).write_text(text + "\n", encoding="utf-8")
+    for path in [*folder.iterdir(), folder]:
+        sync(path)
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """What ``state.json`` of a checkpoint says.
+
+    Raises:
+        ValueError: if it is missing, or changed since it was written, or in a format that is not ours.
+    """
+    try:
+        stored = json.loads((path / STATE).read_bytes())
+    except FileNotFoundError:
+        raise ValueError(f"train: checkpoint {path} has no {STATE}") from None
+    except ValueError:  # no JSON, or no text
+        raise ValueError(f"train: checkpoint {path} is damaged: {STATE} is not JSON") from None
+    if not isinstance(stored, dict) or "format" not in stored:
+        raise ValueError(f"train: checkpoint {path} is damaged: {STATE} does not say its format")
+    if stored["format"] != FORMAT:
+        raise ValueError(
+            f"train: checkpoint {path} has format {stored['format']!r}, and this version of gkalib reads "
+            f"format {FORMAT}"
+        )
+    if stored.pop("seal", None) != _checksum(stored):
+        raise ValueError(f"train: checkpoint {path} is damaged: {STATE} has changed since it was written")
+    return stored
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or what a folder lists, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _modules(state: TrainState) -> dict[str, nn.Module]:
+    """The modules whose tensors are stored, by the name of their file."""
+    return {MODEL: state.model} | ({} if state.average is None else {AVERAGE: state.average})
+
+
+def _main() -> bool:
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def _names(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers by the first of their names."""
+    return dict([*module.named_parameters(), *module.named_buffers()])
+
+
+def _optimizer_tensors(state: TrainState) -> Tensors:
+    """The optimizers' tensors as ``parameter/key``; rates of the groups are set anew at each step."""
+    if not state.optimizers:
+        return {}
+    stored: Any = get_optimizer_state_dict(state.model, state.optimizers, options=WHOLE)
+    return {
+        f"{name}/{key}": tensor.contiguous()
+        for name, moments in stored.get("state", {}).items()
+        for key, tensor in moments.items()
+    }
+
+
+def _fill(module: nn.Module, tensors: Tensors) -> None:
+    set_model_state_dict(module, dict(tensors), options=WHOLE)
 
 
 def _delete(path: Path) -> None:
@@ -205,48 +351,122 @@ def _delete(path: Path) -> None:
     shutil.rmtree(gone)
 
 
-def _checked(path: Path, training: Training) -> tuple[dict[str, Any], dict[str, Tensors]]:
-    """A checkpoint's state and tensors, if it is whole and of this training."""
-    state = sealed.state(path)
-    differ = sealed.differences(state["settings"], training.run.stored())
-    if differ:
-        raise ValueError(f"train: checkpoint {path} is of another run: {'; '.join(differ[:3])}")
-    held = tensors_of(training)
-    if not training.optimizers:
-        del held[sealed.OPTIMIZER]
-    text = [sealed.TOKENIZER] if training.tokenizer is not None else []
-    sealed.whole(path, state, [*held, *text])
-    if text and (path / sealed.TOKENIZER).read_text(encoding="utf-8") != training.tokenizer:
+def _checked(path: Path, state: TrainState) -> tuple[dict[str, Any], dict[str, Tensors]]:
+    """A checkpoint's state and tensors, if it is whole and of this run."""
+    stored = read_state(path)
+    different = _differences(stored["settings"], state.config.settings())
+    if different:
+        raise ValueError(f"train: checkpoint {path} is of another run: {'; '.join(different[:3])}")
+    names = [*_modules(state), *([OPTIMIZER] if state.optimizers else [])]
+    text = [TOKENIZER] if state.tokenizer is not None else []
+    _check_files(path, stored, [*names, *text])
+    if text and (path / TOKENIZER).read_text(encoding="utf-8") != state.tokenizer:
         raise ValueError(f"train: checkpoint {path} was trained with another tokenizer of the same size")
-    files = {name: sealed.tensors(path, name) for name in held}
-    for name in held:
-        wanted = held[name] if name != sealed.OPTIMIZER else moments(files[name], training)
-        problem = _mismatch(files[name], wanted)
+    files: dict[str, Tensors] = {}
+    for name in names:
+        try:
+            files[name] = load_file(path / name)
+        except SafetensorError as error:
+            raise ValueError(
+                f"train: checkpoint {path} is damaged: {name} holds no tensors ({error})"
+            ) from None
+        problem = _mismatch(files[name], state, name)
         if problem:
             raise ValueError(f"train: checkpoint {path} does not fit the model: {name} {problem}")
-    return state, files
+    return stored, files
 
 
-def _mismatch(stored: Tensors, wanted: Tensors) -> str | None:
-    """The first tensor that is not as it must be, in words."""
-    for name in sorted(wanted.keys() - stored.keys()):
-        return f"lacks {name}"
-    for name in sorted(stored.keys() - wanted.keys()):
-        return f"has {name}, which the model has not"
-    for name, tensor in wanted.items():
-        if stored[name].shape != tensor.shape:
-            return f"has {name} of shape {list(stored[name].shape)}, and the model {list(tensor.shape)}"
-        if stored[name].dtype != tensor.dtype:
-            return f"has {name} in {stored[name].dtype}, and the model in {tensor.dtype}"
+def _check_files(path: Path, stored: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse a checkpoint with a file missing, cut short, changed, or a pickle, which is not opened."""
+    for name in names:
+        if name not in stored["files"]:
+            raise ValueError(f"train: checkpoint {path} was written without {name}")
+        file, written = path / name, stored["files"][name]
+        if not file.is_file():
+            raise ValueError(f"train: checkpoint {path} is damaged: {name} is missing")
+        with file.open("rb") as opened:
+            start = opened.read(4)
+        if start.startswith(PICKLES):
+            raise ValueError(
+                f"train: checkpoint {path} is refused: {name} is a pickle, which may run any program when it "
+                "is read. It was not opened"
+            )
+        size, whole = file.stat().st_size, written["bytes"]
+        if size < whole:
+            raise ValueError(
+                f"train: checkpoint {path} is damaged: {name} is cut short, {size:,} bytes of {whole:,}"
+            )
+        if size > whole or _digest(file) != written["sha256"]:
+            raise ValueError(f"train: checkpoint {path} is damaged: {name} has changed since it was written")
+
+
+def _mismatch(stored: Tensors, state: TrainState, name: str) -> str | None:
+    """The first tensor of a file that is not as it must be, in words."""
+    if name == OPTIMIZER:  # counts of steps are numbers, everything else is as the parameters
+        parameters = dict(state.model.named_parameters())
+        stored = {full: tensor for full, tensor in stored.items() if not full.endswith("/step")}
+        wanted = {
+            full: parameters[full.rsplit("/", 1)[0]]
+            for full in stored
+            if full.rsplit("/", 1)[0] in parameters
+        }
+    else:
+        kept = _modules(state)[name].state_dict()
+        wanted = {key: tensor for key, tensor in _names(_modules(state)[name]).items() if key in kept}
+    for key in sorted(wanted.keys() - stored.keys()):
+        return f"lacks {key}"
+    for key in sorted(stored.keys() - wanted.keys()):
+        return f"has {key}, which the model has not"
+    for key, tensor in wanted.items():
+        if stored[key].shape != tensor.shape:
+            return f"has {key} of shape {list(stored[key].shape)}, and the model {list(tensor.shape)}"
+        if stored[key].dtype != tensor.dtype:
+            return f"has {key} in {stored[key].dtype}, and the model in {tensor.dtype}"
     return None
 
 
-def _otherwise(path: Path, training: Training) -> str:
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """In which settings a checkpoint differs from the run that wants it, in words."""
+    old, new = _flat(there), _flat(here)
+    names = ("experiment", "arm", "scale", "seed")
+    if any(old.get(name) != new.get(name) for name in names):
+        words = [", ".join(f"{name} {settings.get(name)}" for name in names) for settings in (old, new)]
+        return [f"it belongs to {words[0]}, and this run is {words[1]}"]
+    vocabulary = "model.vocab_size"
+    if old.get(vocabulary) != new.get(vocabulary):
+        return [f"its vocabulary has {old.get(vocabulary)} entries, that of this run {new.get(vocabulary)}"]
+    return [
+        f"{name} was {json.dumps(old.get(name))} there and is {json.dumps(new.get(name))} here"
+        for name in dict.fromkeys([*old, *new])
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings by names with dots; a mapping with nothing in it is a value."""
+    if not isinstance(settings, Mapping) or not settings:
+        return {prefix: settings}
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}.{name}" if prefix else name)
+    return flat
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum(stored: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
+
+
+def _otherwise(path: Path, state: TrainState) -> str:
     """What to do where a checkpoint cannot be used."""
     for earlier in reversed(checkpoints(path.parent)):
         if step_of(earlier) < step_of(path):
             try:
-                _checked(earlier, training)
+                _checked(earlier, state)
             except ValueError:
                 continue
             step = step_of(earlier)
@@ -254,8 +474,8 @@ def _otherwise(path: Path, training: Training) -> str:
     return "No earlier one fits: train into another folder with --out, or begin anew with --fresh"
 
 
-def _unwritten(folder: Path, step: int, gathered: Mapping[str, Tensors], error: Exception) -> str:
-    needed = sum(one.nbytes for tensors in gathered.values() for one in tensors.values())
+def _unwritten(folder: Path, step: int, files: Mapping[str, Tensors], error: Exception) -> str:
+    needed = sum(tensor.nbytes for tensors in files.values() for tensor in tensors.values())
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error).split("I/O error: ")[-1]
     last = newest(folder)
     kept = f"That of step {step_of(last)} is whole" if last else "There is none yet"

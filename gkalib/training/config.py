@@ -6,14 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, final
+from typing import Any, ClassVar, Literal, TypeVar, final
 
 import torch
 from torch import nn
 
 from gkalib.layers import attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
+from gkalib.training.sampler import key
 
+LOADERS = 15  # processes that load pictures, on a host of sixteen cores with one card
 R = TypeVar("R", bound="TrainConfig")
 
 
@@ -22,22 +24,22 @@ class TrainConfig(ABC):
     """Every setting that decides the result of a training run.
 
     Args:
-        recipe, arm, scale, seed: what its record is called by.
+        experiment, arm, scale, seed: what its record is called by.
         attention: the name of a variant, or a list for the layers, cycled, of names and of variants with
             options of their own, ``{"name": "gka", "sigma": 2.0}``.
         options: options of the variants given by name.
         data: the name of the data, as ``python -m gkalib data list`` prints it; ``made-up`` is random.
         batch: images or sequences per step, over all processes.
-        device_batch: of those, how many go through the model at once; whatever is random in a step is keyed
-            by the number of such a part, not by the process that computes it.
+        device_batch: of those, how many go through the model at once; None is all of them. Whatever is random
+            in a step is keyed by the number of such a part, not by the process that computes it.
         steps: how many steps.
         optimizer: ``adamw``, or ``muon`` for the matrices of the blocks and AdamW for the rest.
         lr: the peak of the learning rate.
         final_lr: where it ends.
         warmup: steps over which it rises in a line from ``warmup_lr``.
         warmup_lr: where it begins.
-        schedule: what follows the warm-up: ``cosine``, or ``trapezoid``, which stays up and falls in a line
-            over the last ``cooldown`` of the steps.
+        schedule: what follows the warm-up: ``cosine``; ``trapezoid``, which stays up and falls in a line over
+            the last ``cooldown`` of the steps; or ``tenth``, a cosine to a tenth of the peak.
         cooldown: a share of the steps.
         weight_decay: of matrices; biases, norms, learned tokens, positions and bandwidths have none.
         betas, eps: of AdamW.
@@ -52,7 +54,13 @@ class TrainConfig(ABC):
         ValueError: if a setting has a value that no run can have.
     """
 
-    recipe: str
+    # Tokens and positions are learned vectors whatever their shape, what a kernel learns are scales and biases
+    # of lags: none of them decays.
+    undecayed: ClassVar[tuple[str, ...]] = ("position", "class_token", "register_tokens", ".kernel.")
+    kind: ClassVar[str] = "vision"
+    unit: ClassVar[str] = "images"  # that training reads
+
+    experiment: str
     arm: str
     scale: str = "full"
     seed: int = 0
@@ -60,14 +68,14 @@ class TrainConfig(ABC):
     options: dict[str, Any] = field(default_factory=dict)
     data: str
     batch: int
-    device_batch: int
+    device_batch: int | None = None
     steps: int
     optimizer: Literal["adamw", "muon"] = "adamw"
     lr: float
     final_lr: float = 0.0
     warmup: int = 0
     warmup_lr: float = 0.0
-    schedule: Literal["cosine", "trapezoid"] = "cosine"
+    schedule: Literal["cosine", "trapezoid", "tenth"] = "cosine"
     cooldown: float = 0.5
     weight_decay: float = 0.05
     betas: tuple[float, float] = (0.9, 0.999)
@@ -82,16 +90,17 @@ class TrainConfig(ABC):
     def __post_init__(self):
         """Refuse what cannot be run."""
         for name in ("batch", "device_batch", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"train: {name} must be at least 1, not {getattr(self, name)}")
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"train: {name} must be at least 1, not {number}")
         for name in ("seed", "lr", "final_lr", "warmup", "warmup_lr", "weight_decay", "eps", "eval_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"train: {name} must be zero or more, not {getattr(self, name)}")
-        if self.batch % self.device_batch:
+        if self.batch % self.part:
             raise ValueError(f"train: batch {self.batch} is no multiple of device_batch {self.device_batch}")
         for name, known in (
             ("optimizer", ("adamw", "muon")),
-            ("schedule", ("cosine", "trapezoid")),
+            ("schedule", ("cosine", "trapezoid", "tenth")),
             ("dtype", ("float32", "bfloat16", "float16")),
         ):
             if getattr(self, name) not in known:
@@ -111,9 +120,24 @@ class TrainConfig(ABC):
         """The model, untrained."""
 
     @property
+    def part(self) -> int:
+        """How many images or sequences go through the model at once."""
+        return self.device_batch or self.batch
+
+    @property
     def parts(self) -> int:
-        """How many parts of ``device_batch`` a step has."""
-        return self.batch // self.device_batch
+        """How many parts a step has."""
+        return self.batch // self.part
+
+    @property
+    def items(self) -> int:
+        """Images or tokens in a step."""
+        return self.batch
+
+    @property
+    def model_seed(self) -> int:
+        """What the model's initial values are drawn from."""
+        return key(self.seed, 4)
 
     def precision(self, device: torch.device) -> contextlib.AbstractContextManager:
         """The dtype of products inside it, in training and when the model is measured."""
@@ -141,14 +165,17 @@ class TrainConfig(ABC):
 
     def _at(self: R, scale: str, key: str) -> R:
         if key not in self.smaller:
-            raise ValueError(f"train: {self.recipe} says nothing of a {key} run")
+            raise ValueError(f"train: {self.experiment} says nothing of a {key} run")
         return replace(_merged(self, self.smaller[key]), scale=scale)
 
-    def stored(self) -> dict[str, Any]:
-        """Every setting as JSON would give it back; ``run_of`` makes a run of it again."""
-        kind = "vision" if isinstance(self, VisionConfig) else "language"
+    def settings(self) -> dict[str, Any]:
+        """Every setting as JSON would give it back; ``config_of`` makes a configuration of it again."""
         kept = {name: value for name, value in asdict(self).items() if name != "smaller"}
-        return json.loads(json.dumps({"kind": kind, **kept}))
+        return json.loads(json.dumps({"kind": self.kind, **kept}))
+
+    def recorded(self) -> dict[str, Any]:
+        """The settings that a record has no field of its own for."""
+        return {name: value for name, value in self.settings().items() if name not in NAMES}
 
 
 @final
@@ -233,6 +260,14 @@ class LanguageConfig(TrainConfig):
     prompt: str = ""
     eval_rows: int | None = None
 
+    kind: ClassVar[str] = "language"
+    unit: ClassVar[str] = "tokens"
+
+    @property
+    def items(self) -> int:
+        """Tokens in a step."""
+        return self.batch * self.model.context
+
     def build(self) -> nn.Module:
         """The decoder, untrained."""
         return gpt(self.model, attention=self.layers())
@@ -246,7 +281,8 @@ class LaunchConfig:
     Args:
         out: its folder, for checkpoints, curves and samples; one below $GKALIB_RUNS or ./runs if not given.
         device: ``cpu`` or ``cuda``; None takes the GPU where there is one.
-        workers: processes that load data beside each training process.
+        workers: processes that load pictures beside each training process; None is one less than its share of
+            the cores, at most 15, beside a GPU, and none on a CPU, where training has the cores.
         compile: whether the model goes through ``torch.compile``.
         shard: whether parameters, gradients and optimizer states are split over the processes (FSDP2).
         save_every: seconds between checkpoints; there is one at the end in any case.
@@ -254,12 +290,14 @@ class LaunchConfig:
         snapshots: steps between copies of the weights alone, all of which are kept; 0 is none.
         fresh: whether to delete the checkpoints and snapshots that are there and begin anew.
         from_step: the checkpoint to go on from; None is the newest.
-        keep, quiet: whether the record goes to ``data/results``; whether to leave out the progress bar.
+        keep: whether the record goes to ``data/results``.
+        quiet: whether to leave out the progress bar.
+        save: whether anything is written to its folder; without, a run that is stopped is lost.
     """
 
     out: Path | None = None
     device: str | None = None
-    workers: int = 0
+    workers: int | None = None
     compile: bool = False
     shard: bool = False
     save_every: float = 600.0
@@ -269,6 +307,7 @@ class LaunchConfig:
     from_step: int | None = None
     keep: bool = False
     quiet: bool = False
+    save: bool = True
 
 
 @final
@@ -302,20 +341,23 @@ class Recipe:
         return self.arms[arm]()
 
 
-def run_of(stored: Mapping[str, Any]) -> TrainConfig:
-    """The run that ``TrainConfig.stored`` gave.
+KINDS: dict[str, type[TrainConfig]] = {made.kind: made for made in (VisionConfig, LanguageConfig)}
+NAMES = ("kind", "experiment", "arm", "scale", "seed")  # what a record has fields of its own for
+
+
+def config_of(settings: Mapping[str, Any]) -> TrainConfig:
+    """The configuration that ``TrainConfig.settings`` gave.
 
     Raises:
         ValueError: if it is no such mapping.
     """
-    kinds: dict[str, type[TrainConfig]] = {"vision": VisionConfig, "language": LanguageConfig}
-    nested = {"model": ViTConfig if stored.get("kind") == "vision" else GPTConfig, "augment": Augment}
+    nested = {"model": ViTConfig if settings.get("kind") == "vision" else GPTConfig, "augment": Augment}
     try:
-        given = {name: value for name, value in stored.items() if name != "kind"}
+        given = {name: value for name, value in settings.items() if name != "kind"}
         for name, kind in nested.items():
             if name in given:
                 given[name] = kind(**_tuples(given[name]))
-        return kinds[stored["kind"]](**_tuples(given))
+        return KINDS[settings["kind"]](**_tuples(given))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"train: these are not the settings of a run ({error})") from None
 

@@ -24,6 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 from gkalib.training.config import LaunchConfig, TrainConfig
 
 LOOK = 0.1  # seconds between two looks for the main process's note
+LOCK = ".lock"
+_locked: set[int] = set()  # handles of this process
 _FIRSTS = itertools.count()  # every process asks for the same ones in the same order
 
 
@@ -220,34 +222,30 @@ def _either(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-LOCK = ".lock"
-_held: set[int] = set()
-
-
-def folder_of(run: TrainConfig, launch: LaunchConfig) -> Path:
+def run_folder(config: TrainConfig, launch: LaunchConfig) -> Path:
     """Where a run keeps its checkpoints: ``--out``, or a folder below ``$GKALIB_RUNS`` or ``./runs``."""
     if launch.out is not None:
         return Path(launch.out)
     home = Path(os.environ.get("GKALIB_RUNS", "runs"))
-    return home / run.recipe / f"{run.arm}-{run.scale}-s{run.seed}"
+    return home / config.experiment / f"{config.arm}-{config.scale}-s{config.seed}"
 
 
-def farewell(run: TrainConfig, launch: LaunchConfig, *, step: int, number: int) -> str:
+def stopped(config: TrainConfig, launch: LaunchConfig, *, step: int, number: int) -> str:
     """What a run says that a signal stopped after a step; 0 for one that came to another process."""
     name = signal.Signals(number).name if number else "a signal"
     once = {"--fresh": launch.fresh, "--from-step": launch.from_step is not None}
     without = "".join(f" without {option}" for option, given in once.items() if given)
     return (
-        f"train: stopped by {name} after step {step} of {run.steps}; saved to "
-        f"{folder_of(run, launch)}/step-{step:08d}. The same command{without} goes on from there"
+        f"train: stopped by {name} after step {step} of {config.steps}; saved to "
+        f"{run_folder(config, launch)}/step-{step:08d}. The same command{without} goes on from there"
     )
 
 
 def _let_go() -> None:
     """A child, such as one that loads data, must not keep the folder when this process is gone."""
-    for handle in _held:
+    for handle in _locked:
         os.close(handle)
-    _held.clear()
+    _locked.clear()
 
 
 os.register_at_fork(after_in_child=_let_go)
@@ -284,7 +282,7 @@ class RunLock:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._handle is not None:
-            _held.discard(self._handle)
+            _locked.discard(self._handle)
             os.close(self._handle)
 
     def _caught(self, number: int, _: object) -> None:
@@ -312,5 +310,5 @@ def _lock(folder: Path) -> int:
         ) from None
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"process {os.getpid()} on {platform.node()}\n".encode(), 0)
-    _held.add(handle)
+    _locked.add(handle)
     return handle

@@ -1,15 +1,29 @@
 """From settings to a launch: what a command line overrides, what a run costs, the lines that start it."""
 
-from dataclasses import dataclass
-from typing import final
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, final
 
 import torch
 
 from gkalib.models import Count, count
-from gkalib.training.config import LanguageConfig, Recipe, TrainConfig, VisionConfig
+from gkalib.training.config import (
+    LOADERS,
+    LanguageConfig,
+    LaunchConfig,
+    Recipe,
+    TrainConfig,
+    VisionConfig,
+)
+from gkalib.training.recipes import recipes
 
 PEAK = 989e12  # dense bf16 operations per second of an H100, as NVIDIA states them
 SHARE = 0.3  # of which we count on
+# Pictures that a core reads and augments in a second, as measured: of ImageNet's size, of 32 × 32 pixels
+# enlarged to 224, and of 32 × 32.
+PHOTOGRAPHS, ENLARGED_PICTURES, SMALL_PICTURES = 202, 402, 2532
+FIXED = ("experiment", "arm", "scale", "seed")
 
 
 @final
@@ -34,45 +48,103 @@ class Cost:
         return self.operations / (PEAK * SHARE) / 3600
 
 
-def cost(run: TrainConfig) -> Cost:
+def cost(config: TrainConfig) -> Cost:
     """What a run costs, counted on its model without computing anything."""
     with torch.device("meta"):
-        model = run.build()
-    if isinstance(run, VisionConfig):
-        side = run.model.image_size
-        counted = count(model, torch.empty(1, run.model.channels, side, side, device="meta"))
-        items, each = run.steps * run.batch, 3 * counted.flops
+        model = config.build()
+    if isinstance(config, VisionConfig):
+        side = config.model.image_size
+        counted = count(model, torch.empty(1, config.model.channels, side, side, device="meta"))
+        items, each = config.steps * config.batch, 3 * counted.flops
     else:
-        assert isinstance(run, LanguageConfig)
-        counted = count(model, torch.empty(1, run.model.context, dtype=torch.long, device="meta"))
-        items = run.steps * run.batch * run.model.context
-        each = counted.flops_per_token or 3 * counted.flops // run.model.context
+        assert isinstance(config, LanguageConfig)
+        counted = count(model, torch.empty(1, config.model.context, dtype=torch.long, device="meta"))
+        items = config.steps * config.items
+        each = counted.flops_per_token or 3 * counted.flops // config.model.context
     return Cost(count=counted, items=items, operations=float(items * each))
 
 
-def launch_lines(run: TrainConfig) -> dict[str, str]:
+def launch_lines(config: TrainConfig, *, workers: int | None = None) -> dict[str, str]:
     """The command of a run on one GPU, on eight, and on two machines of eight under SLURM.
 
-    Where the parts of a step cannot be shared evenly, the line makes them smaller.
+    Every setting that is not the recipe's own is in it. Where the parts of a step cannot be shared evenly,
+    the line makes them smaller. What is reduced for a CPU has one line.
+
+    Args:
+        config: what is to be trained.
+        workers: processes that load pictures beside each that trains; None is as many as a common host has.
     """
-    scale = {"full": "", "reduced": " --reduced", "smoke": " --smoke"}[run.scale]
-    call = f"-m gkalib train {run.recipe} --arm {run.arm}{scale} --compile"
+    words, on_cpu = _changed(config)
+    scale = {"full": "", "reduced": " --reduced", "smoke": " --smoke"}[config.scale]
+    seed = f" --seed {config.seed}" if config.seed else ""
+    call = f"-m gkalib train {config.experiment} --arm {config.arm}{scale}{seed}"
+    settings = "".join(f" {word}" for word in words)
+    loaders = LOADERS if workers is None else workers
+    loading = f" --workers {loaders}" if isinstance(config, VisionConfig) else ""
+    if on_cpu:
+        return {"CPU": f"python {call} --device cpu{settings}"}
+    call = f"{call} --compile{loading}{settings}"
     two = "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint"
     node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
+    eight = f"torchrun --standalone --nproc-per-node 8 {call}{_parts_for(config, 8)}"
     return {
         "one GPU": f"python {call}",
-        "eight GPUs": f"torchrun --standalone --nproc-per-node 8 {call}{_parts_for(run, 8)}",
+        "eight GPUs": eight,
         "SLURM": "sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node 8 "
-        f"--wrap 'srun {two} {node} {call}{_parts_for(run, 16)}'",
+        f"--wrap 'srun {two} {node} {call}{_parts_for(config, 16)}'",
     }
 
 
-def _parts_for(run: TrainConfig, processes: int) -> str:
+def data_hours(config: VisionConfig, *, workers: int) -> float:
+    """Hours in which the loaders of one GPU read the pictures of a run, whatever it computes."""
+    if config.model.image_size <= 64:
+        rate = SMALL_PICTURES
+    else:
+        rate = ENLARGED_PICTURES if config.data.startswith("cifar") else PHOTOGRAPHS
+    return config.steps * config.batch / (rate * max(1, workers)) / 3600
+
+
+def _changed(config: TrainConfig) -> tuple[list[str], bool]:
+    """The words that make the recipe's own run of that scale this one; and whether it is that of a CPU."""
+    known = recipes().get(config.experiment)
+    if known is None or config.arm not in known.arms:
+        return [], False
+    base = replace(known.run(config.arm), seed=config.seed)
+    if config.scale == "smoke":
+        return _words(base.smoke(), config), False
+    if config.scale == "reduced":
+        on_card, on_cpu = (_words(base.reduced(device), config) for device in ("cuda", "cpu"))
+        return (on_cpu, True) if len(on_cpu) < len(on_card) else (on_card, False)
+    return _words(base, config), False
+
+
+def _words(base: Any, config: Any, prefix: str = "") -> list[str]:
+    """Settings in which two configurations differ, as words of a command line."""
+    words: list[str] = []
+    for field in fields(base):
+        old, new = getattr(base, field.name), getattr(config, field.name)
+        name = prefix + field.name.replace("_", "-")
+        if old == new or field.name in (*FIXED, "smaller"):
+            continue
+        if is_dataclass(old):
+            words += _words(old, new, f"{name}.")
+        elif isinstance(new, bool):
+            words.append(f"--{name}" if new else f"--{prefix}no-{name.removeprefix(prefix)}")
+        else:
+            if isinstance(new, Mapping):
+                values = [word for pair in new.items() for word in pair]
+            else:
+                values = list(new) if isinstance(new, list | tuple) else [new]
+            words += [f"--{name}", *(shlex.quote(str(value)) for value in values)]
+    return words
+
+
+def _parts_for(config: TrainConfig, processes: int) -> str:
     """The option with which so many processes can share a step: the largest parts that they can."""
-    if run.parts % processes == 0:
+    if config.parts % processes == 0:
         return ""
-    sizes = [size for size in range(1, run.device_batch + 1) if run.batch % (size * processes) == 0]
-    return f" --device-batch {sizes[-1]}" if sizes else f" --batch {processes * run.device_batch}"
+    sizes = [size for size in range(1, config.part + 1) if config.batch % (size * processes) == 0]
+    return f" --device-batch {sizes[-1]}" if sizes else f" --batch {processes * config.part}"
 
 
 def device_of(name: str | None) -> str:
@@ -80,16 +152,22 @@ def device_of(name: str | None) -> str:
     return name or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def plan(recipe: Recipe, run: TrainConfig) -> str:
+def plan(recipe: Recipe, config: TrainConfig, launch: LaunchConfig | None = None) -> str:
     """What a run is, what it will cost, and how to launch it, in lines."""
-    spent, what = cost(run), "images" if isinstance(run, VisionConfig) else "tokens"
+    spent, launch = cost(config), launch or LaunchConfig()
     lines = [
         f"{recipe.name}: {recipe.summary}",
         f"paper        {recipe.paper}: {recipe.expects}",
         f"arms         {', '.join(recipe.arms)}",
-        f"this run     {run.arm}, {run.scale}, seed {run.seed}, data {run.data}",
+        f"this run     {config.arm}, {config.scale}, seed {config.seed}, data {config.data}",
         f"parameters   {spent.count.parameters:,}, of attention {spent.count.attention_parameters:,}",
-        f"training     {run.steps:,} steps of {run.batch:,}, {spent.items:,} {what} in all",
+        f"training     {config.steps:,} steps of {config.batch:,}, {spent.items:,} {config.unit} in all",
         f"operations   {spent.operations:.5g}, or {spent.hours:.2g} hours of one H100 at 30 % of its peak",
     ]
-    return "\n".join([*lines, *(f"{where:<11}  {line}" for where, line in launch_lines(run).items())])
+    if isinstance(config, VisionConfig):
+        loaders = LOADERS if launch.workers is None else launch.workers
+        hours = data_hours(config, workers=loaders)
+        more = "more than computing takes" if hours > spent.hours else "less than computing takes"
+        lines.append(f"data         {hours:.2g} hours for {max(1, loaders)} cores that load pictures, {more}")
+    launches = launch_lines(config, workers=launch.workers)
+    return "\n".join([*lines, *(f"{where:<11}  {line}" for where, line in launches.items())])

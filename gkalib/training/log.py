@@ -5,17 +5,19 @@ import io
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
 from gkalib.training.config import LaunchConfig, TrainConfig
 from gkalib.training.distributed import Processes
 
-CURVE = "metrics.csv"
+CURVE, SAMPLES, BOARD = "metrics.csv", "samples.txt", "tensorboard"
 TIMINGS = ("seconds", "items_per_second")  # the columns that two equal runs do not share
 PLAIN = {"step", "loss", "lr", "grad_norm", *TIMINGS}
 ROWS = 200  # of a curve in a record, and the measurements
+SAMPLE = "=== step "
+LINES = 10  # how often a run without a terminal says where it is
 
 
 def read_curve(path: Path) -> list[dict[str, str]]:
@@ -27,30 +29,32 @@ def read_curve(path: Path) -> list[dict[str, str]]:
     return [row for row in rows if None not in row and None not in row.values()]
 
 
-def thinned_curve(path: Path) -> list[dict[str, str]]:
+def thinned(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """About ``ROWS`` rows of a curve and all its measurements, one row a step."""
-    merged: dict[str, dict[str, str]] = {}
-    for row in read_curve(path):
-        merged.setdefault(row["step"], dict.fromkeys(row, "")).update({k: v for k, v in row.items() if v})
-    rows = list(merged.values())
-    every = max(1, math.ceil(len(rows) / ROWS))
+    columns = dict.fromkeys((name for row in rows for name in row), "")
+    by_step: dict[str, dict[str, str]] = {}
+    for row in rows:
+        merged = by_step.setdefault(row["step"], dict(columns))
+        merged.update({name: value for name, value in row.items() if value})
+    merged_rows = list(by_step.values())
+    every = max(1, math.ceil(len(merged_rows) / ROWS))
     return [
         row
-        for i, row in enumerate(rows)
-        if i % every == 0 or i == len(rows) - 1 or any(row[name] for name in row.keys() - PLAIN)
+        for i, row in enumerate(merged_rows)
+        if i % every == 0 or i == len(merged_rows) - 1 or any(row[name] for name in row.keys() - PLAIN)
     ]
 
 
-def replaced(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Give a file a new content; it has the old one if the machine stops."""
-    holder = path.with_name(f".{path.name}.writing")
-    holder.write_text(text, encoding="utf-8")
-    os.replace(holder, path)
+    temporary = path.with_name(f".{path.name}.writing")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
 
 
 @final
 class Curve:
-    """A curve that is open for further rows.
+    """A CSV file that is open for further rows, which belong to numbers of steps done.
 
     Args:
         path: of the file.
@@ -60,20 +64,21 @@ class Curve:
     def __init__(self, path: Path, start: int):
         self.path = path
         rows = read_curve(path)
-        self._open(
-            [row for row in rows if row["step"].isdigit() and int(row["step"]) <= start],
-            list(rows[0]) if rows else ["step"],
-        )
+        self.rows = [row for row in rows if row["step"].isdigit() and int(row["step"]) <= start]
+        self._columns = list(rows[0]) if rows else ["step"]
+        self._write()
 
-    def row(self, step: int, numbers: Mapping[str, int | float]) -> None:
+    def row(self, values: dict[str, str]) -> None:
         """Add a row; it may have other columns than those before, where its own are then empty."""
-        values = {"step": step, **numbers}
+        self.rows.append(values)
         new = [name for name in values if name not in self._columns]
         if new:
             self._file.close()
-            self._open(read_curve(self.path), [*self._columns, *new])
-        csv.DictWriter(self._file, self._columns, lineterminator="\n", restval="").writerow(values)
-        self._file.flush()
+            self._columns += new
+            self._write()
+        else:
+            csv.DictWriter(self._file, self._columns, lineterminator="\n", restval="").writerow(values)
+            self._file.flush()
 
     def sync(self) -> None:
         """Wait until all rows are on the disk."""
@@ -83,32 +88,26 @@ class Curve:
         """End it."""
         self._file.close()
 
-    def _open(self, rows: list[dict[str, str]], columns: list[str]) -> None:
+    def _write(self) -> None:
         text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
+        writer = csv.DictWriter(text, self._columns, lineterminator="\n", restval="")
         writer.writeheader()
-        writer.writerows(rows)
-        replaced(self.path, text.getvalue())
-        self._columns = columns
+        writer.writerows(self.rows)
+        write_whole(self.path, text.getvalue())
         self._file = self.path.open("a", encoding="utf-8", newline="")
-
-
-SAMPLES, BOARD = "samples.txt", "tensorboard"
-SAMPLE = "=== step "
-LINES = 10  # how often a run without a terminal says where it is
 
 
 @final
 class Log:
-    """The files in which the course of a run is kept; processes other than the main one write nothing.
+    """The course of a run: its rows, and the files that keep them, which the main process writes.
 
     A row belongs to the number of steps that were done. A run that goes on from a checkpoint first takes out
     what came after it, so that the files are those of a run that was never interrupted.
 
     Args:
-        folder: of the run.
-        run: its settings.
-        processes: the processes.
+        folder: of the run; None keeps the rows in memory alone.
+        config: its settings.
+        processes: of the run.
         launch: whether to show progress.
         start: how many steps are done.
 
@@ -116,36 +115,42 @@ class Log:
     """
 
     def __init__(
-        self, folder: Path, run: TrainConfig, processes: Processes, launch: LaunchConfig, start: int
+        self, folder: Path | None, config: TrainConfig, processes: Processes, launch: LaunchConfig, start: int
     ):
-        self.folder, self.run, self.main = folder, run, processes.main
+        self.config, self.main = config, processes.main
+        self.rows: list[dict[str, str]] = []
+        self._folder = folder if processes.main else None
         self._start, self._began = start, time.monotonic()
         self._curve: Curve | None = None
         self._board: Any = None
         self._bar: Any = None
-        self._task: Any = None
         self._lines = False
-        if self.main:
-            self._take_back(start)
-            self._board = _board(folder / BOARD, start)
-            if not launch.quiet:
-                self._show(start)
+        if self._folder is not None:
+            self._curve = Curve(self._folder / CURVE, start)
+            self.rows = self._curve.rows
+            self._take_back_samples(start)
+            self._board = _board(self._folder / BOARD, start)
+        if self.main and not launch.quiet:
+            self._show(start)
 
     def row(self, step: int, **numbers: int | float) -> None:
         """Add numbers to the curve; a row may have other columns than those before."""
         if not self.main:
             return
-        assert self._curve is not None
-        self._curve.row(step, numbers)
+        values = {name: str(value) for name, value in {"step": step, **numbers}.items()}
+        if self._curve is None:
+            self.rows.append(values)
+        else:
+            self._curve.row(values)
         if self._board is not None:
             for name, value in numbers.items():
                 self._board.add_scalar(name, value, step)
 
     def sample(self, step: int, text: str) -> None:
         """Keep a text that the model wrote, the first of a step."""
-        if not self.main:
+        if self._folder is None:
             return
-        samples = self.folder / SAMPLES
+        samples = self._folder / SAMPLES
         if samples.exists() and f"{SAMPLE}{step}\n" in samples.read_text(encoding="utf-8"):
             return  # a finished run was taken up again
         with samples.open("a", encoding="utf-8") as file:
@@ -155,21 +160,20 @@ class Log:
 
     def advance(self, step: int, **shown: str) -> None:
         """Move the progress bar, or say a line now and then where there is no terminal."""
-        said = "  ".join(f"{name} {value}" for name, value in shown.items())
+        words = "  ".join(f"{name} {value}" for name, value in shown.items())
         if self._bar is not None:
-            self._bar.update(self._task, completed=step, **({"said": said} if said else {}))
-        elif self._lines and said:
-            every = max(1, self.run.steps // LINES)
-            if step // every > self._said // every or step == self.run.steps:
+            self._bar.update(self._bar.task_ids[0], completed=step, **({"words": words} if words else {}))
+        elif self._lines and words:
+            every = max(1, self.config.steps // LINES)
+            if step // every > self._said // every or step == self.config.steps:
                 self._said = step
-                self.say(f"step {step:,} of {self.run.steps:,}  {said}  {self._left(step)} left")
+                self.say(f"step {step:,} of {self.config.steps:,}  {words}  {self._left(step)} left")
 
     def say(self, text: str) -> None:
         """A line on the terminal, whatever else is shown."""
         if self.main:
-            (self._bar.console if self._bar is not None else _console()).print(
-                text, highlight=False, markup=False
-            )
+            console = self._bar.console if self._bar is not None else _console()
+            console.print(text, highlight=False, markup=False)
 
     def sync(self) -> None:
         """Wait until the curve is on the disk."""
@@ -178,24 +182,24 @@ class Log:
 
     def close(self) -> None:
         """End the files and the bar."""
-        for one in (self._curve, self._board):
-            if one is not None:
-                one.close()
+        for file in (self._curve, self._board):
+            if file is not None:
+                file.close()
         if self._bar is not None:
             self._bar.stop()
         self._curve = self._board = self._bar = None
 
-    def _take_back(self, start: int) -> None:
-        """Keep of the curve and the samples what was there when ``start`` steps were done."""
-        self._curve = Curve(self.folder / CURVE, start)
-        samples = self.folder / SAMPLES
+    def _take_back_samples(self, start: int) -> None:
+        """Keep of the samples what was there when ``start`` steps were done."""
+        assert self._folder is not None
+        samples = self._folder / SAMPLES
         if samples.exists():
             kept = ""
             for part in samples.read_text(encoding="utf-8").split(f"\n{SAMPLE}"):
                 step = part.removeprefix(SAMPLE).split("\n", 1)[0]
                 if step.isdigit() and int(step) <= start:
                     kept += f"{SAMPLE}{part.removeprefix(SAMPLE).rstrip()}\n\n"
-            replaced(samples, kept)
+            write_whole(samples, kept)
 
     def _show(self, start: int) -> None:
         console = _console()
@@ -205,21 +209,16 @@ class Log:
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[said]}"),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        name = f"{self.run.recipe} {self.run.arm}"
-        self._task = self._bar.add_task(name, total=self.run.steps, completed=start, said="")
+        shown = TextColumn("{task.description}"), TextColumn("{task.fields[words]}")
+        columns = shown[0], BarColumn(), MofNCompleteColumn(), shown[1], TimeRemainingColumn()
+        self._bar = Progress(*columns, console=console)
+        name = f"{self.config.experiment} {self.config.arm}"
+        self._bar.add_task(name, total=self.config.steps, completed=start, words="")
         self._bar.start()
 
     def _left(self, step: int) -> str:
         done = max(1, step - self._start)
-        seconds = (time.monotonic() - self._began) / done * (self.run.steps - step)
+        seconds = (time.monotonic() - self._began) / done * (self.config.steps - step)
         return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
 
 

@@ -1,59 +1,86 @@
 """From gradients to weights: parameter groups, the rate of every step, the update, the moving average."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from gkalib.training.config import TrainConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.held import Training
+
+MOMENTUM = (0.85, 0.95, 300)  # nanochat's: from, to, over so many steps
 
 
-def learning_rate(run: TrainConfig, step: int) -> float:
-    r"""The learning rate of a step, before the factors of ``rates``.
+@final
+@dataclass(frozen=True)
+class TrainState:
+    """Everything that a checkpoint holds but the step: one place for what changes while a model is trained.
+
+    Random numbers have no state here: those of a step are keyed by its number, as are the rows that it reads.
+
+    Args:
+        config: the settings.
+        model: not wrapped, not compiled; its parameters may be split over processes.
+        optimizers: of its parameters.
+        average: of its weights, if there is one.
+        scaler: of the loss, for float16.
+        tokenizer: as JSON, for text.
+    """
+
+    config: TrainConfig
+    model: nn.Module
+    optimizers: list[Optimizer]
+    average: AveragedModel | None = None
+    scaler: GradScaler | None = None
+    tokenizer: str | None = None
+
+
+def learning_rate(config: TrainConfig, step: int, factor: float = 1.0) -> float:
+    r"""The learning rate of a step, times one of the factors of ``rates``.
 
     With s steps of warm-up and T in all, the rate rises in a line from ``warmup_lr`` to ``lr`` in the steps
     0 … s; then, with u = (step − s) / (T − s) from 0 to 1,
 
     - ``cosine``: final_lr + (lr − final_lr) (1 + cos πu) / 2,
-    - ``trapezoid``: ``lr`` until the share ``cooldown`` of all T steps is left, then a line to ``final_lr``.
+    - ``trapezoid``: ``lr`` until the share ``cooldown`` of all T steps is left, then a line to ``final_lr``,
+    - ``tenth``: a cosine to lr / 10, whose warm-up rises from lr / s.
 
     Args:
-        run: the settings.
+        config: the settings.
         step: from 0.
+        factor: of a group of parameters.
 
     References:
         Loshchilov and Hutter, SGDR, 2017; Hägele et al., Scaling laws and compute-optimal training beyond
         fixed training durations, 2024. Chapter 20 draws both.
     """
-    if step < run.warmup:
-        return run.warmup_lr + (run.lr - run.warmup_lr) * step / run.warmup
-    if run.schedule == "cosine":
-        done = (step - run.warmup) / max(1, run.steps - run.warmup)
-        return run.final_lr + (run.lr - run.final_lr) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
-    left = (run.steps - step) / max(1.0, run.cooldown * run.steps)
-    return run.final_lr + (run.lr - run.final_lr) * min(max(left, 0.0), 1.0)
+    peak, final, warmup = config.lr, config.final_lr, config.warmup
+    done = min((step - warmup) / max(1, config.steps - warmup), 1.0)
+    if config.schedule == "tenth":
+        share = (step + 1) / warmup if step < warmup else 0.1 + 0.45 * (1 + math.cos(math.pi * done))
+        return peak * factor * share
+    if step < warmup:
+        return factor * (config.warmup_lr + (peak - config.warmup_lr) * step / warmup)
+    if config.schedule == "cosine":
+        return factor * (final + (peak - final) * (1 + math.cos(math.pi * done)) / 2)
+    left = (config.steps - step) / max(1.0, config.cooldown * config.steps)
+    return factor * (final + (peak - final) * min(max(left, 0.0), 1.0))
 
 
-# Tokens and positions are learned vectors whatever their shape, what a kernel learns are scales and biases of
-# lags: none of them decays.
-UNDECAYED = ("position", "class_token", "register_tokens", ".kernel.")
-MOMENTUM = (0.85, 0.95, 300)  # nanochat's: from, to, over so many steps
-
-
-def optimizers(run: TrainConfig, model: nn.Module) -> list[Optimizer]:
+def optimizers(config: TrainConfig, model: nn.Module) -> list[Optimizer]:
     """AdamW for all parameters, or Muon for the blocks' matrices but not tables, and AdamW for the rest.
 
-    A parameter decays if it has two or more axes, no rate of its own, and nothing of ``UNDECAYED`` in its
+    A parameter decays if it has two or more axes, no rate of its own, and nothing of ``undecayed`` in its
     name.
 
     Args:
-        run: the settings.
+        config: the settings.
         model: before it is wrapped or compiled.
 
     References:
@@ -64,31 +91,32 @@ def optimizers(run: TrainConfig, model: nn.Module) -> list[Optimizer]:
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     chosen: dict[str, dict[tuple[float, float], list[nn.Parameter]]] = {"adamw": {}, "muon": {}}
     for name, parameter in model.named_parameters():
-        own = [factor for part, factor in run.rates.items() if part in name]
-        kept = own or parameter.ndim <= 1 or any(part in name for part in UNDECAYED)
+        own = [factor for part, factor in config.rates.items() if part in name]
+        kept = own or parameter.ndim <= 1 or any(part in name for part in config.undecayed)
         matrix = parameter.ndim == 2 and name.startswith("blocks.") and id(parameter) not in tables
-        where = "muon" if run.optimizer == "muon" and matrix and not kept else "adamw"
-        group = (math.prod(own, start=1.0), 0.0 if kept else run.weight_decay)
+        where = "muon" if config.optimizer == "muon" and matrix and not kept else "adamw"
+        group = (math.prod(own, start=1.0), 0.0 if kept else config.weight_decay)
         chosen[where].setdefault(group, []).append(parameter)
     made: list[Optimizer] = []
     if chosen["adamw"]:
-        made.append(torch.optim.AdamW(_groups(chosen["adamw"]), lr=run.lr, betas=run.betas, eps=run.eps))
+        made.append(
+            torch.optim.AdamW(_groups(chosen["adamw"]), lr=config.lr, betas=config.betas, eps=config.eps)
+        )
     if chosen["muon"]:
-        made.append(torch.optim.Muon(_groups(chosen["muon"]), lr=run.lr, adjust_lr_fn="original"))
+        made.append(torch.optim.Muon(_groups(chosen["muon"]), lr=config.lr, adjust_lr_fn="original"))
     return made
 
 
-def set_rates(run: TrainConfig, step: int, optimizers: list[Optimizer]) -> float:
+def set_rates(config: TrainConfig, step: int, optimizers: list[Optimizer]) -> float:
     """Set what a step has its own of: the rates, and Muon's momentum and decay. Returns the common rate."""
-    rate = learning_rate(run, step)
     first, last, steps = MOMENTUM
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = rate * group["rate"]
+            group["lr"] = learning_rate(config, step, group["rate"])
             if isinstance(optimizer, torch.optim.Muon):
                 group["momentum"] = first + (last - first) * min(1.0, step / steps)
-                group["weight_decay"] = group["decay"] * (1 - step / run.steps)
-    return rate
+                group["weight_decay"] = group["decay"] * (1 - step / config.steps)
+    return learning_rate(config, step)
 
 
 def _groups(chosen: dict[tuple[float, float], list[nn.Parameter]]) -> list[dict[str, Any]]:
@@ -98,7 +126,7 @@ def _groups(chosen: dict[tuple[float, float], list[nn.Parameter]]) -> list[dict[
     ]
 
 
-def average(model: nn.Module, decay: float | None) -> AveragedModel | None:
+def weight_average(model: nn.Module, decay: float | None) -> AveragedModel | None:
     r"""A copy of the model whose weights follow θ̄ ← decay · θ̄ + (1 − decay) · θ at each update.
 
     The first update copies the weights, so the average starts from the weights after the first step.
@@ -125,7 +153,7 @@ def _here(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def descend(training: Training) -> Tensor:
+def optimizer_step(state: TrainState) -> Tensor:
     """Clip the gradients, let the optimizers do a step, and let the average follow.
 
     With a loss scale the gradients are first divided by it, and an optimizer leaves the step out if one of
@@ -134,23 +162,23 @@ def descend(training: Training) -> Tensor:
     Returns:
         The norm of the whole gradient before it was clipped.
     """
-    scaler = training.scaler
+    scaler = state.scaler
     if scaler:
-        for optimizer in training.optimizers:
+        for optimizer in state.optimizers:
             scaler.unscale_(optimizer)
-    weights = [weight for weight in training.model.parameters() if weight.grad is not None]
+    weights = [weight for weight in state.model.parameters() if weight.grad is not None]
     norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-    if training.run.clip is not None:
-        nn.utils.clip_grads_with_norm_(weights, training.run.clip, norm)
-    for optimizer in training.optimizers:
+    if state.config.clip is not None:
+        nn.utils.clip_grads_with_norm_(weights, state.config.clip, norm)
+    for optimizer in state.optimizers:
         if scaler:
             scaler.step(optimizer)
         else:
             optimizer.step()
     if scaler:
         scaler.update()
-    if training.average is not None:
-        training.average.update_parameters(training.model)
+    if state.average is not None:
+        state.average.update_parameters(state.model)
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 

@@ -1,10 +1,13 @@
-"""Classifiers of images: pictures augmented, loaded ahead and mixed; the loss and what is measured."""
+"""Classifiers of images: pictures augmented, loaded ahead and mixed; their loss and what is measured."""
 
+import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from statistics import median
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -14,125 +17,120 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from gkalib import results
 from gkalib.data.image_set import ImageData, Images
 from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy_of, accuracy_sums
-from gkalib.training import log
-from gkalib.training.config import LaunchConfig, VisionConfig
-from gkalib.training.distributed import Processes, start
-from gkalib.training.loop import Trainer
+from gkalib.training.config import LOADERS, VisionConfig
+from gkalib.training.distributed import Processes
+from gkalib.training.loop import Part, Workload
 from gkalib.training.sampler import Sampler, key
 
-LATE = 0.1  # of the steps, over which the training loss of the record is the mean
+Transform = Callable[[Image.Image], Tensor]
 
 
-def train(run: VisionConfig, launch: LaunchConfig) -> results.Record:
-    """Train a classifier of images and measure it on pictures that were held out.
+def load_data(config: VisionConfig, processes: Processes) -> tuple[VisionConfig, ImageData]:
+    """The pictures that a run reads, and its configuration for them.
 
-    The record has ``top1``, ``top5`` and ``val_loss`` of the weights after the last step and, with ``ema_``
-    before them, of the weights' moving average; ``train_loss``, in mixed and smoothed targets, over the last
-    tenth of the steps; how many ``parameters`` there are, how many ``images`` were read, and how many of them
-    a second between measurements, in the median.
-
-    Args:
-        run: every setting that decides the result.
-        launch: where and how.
-
-    Raises:
-        ValueError: if pictures are missing, have other classes than the model, or cannot be mixed, or the
-            trainer cannot begin or go on.
-
-    References:
-        Touvron et al., Training data-efficient image transformers, 2021. Chapter 21 reads it line by line.
-    """
-    data = data_of(run, start(launch.device))
-    order = Sampler(len(data.train), run.batch, run.parts, run.seed, repeats=run.augment.repeats)
-    with Trainer(run, launch) as trainer:
-        model = trainer.build()
-        pictures = Pictures(run, data.train, order, trainer.processes, workers=launch.workers)
-        held = held_out(run, data.held_out, trainer.processes, workers=launch.workers)
-        parts = pictures.parts(trainer.started)
-        for step in trainer.steps():
-            trainer.begin(step)
-            trainer.update(step, learn(trainer, model, parts, step))
-            if trainer.due(step):
-                trainer.measured(step, **measure(trainer, held))
-        numbers, rate = summary(trainer)
-        return trainer.record(measure(trainer, held) | numbers, rate=rate)
-
-
-def data_of(run: VisionConfig, processes: Processes) -> ImageData:
-    """The pictures that a run reads; the main process fetches and unpacks what is then there for all.
+    The main process fetches and unpacks what is then there for all. A folder of one's own gives the model its
+    number of classes; a measurement reads at most the pictures that are held out.
 
     Raises:
         ValueError: if they are missing, or have another number of classes than the model.
     """
-    made: list[ImageData] = []
-    processes.first(lambda: made.append(image_data(run.data, limit=run.limit)))
-    data = made[0] if made else image_data(run.data, limit=run.limit)
-    if len(data.classes) != run.model.num_classes:
+    loaded: list[ImageData] = []
+    processes.first(lambda: loaded.append(image_data(config.data, limit=config.limit)))
+    data = loaded[0] if loaded else image_data(config.data, limit=config.limit)
+    classes, held_out = len(data.classes), len(data.held_out)
+    if Path(config.data).is_dir():
+        config = replace(config, model=replace(config.model, num_classes=classes))
+    if classes != config.model.num_classes:
         raise ValueError(
-            f"train: {run.data} has {len(data.classes)} classes and the model {run.model.num_classes} "
+            f"train: {config.data} has {classes} classes and the model {config.model.num_classes} "
             "(model.num_classes)"
         )
-    return data
+    if config.eval_images is not None and config.eval_images > held_out:
+        if processes.main:
+            print(
+                f"train: {held_out} pictures are held out, fewer than {config.eval_images}: all are measured",
+                file=sys.stderr,
+            )
+        config = replace(config, eval_images=None)
+    return config, data
 
 
-def learn(
-    trainer: Trainer, model: nn.Module, parts: Iterator[tuple[Tensor, Tensor]], step: int
-) -> Float[Tensor, ""]:
-    """Leave the gradient of a step in the parameters; returns what this process's parts have of its loss.
+@final
+class ImageWorkload(Workload):
+    """Pictures of a run, augmented and mixed, and what is measured on those that were held out.
 
-    The loss is the mean over all pictures of the step, wherever they are computed: each part's sum is divided
-    by the batch. So parts add up, of one process or of many.
+    What a picture looks like depends on its key in the order, and how a part is mixed on its number, so that
+    it is the same whatever the number of processes and of workers. ``top1``, ``top5`` and ``val_loss`` are
+    measured.
+
+    Args:
+        config: the settings.
+        data: the pictures.
+        processes: which parts are this one's, and where they are computed.
+        workers: processes that load ahead; 0 loads here, None is for ``default_workers`` to say.
+
+    Raises:
+        ValueError: if the processes cannot share the parts of a step, or parts cannot be mixed.
     """
-    total = torch.zeros((), device=trainer.processes.device)
-    for number, (images, targets) in zip(trainer.share, parts, strict=False):
-        trainer.seed(step, number)
-        with trainer.precision():
-            loss = nats(model(images), targets) / trainer.run.batch
-        trainer.backward(loss)
-        total += loss.detach()
-    return total
+
+    config: VisionConfig
+
+    def __init__(
+        self, config: VisionConfig, data: ImageData, processes: Processes, *, workers: int | None = None
+    ):
+        super().__init__(config, processes)
+        self.workers = default_workers(processes) if workers is None else workers
+        repeats = config.augment.repeats
+        self.sampler = Sampler(len(data.train), config.batch, config.parts, config.seed, repeats=repeats)
+        self.samples = _Samples(data.train, training_transform(config))
+        self.mix = mixer(config)
+        self.held_out = held_out(config, data.held_out, processes, workers=self.workers)
+
+    def parts(self, start: int) -> Iterator[Part]:
+        """Pictures ``[n c s s]`` and targets ``[n classes]`` of this process's parts, from a step on."""
+        ordered = (self.sampler.part(*place) for place in self._places(start))
+        rows = (list(zip(part.rows.tolist(), part.keys, strict=True)) for part in ordered)
+        loaded = _loader(self.samples, rows, self.workers, self.processes)
+        for place, batch in zip(self._places(start), loaded, strict=True):
+            images, labels = (part.to(self.processes.device, non_blocking=True) for part in batch)
+            images, targets = self.mix(images, labels, key(self.config.seed, 3, *place))
+            yield images, targets, self.config.batch
+
+    def _places(self, start: int) -> Iterator[tuple[int, int]]:
+        return ((step, number) for step in range(start, self.config.steps) for number in self.share)
+
+    def nats(self, outputs: Float[Tensor, "b c"], labels: Float[Tensor, "b c"]) -> Float[Tensor, ""]:
+        """The sum of −Σ y ln p in float32; the targets y are distributions, as mixing makes them."""
+        return -(labels * outputs.float().log_softmax(-1)).sum()
+
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """Accuracy and loss on held-out pictures, over all processes."""
+        return accuracy_and_loss(self.config, self.processes, model, self.held_out)
+
+    def sizes(self) -> dict[str, int]:
+        """How many pictures a run reads."""
+        return {"images": self.config.steps * self.config.batch}
 
 
-def nats(logits: Float[Tensor, "b c"], targets: Float[Tensor, "b c"]) -> Float[Tensor, ""]:
-    """The sum of −Σ y ln p in float32; the targets y are distributions, as mixing makes them."""
-    return -(targets * logits.float().log_softmax(-1)).sum()
-
-
-def measure(trainer: Trainer, held: DataLoader) -> dict[str, int | float]:
-    """Accuracy and loss on held-out pictures, over all processes, of the model and of its average."""
-    found: dict[str, int | float] = {}
-    for name, model in {"": trainer.model, "ema_": trainer.average}.items():
-        if model is not None:
-            numbers = score(trainer.run, trainer.processes, model, held)
-            found |= {name + key: value for key, value in numbers.items()}
-    return found
-
-
-def score(run: VisionConfig, processes: Processes, model: nn.Module, held: DataLoader) -> dict[str, float]:
-    """Accuracy and loss of one model on held-out pictures, over all processes."""
-    with run.precision(processes.device):
-        sums = accuracy_sums(model, held)
+def accuracy_and_loss(
+    config: VisionConfig, processes: Processes, model: nn.Module, held_out: DataLoader
+) -> dict[str, float]:
+    """Accuracy and loss of a model on held-out pictures, over all processes."""
+    with config.precision(processes.device):
+        sums = accuracy_sums(model, held_out)
     numbers = accuracy_of(processes.total(sums))
     return {"top1": numbers["top1"], "top5": numbers["top5"], "val_loss": numbers["loss"]}
 
 
-def summary(trainer: Trainer) -> tuple[dict[str, int | float], float]:
-    """What a record has beside measurements, and images per second; the curve is the main process's."""
-    run, late, speed = trainer.run, 0.0, 0.0
-    if trainer.processes.main:
-        rows = [row for row in log.read_curve(trainer.folder / log.CURVE) if row.get("loss")]
-        losses = [float(row["loss"]) for row in rows if int(row["step"]) > (1 - LATE) * run.steps]
-        late, speed = sum(losses) / len(losses), median(float(row["items_per_second"]) for row in rows)
-    late, speed = trainer.processes.total(torch.tensor([late, speed], dtype=torch.float64)).tolist()
-    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-    return {"train_loss": late, "parameters": parameters, "images": run.steps * run.batch}, speed
-
-
-Transform = Callable[[Image.Image], Tensor]
+def default_workers(processes: Processes) -> int:
+    """How many processes load pictures beside each that trains on a GPU; on a CPU training has the cores."""
+    if processes.device.type == "cpu":
+        return 0
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return max(0, min(LOADERS, (os.cpu_count() or 1) // here - 1))
 
 
 @contextmanager
@@ -154,7 +152,7 @@ def seeded(seed: int) -> Iterator[None]:
             np.random.set_state(numpy)
 
 
-def training_transform(run: VisionConfig) -> Transform:
+def training_transform(config: VisionConfig) -> Transform:
     """From a picture to the ``[c s s]`` that is learned from: crop, flip, colors, normalization, erasing.
 
     Crops are resized by bicubic interpolation, and what is erased becomes normal noise pixel by pixel, as in
@@ -165,7 +163,7 @@ def training_transform(run: VisionConfig) -> Transform:
     from timm.data.transforms_factory import create_transform
     from torchvision import transforms
 
-    augment, size = run.augment, run.model.image_size
+    augment, size = config.augment, config.model.image_size
     stages: Any = create_transform(
         size,
         is_training=True,
@@ -178,7 +176,7 @@ def training_transform(run: VisionConfig) -> Transform:
         interpolation="bicubic",
         re_prob=augment.erase,
         re_mode="pixel",
-        **_scale(run),
+        **_scale(config),
     )
     first, colors, last = stages
     for operation in [one for step in colors.transforms for one in getattr(step, "ops", [])]:
@@ -187,10 +185,10 @@ def training_transform(run: VisionConfig) -> Transform:
     if augment.crop is None:
         whole = _resized(size)
         first = transforms.Compose([*whole, transforms.RandomHorizontalFlip(augment.flip)])
-    return transforms.Compose([_mode(run), first, colors, last])
+    return transforms.Compose([_mode(config), first, colors, last])
 
 
-def evaluation_transform(run: VisionConfig) -> Transform:
+def evaluation_transform(config: VisionConfig) -> Transform:
     """From a picture to the ``[c s s]`` that is classified: resized, and its middle cut out.
 
     The shorter side becomes s / ``eval_crop`` pixels, by bicubic interpolation; the middle is s × s.
@@ -199,12 +197,12 @@ def evaluation_transform(run: VisionConfig) -> Transform:
     from torchvision import transforms
 
     middle = create_transform(
-        run.model.image_size, crop_pct=run.eval_crop, interpolation="bicubic", **_scale(run)
+        config.model.image_size, crop_pct=config.eval_crop, interpolation="bicubic", **_scale(config)
     )
-    return transforms.Compose([_mode(run), middle])
+    return transforms.Compose([_mode(config), middle])
 
 
-def mixer(run: VisionConfig) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]:
+def mixer(config: VisionConfig) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]:
     r"""What mixes the pictures of a part with one another, and makes targets of their labels.
 
     $$\tilde x_i = \lambda x_i + (1 - \lambda) x_{n-1-i}, \qquad
@@ -223,13 +221,13 @@ def mixer(run: VisionConfig) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Te
     """
     from timm.data.mixup import Mixup, mixup_target
 
-    augment, classes, smoothing = run.augment, run.model.num_classes, run.smoothing
+    augment, classes, smoothing = config.augment, config.model.num_classes, config.smoothing
     if not (augment.mixup or augment.cutmix):
         return lambda images, labels, _: (images, mixup_target(labels, classes, 1.0, smoothing))
-    if run.device_batch % 2:
+    if config.part % 2:
         raise ValueError(
             "train: mixup and cutmix mix the pictures of a part in pairs, so that device_batch must be even, "
-            f"not {run.device_batch}"
+            f"not {config.part}"
         )
     mix = Mixup(
         mixup_alpha=augment.mixup,
@@ -247,47 +245,7 @@ def mixer(run: VisionConfig) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Te
     return mixed
 
 
-@final
-class Pictures:
-    """The parts of a run's steps that one process computes, augmented and mixed.
-
-    What a picture looks like depends on its key in the order, and how a part is mixed on its number, so that
-    it is the same whatever the number of processes and of workers.
-
-    Args:
-        run: the settings.
-        images: the training pictures.
-        order: which of them each part of a step reads.
-        processes: which parts are this process's, and where they are computed.
-        workers: processes that load ahead; 0 loads here.
-
-    Raises:
-        ValueError: if the processes cannot share the parts of a step, or parts cannot be mixed.
-    """
-
-    def __init__(
-        self, run: VisionConfig, images: Images, order: Sampler, processes: Processes, *, workers: int = 0
-    ):
-        self.run, self.order, self.processes, self.workers = run, order, processes, workers
-        self.mine = processes.share(run.parts)
-        self.samples = _Samples(images, training_transform(run))
-        self.mix = mixer(run)
-
-    def parts(self, start: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pictures ``[n c s s]`` and targets ``[n classes]`` of this process's parts, from a step on."""
-        ordered = (self.order.part(*place) for place in self._places(start))
-        rows = (list(zip(part.rows.tolist(), part.keys, strict=True)) for part in ordered)
-        loaded = _loader(self.samples, rows, self.workers, self.processes)
-        for place, (images, labels) in zip(self._places(start), loaded, strict=True):
-            device = self.processes.device
-            images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-            yield self.mix(images, labels, key(self.run.seed, 3, *place))
-
-    def _places(self, start: int) -> Iterator[tuple[int, int]]:
-        return ((step, number) for step in range(start, self.run.steps) for number in self.mine)
-
-
-def held_out(run: VisionConfig, images: Images, processes: Processes, *, workers: int = 0) -> DataLoader:
+def held_out(config: VisionConfig, images: Images, processes: Processes, *, workers: int = 0) -> DataLoader:
     """This process's share of the held-out pictures, in batches of pictures and labels.
 
     No picture is left out or taken twice, and every process has the same number of batches: the rows are cut
@@ -296,15 +254,15 @@ def held_out(run: VisionConfig, images: Images, processes: Processes, *, workers
     Raises:
         ValueError: if there are fewer pictures than processes, or than ``eval_images``.
     """
-    count = len(images) if run.eval_images is None else run.eval_images
+    count = len(images) if config.eval_images is None else config.eval_images
     if not processes.size <= count <= len(images):
         raise ValueError(
             f"train: of {len(images)} held-out pictures, {processes.size} processes cannot measure on {count}"
         )
-    block = max(2, run.device_batch) * processes.size
+    block = max(2, config.part) * processes.size
     blocks = np.array_split(np.arange(count) * len(images) // count, -(-count // block))
     rows = [[(row, 0) for row in block[processes.rank :: processes.size].tolist()] for block in blocks]
-    return _loader(_Samples(images, evaluation_transform(run)), rows, workers, processes)
+    return _loader(_Samples(images, evaluation_transform(config)), rows, workers, processes)
 
 
 @final
@@ -332,20 +290,20 @@ def _loader(samples: _Samples, rows: Any, workers: int, processes: Processes) ->
     )
 
 
-def _scale(run: VisionConfig) -> dict[str, Any]:
+def _scale(config: VisionConfig) -> dict[str, Any]:
     """What values are shifted and divided by: ImageNet's mean and deviation in color, ½ and ½ in gray."""
     from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
-    if run.model.channels == 3:
+    if config.model.channels == 3:
         return {"mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD}
     return {"mean": (0.5,), "std": (0.5,)}
 
 
-def _mode(run: VisionConfig) -> Callable[[Image.Image], Image.Image]:
+def _mode(config: VisionConfig) -> Callable[[Image.Image], Image.Image]:
     """Gray or color, whatever the file has."""
-    if run.model.channels not in (1, 3):
-        raise ValueError(f"train: pictures have 1 or 3 channels, the model {run.model.channels}")
-    mode = "L" if run.model.channels == 1 else "RGB"
+    if config.model.channels not in (1, 3):
+        raise ValueError(f"train: pictures have 1 or 3 channels, the model {config.model.channels}")
+    mode = "L" if config.model.channels == 1 else "RGB"
     return partial(_converted, mode)
 
 

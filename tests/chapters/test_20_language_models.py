@@ -16,8 +16,7 @@ from gkalib.data.tokenizers import train_bpe
 from gkalib.evaluation import bit_sums, bits_of, bits_per_byte
 from gkalib.models import PRESETS, GPTConfig, gpt
 from gkalib.training import recipe
-from gkalib.training.held import Training
-from gkalib.training.optim import descend, optimizers
+from gkalib.training.optim import TrainState, optimizer_step, optimizers
 from gkalib.training.recipes.gka_nanochat import scaling_parameters
 from tests.tolerance import equal
 from tests.training.runs import text_run
@@ -115,7 +114,7 @@ def test_clipping_shortens_a_long_gradient_and_leaves_a_short_one(length):
     norm = torch.cat([one.flatten() for one in drawn]).norm()
     for parameter, one in zip(parameters, drawn, strict=True):
         parameter.grad = one * length / norm
-    found = descend(Training(run, model, optimizers(run, model)))
+    found = optimizer_step(TrainState(run, model, optimizers(run, model)))
     assert found.item() == pytest.approx(length)
     for parameter, one in zip(parameters, drawn, strict=True):
         torch.testing.assert_close(parameter.grad, one / norm * min(length, 2.0), rtol=1e-5, atol=0)

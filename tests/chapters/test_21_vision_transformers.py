@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 import gkalib
 from gkalib.models import ViTConfig
 from gkalib.training import Augment
-from gkalib.training.optim import average
+from gkalib.training.optim import weight_average
 from gkalib.training.sampler import Sampler
 from gkalib.training.vision import mixer, seeded
 from tests.tolerance import equal
@@ -116,7 +116,7 @@ def test_the_first_weights_keep_a_power_of_the_decay():
     """Half after ln 2 / −ln β steps; the mean age of what is averaged is β / (1 − β) in the long run."""
     decay, steps = 0.97, 400
     model = torch.nn.Linear(1, 1, bias=False).double()
-    averaged = average(model, decay)
+    averaged = weight_average(model, decay)
     assert averaged is not None
     ages = []
     for step in range(steps):

@@ -45,5 +45,5 @@ def test_rates_multiply_and_stop_the_decay():
 
 
 def test_a_negative_rate_is_refused():
-    with pytest.raises(ValueError, match="train: lr, warmup, weight_decay and rates must be zero or more"):
+    with pytest.raises(ValueError, match="train: rates must be zero or more"):
         _trained_bank(rates={".kernel.": -1.0})

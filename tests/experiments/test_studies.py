@@ -10,8 +10,8 @@ import torch
 from gkalib import results
 from gkalib.cli import main
 from gkalib.experiments import Study, evaluate, experiment, experiments, fit, task, train
-from gkalib.experiments.loop import rate
 from gkalib.layers import attention, for_model, variants
+from gkalib.training.optim import learning_rate
 from tests.variants import VARIANTS
 
 
@@ -71,7 +71,7 @@ def test_a_text_is_split_once_and_wrapped_where_asked():
 
 def test_the_rate_rises_and_falls_to_a_tenth():
     one = study(steps=100, warmup=10)
-    rates = [rate(step, one) for step in range(101)]
+    rates = [learning_rate(one, step) / one.lr for step in range(101)]
     assert rates[0] == pytest.approx(0.1) and rates[10] == max(rates) == pytest.approx(1.0)
     assert rates[100] == pytest.approx(0.1) and all(a >= b for a, b in pairwise(rates[10:]))
 
@@ -90,7 +90,7 @@ def test_every_experiment_names_what_exists(name):
         assert one.experiment == name
         for layer in for_model(one.layers(), 32, 4, length=16):
             layer(32, 4)  # an option without a default would be missed here
-        results.record.digest(one.settings())
+        results.record.digest(one.recorded())
 
 
 def test_a_command_runs_an_arm_and_keeps_its_record(tmp_path, monkeypatch, capsys):
@@ -125,7 +125,7 @@ def test_unknown_names(words, message, capsys):
     [
         ({"steps": 0}, "train: steps must be at least 1, not 0"),
         ({"batch": -1}, "train: batch must be at least 1, not -1"),
-        ({"lr": -1.0}, "train: lr, warmup, weight_decay and rates must be zero or more"),
+        ({"lr": -1.0}, "train: lr must be zero or more, not -1.0"),
     ],
 )
 def test_bad_settings(changes, message):

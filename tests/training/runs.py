@@ -9,7 +9,7 @@ from gkalib.training import LanguageConfig, VisionConfig
 def text_run(**changes: Any) -> LanguageConfig:
     """A decoder of three thousand parameters on the fixture."""
     settings: dict[str, Any] = {
-        "recipe": "tiny",
+        "experiment": "tiny",
         "arm": "softmax",
         "data": "state-of-the-union",
         "batch": 4,
@@ -24,7 +24,7 @@ def text_run(**changes: Any) -> LanguageConfig:
 def picture_run(**changes: Any) -> VisionConfig:
     """A classifier of made-up pictures of 8 × 8 pixels."""
     settings: dict[str, Any] = {
-        "recipe": "tiny",
+        "experiment": "tiny",
         "arm": "softmax",
         "data": "made-up",
         "batch": 4,

@@ -14,13 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gkalib.models import ViTConfig
-from gkalib.training import LaunchConfig, TrainConfig, checkpoint, sealed
-from gkalib.training.held import Training, unique
-from gkalib.training.optim import average, optimizers
+from gkalib.training import LaunchConfig, TrainConfig, checkpoint
+from gkalib.training.optim import TrainState, optimizers, weight_average
 from tests.training import toy
 from tests.training.runs import picture_run
 
-MARK = "executed"
+MARK, STATE = "executed", checkpoint.STATE
 
 
 class Bomb:
@@ -63,11 +62,13 @@ def launch(folder: Path, **changes: Any) -> LaunchConfig:
 
 def reseal(path: Path, **changes: Any) -> None:
     """Write ``state.json`` anew as if the files had always been as they are."""
-    stored = json.loads((path / sealed.STATE).read_text())
-    (path / sealed.STATE).unlink()
-    sealed.seal(path, {k: v for k, v in stored.items() if k not in ("format", "files", "seal")} | changes)
+    stored = json.loads((path / checkpoint.STATE).read_text())
+    (path / checkpoint.STATE).unlink()
+    checkpoint.write_state(
+        path, {k: v for k, v in stored.items() if k not in ("format", "files", "seal")} | changes
+    )
     if "format" in changes:
-        stored = json.loads((path / sealed.STATE).read_text())
+        stored = json.loads((path / checkpoint.STATE).read_text())
         assert stored["format"] == changes["format"]
 
 
@@ -85,66 +86,71 @@ def flip(path: Path, place: int) -> None:
 
 def reshape(path: Path) -> None:
     """Let the head have another row, and everything say so."""
-    tensors = load_file(path / sealed.MODEL)
+    tensors = load_file(path / checkpoint.MODEL)
     tensors["head.weight"] = torch.zeros(12, 16)
-    save_file(tensors, path / sealed.MODEL)
+    save_file(tensors, path / checkpoint.MODEL)
     reseal(path)
 
 
 def resettle(path: Path, **changes: Any) -> None:
     """Let it be of a run with other settings."""
-    reseal(path, settings=toy.toy(**changes).stored())
+    reseal(path, settings=toy.toy(**changes).settings())
 
 
 def bomb(path: Path) -> None:
     """A pickle in place of the weights."""
-    (path / sealed.MODEL).write_bytes(pickle.dumps(Bomb(path)))
+    (path / checkpoint.MODEL).write_bytes(pickle.dumps(Bomb(path)))
 
 
 def bomb_of_torch(path: Path) -> None:
     """What ``torch.save`` makes of it, resealed by who put it there."""
-    torch.save(Bomb(path), path / sealed.MODEL)
+    torch.save(Bomb(path), path / checkpoint.MODEL)
     reseal(path)
 
 
 def scribble(path: Path) -> None:
-    """Something else in place of the weights, resealed."""
-    (path / sealed.MODEL).write_bytes(b"x" * 99)
+    """Something else in place of the weights, recheckpoint."""
+    (path / checkpoint.MODEL).write_bytes(b"x" * 99)
     reseal(path)
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "truncated model": (
-        lambda path: cut(path / sealed.MODEL),
+        lambda path: cut(path / checkpoint.MODEL),
         r"is damaged: model\.safetensors is cut short, [\d,]+ bytes of [\d,]+",
     ),
     "truncated optimizer": (
-        lambda path: cut(path / sealed.OPTIMIZER),
+        lambda path: cut(path / checkpoint.OPTIMIZER),
         r"is damaged: optimizer\.safetensors is cut short, [\d,]+ bytes of [\d,]+",
     ),
     "flipped bit in the model": (
-        lambda path: flip(path / sealed.MODEL, -5),
+        lambda path: flip(path / checkpoint.MODEL, -5),
         r"is damaged: model\.safetensors has changed since it was written",
     ),
     "flipped bit in the state": (
-        lambda path: flip(path / sealed.STATE, (path / sealed.STATE).read_text().index('"seconds": ') + 13),
+        lambda path: flip(
+            path / checkpoint.STATE, (path / checkpoint.STATE).read_text().index('"seconds": ') + 13
+        ),
         r"is damaged: state\.json has changed since it was written",
     ),
-    "state that is no JSON": (lambda path: cut(path / sealed.STATE), r"is damaged: state\.json is not JSON"),
+    "state that is no JSON": (
+        lambda path: cut(path / checkpoint.STATE),
+        r"is damaged: state\.json is not JSON",
+    ),
     "missing file": (
-        lambda path: (path / sealed.AVERAGE).unlink(),
+        lambda path: (path / checkpoint.AVERAGE).unlink(),
         r"is damaged: average\.safetensors is missing",
     ),
-    "missing state": (lambda path: (path / sealed.STATE).unlink(), r"has no state\.json"),
+    "missing state": (lambda path: (path / checkpoint.STATE).unlink(), r"has no state\.json"),
     "wrong shapes": (
         reshape,
         r"does not fit the model: model\.safetensors has head\.weight of shape \[12, 16\], and the model "
         r"\[11, 16\]",
     ),
     "other recipe": (
-        lambda path: resettle(path, recipe="gpa-dickens"),
-        r"is of another run: it belongs to recipe gpa-dickens, arm softmax, scale full, seed 0, and this run "
-        r"is recipe tiny, arm softmax, scale full, seed 0",
+        lambda path: resettle(path, experiment="gpa-dickens"),
+        r"is of another run: it belongs to experiment gpa-dickens, arm softmax, scale full, seed 0, and this "
+        r"run is experiment tiny, arm softmax, scale full, seed 0",
     ),
     "other settings": (
         lambda path: resettle(path, lr=0.5, model=replace(toy.toy().model, depth=2)),
@@ -183,10 +189,10 @@ def test_damage_is_refused_and_the_one_before_offered(damage: str, folder: Path)
 
 def test_what_is_offered_works(folder: Path, trained: Path, tmp_path: Path):
     """Going on from the whole one before gives what would have come out; the damaged one is deleted."""
-    flip(folder / "step-00000004" / sealed.MODEL, -5)
+    flip(folder / "step-00000004" / checkpoint.MODEL, -5)
     with pytest.raises(SystemExit):
         toy.fit(toy.toy(), launch(folder, from_step=3), event=toy.At(3, "SIGTERM"))
-    for name in (sealed.MODEL, sealed.AVERAGE, sealed.OPTIMIZER):
+    for name in (checkpoint.MODEL, checkpoint.AVERAGE, checkpoint.OPTIMIZER):
         assert (folder / "step-00000004" / name).read_bytes() == (
             trained / "step-00000004" / name
         ).read_bytes()
@@ -194,7 +200,7 @@ def test_what_is_offered_works(folder: Path, trained: Path, tmp_path: Path):
 
 def test_none_is_whole(folder: Path):
     for path in checkpoint.checkpoints(folder):
-        cut(path / sealed.MODEL)
+        cut(path / checkpoint.MODEL)
     with pytest.raises(ValueError, match=r"cut short.*No earlier one fits: .* --out, or .* --fresh$"):
         toy.fit(toy.toy(), launch(folder))
 
@@ -207,38 +213,42 @@ def test_the_pickle_is_a_live_one(tmp_path: Path):
 
 def test_the_tokenizer_is_part_of_it(folder: Path):
     path = folder / "step-00000004"
-    (path / sealed.TOKENIZER).write_text("{}")
+    (path / checkpoint.TOKENIZER).write_text("{}")
     reseal(path)
     with pytest.raises(ValueError, match="was trained with another tokenizer of the same size"):
         toy.fit(toy.toy(), launch(folder))
 
 
 def test_a_model_is_loaded_from_its_settings(folder: Path):
-    loaded = checkpoint.load(folder)
-    assert (loaded.step, loaded.run) == (4, toy.toy())
+    loaded = checkpoint.load_checkpoint(folder)
+    assert (loaded.step, loaded.config) == (4, toy.toy())
     assert loaded.tokenizer_json is not None and "characters" in loaded.tokenizer_json
-    stored = load_file(folder / "step-00000004" / sealed.MODEL)
+    stored = load_file(folder / "step-00000004" / checkpoint.MODEL)
     assert loaded.model.state_dict().keys() == stored.keys()
     for name, tensor in loaded.model.state_dict().items():
         assert torch.equal(tensor, stored[name])
-    averaged = checkpoint.load(folder, averaged=True).model
-    kept = load_file(folder / "step-00000004" / sealed.AVERAGE)
+    averaged = checkpoint.load_checkpoint(folder, averaged=True).model
+    kept = load_file(folder / "step-00000004" / checkpoint.AVERAGE)
     assert torch.equal(averaged.state_dict()["head.weight"], kept["module.head.weight"])
     assert not torch.equal(averaged.state_dict()["head.weight"], stored["head.weight"])
-    assert checkpoint.load(folder, step=3).step == checkpoint.load(folder / "step-00000003").step == 3
+    assert (
+        checkpoint.load_checkpoint(folder, step=3).step
+        == checkpoint.load_checkpoint(folder / "step-00000003").step
+        == 3
+    )
 
 
 def test_what_cannot_be_loaded(folder: Path, tmp_path: Path):
     with pytest.raises(ValueError, match=f"there is no checkpoint in {tmp_path}"):
-        checkpoint.load(tmp_path)
+        checkpoint.load_checkpoint(tmp_path)
     bomb(folder / "step-00000004")
     with pytest.raises(ValueError, match=r"is a pickle.*\. Others of this run: --step 3$"):
-        checkpoint.load(folder)
+        checkpoint.load_checkpoint(folder)
     assert not list(folder.rglob(MARK))
-    training = Training(toy.toy(ema=None), toy.toy().build(), [])
+    training = TrainState(toy.toy(ema=None), toy.toy().build(), [])
     path = checkpoint.save(tmp_path, training, step=1, seconds=0.0)
     with pytest.raises(ValueError, match="keeps no moving average"):
-        checkpoint.load(path, averaged=True)
+        checkpoint.load_checkpoint(path, averaged=True)
 
 
 def tied() -> TrainConfig:
@@ -258,7 +268,7 @@ def test_what_is_shared_is_stored_once_and_stays_shared(make: Callable[[], Train
     run = make()
     model = run.build()
     made = optimizers(run, model)
-    training = Training(run, model, made, average(model, run.ema))
+    training = TrainState(run, model, made, weight_average(model, run.ema))
     given = torch.randint(11, (2, 8)) if make is tied else torch.randn(2, 3, 8, 8)
     model(given).square().sum().backward()
     made[0].step()
@@ -266,11 +276,11 @@ def test_what_is_shared_is_stored_once_and_stays_shared(make: Callable[[], Train
     training.average.update_parameters(model)
     path = checkpoint.save(tmp_path, training, step=1, seconds=0.0)
     named = model.state_dict(keep_vars=True)
-    stored = load_file(path / sealed.MODEL)
+    stored = load_file(path / checkpoint.MODEL)
     assert len(stored) == len({tensor.data_ptr() for tensor in named.values()})
     if make is tied:
         assert len(stored) == len(named) - 1
-    loaded = checkpoint.load(tmp_path).model
+    loaded = checkpoint.load_checkpoint(tmp_path).model
     again = loaded.state_dict(keep_vars=True)
     for name, tensor in named.items():
         assert torch.equal(again[name], tensor)
@@ -279,7 +289,7 @@ def test_what_is_shared_is_stored_once_and_stays_shared(make: Callable[[], Train
     assert torch.equal(loaded.eval()(given), model.eval()(given))
 
     other = run.build()
-    fresh = Training(run, other, optimizers(run, other), average(other, run.ema))
+    fresh = TrainState(run, other, optimizers(run, other), weight_average(other, run.ema))
     assert checkpoint.restore(path, fresh) == (1, 0.0)
     for parameter, twin in zip(model.parameters(), other.parameters(), strict=True):
         one, two = made[0].state[parameter], fresh.optimizers[0].state[twin]
@@ -288,7 +298,11 @@ def test_what_is_shared_is_stored_once_and_stays_shared(make: Callable[[], Train
     assert fresh.average is not None
     assert all(
         torch.equal(a, b)
-        for a, b in zip(unique(fresh.average).values(), unique(training.average).values(), strict=True)
+        for a, b in zip(
+            checkpoint.tensors_of(fresh.average).values(),
+            checkpoint.tensors_of(training.average).values(),
+            strict=True,
+        )
     )
 
 
@@ -302,12 +316,12 @@ def test_nothing_is_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("load", "loads", "Unpickler", "_Unpickler"):
         monkeypatch.setattr(pickle, name, broken)
     toy.fit(toy.toy(), launch(folder))
-    assert checkpoint.load(folder, averaged=True).step == 20
+    assert checkpoint.load_checkpoint(folder, averaged=True).step == 20
 
 
 def test_the_seal_is_the_hash_of_each_file(folder: Path):
     path = folder / "step-00000004"
-    files = json.loads((path / sealed.STATE).read_text())["files"]
-    assert sorted(files) == sorted(file.name for file in path.iterdir() if file.name != sealed.STATE)
+    files = json.loads((path / checkpoint.STATE).read_text())["files"]
+    assert sorted(files) == sorted(file.name for file in path.iterdir() if file.name != checkpoint.STATE)
     for name, written in files.items():
         assert hashlib.sha256((path / name).read_bytes()).hexdigest() == written["sha256"]

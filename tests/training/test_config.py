@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from gkalib.training import Augment
-from gkalib.training.config import run_of
+from gkalib.training.config import config_of
 from tests.training.runs import picture_run, text_run
 
 SMALLER = {
@@ -97,10 +97,10 @@ def test_layers_may_be_names_and_variants_with_options():
     ids=["text", "layers", "augmented", "pictures"],
 )
 def test_a_run_survives_json(run):
-    stored = json.loads(json.dumps(run.stored()))
-    again = run_of(stored)
+    stored = json.loads(json.dumps(run.settings()))
+    again = config_of(stored)
     assert again == run and type(again) is type(run)
-    assert again.stored() == run.stored()
+    assert again.settings() == run.settings()
     assert "smaller" not in stored
 
 
@@ -119,6 +119,6 @@ def test_a_run_survives_json(run):
 @pytest.mark.usefixtures("as_a_user")
 def test_what_is_no_run_is_refused(change):
     with pytest.raises(ValueError, match=r"^train: these are not the settings of a run"):
-        run_of(text_run().stored() | change)
+        config_of(text_run().settings() | change)
     with pytest.raises(ValueError, match=r"^train: these are not the settings of a run"):
-        run_of({})
+        config_of({})

@@ -31,7 +31,7 @@ def _run(arm: str, scale: str):
 
 
 def _differs(arm: str, scale: str) -> dict[str, Any]:
-    whole, other = (_flat(_run(one, scale).stored()) for one in ("all", arm))
+    whole, other = (_flat(_run(one, scale).settings()) for one in ("all", arm))
     return {name: other[name] for name in whole if other[name] != whole[name] and name != "arm"}
 
 
@@ -60,7 +60,7 @@ def test_long_runs_are_four_times_as_long_and_measured_on_the_way():
 
 
 def test_the_full_run_has_the_settings_of_deit():
-    full = _flat(_run("all", "full").stored())
+    full = _flat(_run("all", "full").settings())
     assert full["steps"] == 300 * 1251 and full["warmup"] == 5 * 1251
     assert (full["batch"], full["lr"], full["final_lr"], full["warmup_lr"]) == (1024, 1e-3, 1e-5, 1e-6)
     assert (full["weight_decay"], full["clip"], full["ema"]) == (0.05, None, 0.99996)

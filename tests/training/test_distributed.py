@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gkalib.training import LaunchConfig, checkpoint, sealed
+from gkalib.training import LaunchConfig, checkpoint
 from gkalib.training.distributed import Processes, start, wrap
 from gkalib.training.log import CURVE, read_curve
 from tests.training import toy, workers
@@ -75,7 +75,7 @@ def agree(folder: Path, alone: Path) -> float:
             if two[name]:
                 far = max(far, abs(float(one[name]) - float(two[name])) / abs(float(two[name])))
     paths = [checkpoint.newest(folder), checkpoint.newest(alone)]
-    for name in (sealed.MODEL, sealed.AVERAGE):
+    for name in (checkpoint.MODEL, checkpoint.AVERAGE):
         one, two = (load_file(path / name) for path in paths if path is not None)
         assert one.keys() == two.keys()
         for key in one:
@@ -126,7 +126,9 @@ def test_a_loss_scale_is_one_for_all(folder: Path, found: list[dict[str, Any]], 
     assert [one["float16"] for one in found] == ["", ""]
     run = workers.small(dtype="float16")
     toy.fit(run, launch(tmp_path))
-    states = [sealed.state(path) for home in (folder / "float16", tmp_path) for path in home.glob("step-*")]
+    states = [
+        checkpoint.read_state(path) for home in (folder / "float16", tmp_path) for path in home.glob("step-*")
+    ]
     assert states[0]["scaler"] == states[1]["scaler"]
     assert states[0]["scaler"] is not None
 

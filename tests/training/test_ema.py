@@ -3,13 +3,13 @@
 import torch
 from torch import nn
 
-from gkalib.training.optim import average
+from gkalib.training.optim import weight_average
 from tests.tolerance import equal
 
 
 def test_it_starts_from_the_weights_after_the_first_step_and_follows_the_formula():
     model = nn.Linear(3, 2).double()
-    averaged = average(model, 0.9)
+    averaged = weight_average(model, 0.9)
     assert averaged is not None
     path, expected = [], None
     for _ in range(5):
@@ -25,20 +25,20 @@ def test_it_starts_from_the_weights_after_the_first_step_and_follows_the_formula
 
 def test_decay_zero_copies_and_none_keeps_no_average():
     model = nn.Linear(3, 2)
-    averaged = average(model, 0.0)
+    averaged = weight_average(model, 0.0)
     assert averaged is not None
     for _ in range(2):
         with torch.no_grad():
             model.weight.mul_(3)
         averaged.update_parameters(model)
     equal(averaged.module.weight, model.weight)
-    assert average(model, None) is None
+    assert weight_average(model, None) is None
 
 
 def test_the_model_itself_does_not_change():
     model = nn.Linear(3, 2)
     before = model.weight.detach().clone()
-    averaged = average(model, 0.5)
+    averaged = weight_average(model, 0.5)
     assert averaged is not None
     for _ in range(3):
         averaged.update_parameters(model)
@@ -48,7 +48,7 @@ def test_the_model_itself_does_not_change():
 
 def test_buffers_are_averaged_too():
     model = nn.BatchNorm1d(2)
-    averaged = average(model, 0.5)
+    averaged = weight_average(model, 0.5)
     assert averaged is not None
     for value in (1.0, 3.0):
         with torch.no_grad():

@@ -14,10 +14,11 @@ from torch.nn.functional import cross_entropy
 from gkalib import training
 from gkalib.data.rows import IGNORED, Batch, Rows, Windows
 from gkalib.data.tokenizers import Characters
-from gkalib.evaluation import bit_sums, bits_of
+from gkalib.data.tokens import TextData
 from gkalib.models import GPTConfig
 from gkalib.training import LanguageConfig, LaunchConfig, checkpoint, language, log, recipe
-from gkalib.training.loop import Trainer
+from gkalib.training.distributed import Processes
+from gkalib.training.loop import Trainer, fit, gradient
 from gkalib.training.sampler import Sampler
 from tests.tolerance import FLOOR, equal
 from tests.training.runs import text_run
@@ -25,6 +26,7 @@ from tests.training.test_language_recipes import ARMS
 from tests.training.two_workers import runs
 
 TOKENS = Characters("abcdefghijk")  # as many as text_run's model has
+ALONE = Processes(0, 1, torch.device("cpu"))
 
 
 def quiet(path, **more) -> LaunchConfig:
@@ -45,6 +47,12 @@ class Padded(Rows):
         return tokens[:, :-1], tokens[:, 1:].masked_fill(past, IGNORED)
 
 
+def workload(run: LanguageConfig, rows: Rows | None = None) -> language.TextWorkload:
+    """A run on rows of the test's own."""
+    rows = rows or Padded()
+    return language.TextWorkload(run, TextData(rows, rows, TOKENS), ALONE)
+
+
 def smoke(name: str, arm: str) -> LanguageConfig:
     run = recipe(name).run(arm).smoke()
     assert isinstance(run, LanguageConfig)
@@ -53,7 +61,7 @@ def smoke(name: str, arm: str) -> LanguageConfig:
 
 def labels_read(run: LanguageConfig) -> int:
     """The labels of every batch of a run, one by one."""
-    data = language.data_of(run, language.start("cpu"))
+    data = language.load_data(run, ALONE)
     order = Sampler(len(data.train), run.batch, run.parts, run.seed, language.ORDERS[run.rows])
     parts = [order.part(step, number).rows for step in range(run.steps) for number in range(run.parts)]
     return sum(int((data.train.batch(rows)[1] != IGNORED).sum()) for rows in parts)
@@ -139,20 +147,19 @@ def test_two_processes_give_the_losses_of_one(shared, name):
 
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_the_loss_is_the_mean_over_targets_however_they_are_divided(parts, tmp_path):
-    run = text_run(batch=8, device_batch=8 // parts)
-    rows, order = Padded(), Sampler(8, 8, parts, 0)
-    with Trainer(run, quiet(tmp_path), TOKENS) as trainer:
+    given = workload(text_run(batch=8, device_batch=8 // parts, rows="documents"))
+    with Trainer(given, quiet(tmp_path)) as trainer:
         model = trainer.build().double()
-        loss = language.learn(trainer, model, rows, order, 0)
-        inputs, labels = rows.batch(np.arange(8))
+        loss = gradient(trainer, given, model, given.parts(0), 0)
+        inputs, labels = Padded().batch(np.arange(8))
         exact = cross_entropy(model(inputs).mT, labels, ignore_index=IGNORED)
         # the sum of each part goes through float32
         torch.testing.assert_close(loss.double(), exact.detach(), rtol=1e-6, atol=0)
         found = [parameter.grad.clone() for parameter in model.parameters()]
         model.zero_grad()
         exact.backward()
-        for gradient, parameter in zip(found, model.parameters(), strict=True):
-            torch.testing.assert_close(gradient, parameter.grad, rtol=1e-5, atol=1e-7)
+        for ours, parameter in zip(found, model.parameters(), strict=True):
+            torch.testing.assert_close(ours, parameter.grad, rtol=1e-5, atol=1e-7)
 
 
 def test_labels_of_minus_one_do_not_count():
@@ -160,9 +167,10 @@ def test_labels_of_minus_one_do_not_count():
     labels[0, 3:] = IGNORED
     changed = logits.clone()
     changed[0, 3:] = 7.0
-    assert torch.equal(language.nats(logits, labels), language.nats(changed, labels))
+    nats = workload(text_run()).nats
+    assert torch.equal(nats(logits, labels), nats(changed, labels))
     kept = logits[labels >= 0].log_softmax(-1)[torch.arange(8), labels[labels >= 0]]
-    equal(language.nats(logits, labels).double(), -kept.sum().double())
+    equal(nats(logits, labels).double(), -kept.sum().double())
 
 
 def test_a_step_without_a_target_changes_nothing(tmp_path):
@@ -175,10 +183,10 @@ def test_a_step_without_a_target_changes_nothing(tmp_path):
         def batch(self, rows: np.ndarray) -> Batch:
             return torch.zeros(len(rows), 8, dtype=torch.long), torch.full((len(rows), 8), IGNORED)
 
-    run = text_run()
-    with Trainer(run, quiet(tmp_path), TOKENS) as trainer:
+    given = workload(text_run(rows="documents"), Empty())
+    with Trainer(given, quiet(tmp_path)) as trainer:
         model = trainer.build()
-        assert language.learn(trainer, model, Empty(), Sampler(8, 4, 2, 0), 0) == 0
+        assert gradient(trainer, given, model, given.parts(0), 0) == 0
         assert not any(parameter.grad.any() for parameter in model.parameters())
 
 
@@ -187,55 +195,44 @@ def test_two_blocks_learn_a_batch_by_heart(tmp_path):
     run = text_run(model=config, steps=80, batch=4, device_batch=4, weight_decay=0.0)
     rows = Windows(np.random.default_rng(0).integers(11, size=33), 8, stride=8)
     assert len(rows) == 4
-    with Trainer(run, quiet(tmp_path), TOKENS) as trainer:
-        model, order = trainer.build(), Sampler(4, 4, 1, 0, "sequential")
-        losses = []
-        for step in trainer.steps():
-            trainer.begin(step)
-            losses.append(language.learn(trainer, model, rows, order, step).item())
-            trainer.update(step, torch.tensor(losses[-1]))
+    fit(workload(replace(run, rows="packed"), rows), quiet(tmp_path))
+    losses = [float(row["loss"]) for row in log.read_curve(tmp_path / "run" / log.CURVE) if row["loss"]]
     assert losses[0] > 2 and losses[-1] < 0.02
 
 
 @pytest.mark.parametrize("rows, count", [(None, 8), (5, 5), (100, 8)])
-def test_held_out_rows_that_fill_a_batch_do_not_count(rows, count, tmp_path):
+def test_held_out_rows_that_fill_a_batch_do_not_count(rows, count):
     run = text_run(eval_rows=rows, device_batch=3, batch=6)
     chosen = np.arange(count) * 8 // count
-    with Trainer(run, quiet(tmp_path), TOKENS) as trainer:
-        model = trainer.build()
-        found = bits_of(
-            bit_sums(model, language.held_out(run, trainer.processes, Padded()), TOKENS.byte_lengths())
-        )
-        inputs, labels = Padded().batch(chosen)
-        exact = cross_entropy(model(inputs).mT, labels, ignore_index=IGNORED)
-        assert found["loss"] == pytest.approx(exact.item(), rel=1e-6)
+    model = run.build()
+    measured = workload(run).measure(model)
+    inputs, labels = Padded().batch(chosen)
+    exact = cross_entropy(model(inputs).mT, labels, ignore_index=IGNORED)
+    assert measured["val_loss"] == pytest.approx(exact.item(), rel=1e-6)
 
 
-def test_a_sample_is_the_same_again_and_begins_with_the_prompt(tmp_path):
+def test_a_sample_is_the_same_again_and_begins_with_the_prompt():
     run = text_run(prompt="abc")
-    with Trainer(run, quiet(tmp_path), TOKENS) as trainer:
-        trainer.build()
-        said = language.sample(trainer, TOKENS)
-        assert said.startswith("abc") and len(said) == run.model.context
-        assert language.sample(trainer, TOKENS) == said and trainer.model.training
+    model, given = run.build(), workload(run)
+    text = given.sample(model)
+    assert text.startswith("abc") and len(text) == run.model.context
+    assert given.sample(model) == text and model.training
 
 
-def test_what_cannot_decode_trains_without_samples(tmp_path, monkeypatch):
+def test_what_cannot_decode_trains_without_samples(monkeypatch):
     """No causal variant of ours, but a reader's may."""
-    with Trainer(text_run(), quiet(tmp_path), TOKENS) as trainer:
-        trainer.build()
-        monkeypatch.setattr(type(trainer.model.blocks[0].attn), "decodes", False)
-        monkeypatch.setattr(type(trainer.model.blocks[0].attn), "why_not", "of the test", raising=False)
-        said = language.sample(trainer, TOKENS)
-    assert said == "no sample: softmax: cannot decode token by token: of the test"
+    model = text_run().build()
+    monkeypatch.setattr(type(model.blocks[0].attn), "decodes", False)
+    monkeypatch.setattr(type(model.blocks[0].attn), "why_not", "of the test", raising=False)
+    text = workload(text_run()).sample(model)
+    assert text == "no sample: softmax: cannot decode token by token: of the test"
 
 
-def test_a_long_prompt_is_cut_and_none_begins_with_a_token(tmp_path):
+def test_a_long_prompt_is_cut_and_none_begins_with_a_token():
     for prompt in ("abcdefghijk", ""):
-        with Trainer(text_run(prompt=prompt), quiet(tmp_path), TOKENS) as trainer:
-            trainer.build()
-            said = language.sample(trainer, TOKENS)
-            assert len(said) == 8 and said.startswith(prompt[:7] or "a")
+        run = text_run(prompt=prompt)
+        text = workload(run).sample(run.build())
+        assert len(text) == 8 and text.startswith(prompt[:7] or "a")
 
 
 def test_a_finished_run_says_the_same_again(tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 from gkalib.models import gpt
 from gkalib.training import cost, recipe
-from gkalib.training.config import LanguageConfig, run_of
+from gkalib.training.config import LanguageConfig, config_of
 from gkalib.training.optim import learning_rate, optimizers
 from gkalib.training.recipes.gka_nanochat import operations_per_token
 
@@ -149,8 +149,8 @@ def test_learning_rates_along_the_full_runs(name, arm, at):
 @pytest.mark.parametrize("name, arm", ARMS)
 def test_every_arm_at_every_scale_is_a_run_that_can_be_stored(name, arm, scale):
     run = run_at(name, arm, scale)
-    assert (run.recipe, run.arm, run.scale) == (name, arm, scale.partition("-")[0])
-    assert run_of(run.stored()).stored() == run.stored()
+    assert (run.experiment, run.arm, run.scale) == (name, arm, scale.partition("-")[0])
+    assert config_of(run.settings()).settings() == run.settings()
     if scale == "reduced-cpu":
         assert 0.8e6 < cost(run).count.parameters < 1.4e6
     if scale == "smoke":

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from gkalib import results
-from gkalib.data.tokenizers import Characters
 from gkalib.training import LaunchConfig, log
 from gkalib.training.checkpoint import checkpoints, step_of
 from gkalib.training.log import CURVE
-from gkalib.training.loop import Trainer
 from tests.training import lives, toy
 
 
@@ -62,7 +60,7 @@ def test_ten_kills_leave_no_trace(unbroken: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("owner", "name", "left"),
     [
-        ("sealed", "seal", [9, 10]),  # the tensors are written, the state is not
+        ("checkpoint", "write_state", [9, 10]),  # the tensors are written, the state is not
         ("Path", "rename", [9, 10]),  # all is written, under the temporary name
         ("shutil", "rmtree", [10, 11]),  # all is done but for the files of the oldest
     ],
@@ -245,9 +243,3 @@ def test_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert [row["step"] for row in rows] == sorted({row["step"] for row in rows}, key=int)
     measured = [int(row["step"]) for row in rows if row["val_loss"]]
     assert measured == [*range(7, 60, 7), 60]
-
-
-def test_a_tokenizer_of_another_size(tmp_path: Path):
-    run = toy.toy()
-    with pytest.raises(ValueError, match="the tokenizer has 3 tokens and the model a vocabulary of 11"):
-        Trainer(run, launch(tmp_path), Characters("abc"))

@@ -16,7 +16,7 @@ from gkalib.training import Augment, VisionConfig
 from gkalib.training.distributed import Processes
 from gkalib.training.sampler import Sampler, key
 from gkalib.training.vision import (
-    Pictures,
+    ImageWorkload,
     evaluation_transform,
     held_out,
     mixer,
@@ -40,13 +40,12 @@ def run_with(augment: Augment = EVERYTHING, **changes) -> VisionConfig:
     return picture_run(**{"augment": augment, "batch": 8, "device_batch": 2, "smoothing": 0.1} | changes)
 
 
-def pictures(run: VisionConfig, rank: int = 0, size: int = 1, workers: int = 0) -> Pictures:
-    order = Sampler(len(DATA.train), run.batch, run.parts, run.seed, repeats=run.augment.repeats)
-    return Pictures(run, DATA.train, order, processes(rank, size), workers=workers)
+def pictures(run: VisionConfig, rank: int = 0, size: int = 1, workers: int = 0) -> ImageWorkload:
+    return ImageWorkload(run, DATA, processes(rank, size), workers=workers)
 
 
 def parts(run: VisionConfig, start: int = 0, **where: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return list(pictures(run, **where).parts(start))
+    return [(images, targets) for images, targets, _ in pictures(run, **where).parts(start)]
 
 
 def same(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> bool:

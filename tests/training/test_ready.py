@@ -48,7 +48,7 @@ def test_data_sets_share_their_smoke_runs():
     for name, arm in listed():
         if name in ("karat-cifar100", "karat-imagenet"):
             run, same = recipe(name).run(arm).smoke(), recipe("karat-cifar10").run(arm).smoke()
-            unlike = {field for field in run.stored() if run.stored()[field] != same.stored()[field]}
+            unlike = {field for field in run.settings() if run.settings()[field] != same.settings()[field]}
             assert unlike <= {"recipe", "lr", "smaller"}, (name, arm)
 
 

@@ -14,10 +14,10 @@ from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy
 from gkalib.models import ViTConfig
 from gkalib.training import Augment, LaunchConfig, VisionConfig, log, train
-from gkalib.training.checkpoint import load
+from gkalib.training.checkpoint import load_checkpoint
 from gkalib.training.distributed import start
 from gkalib.training.loop import Trainer
-from gkalib.training.vision import held_out, nats
+from gkalib.training.vision import ImageWorkload, held_out
 from tests.training.runs import picture_run
 from tests.training.two_viewers import runs, train_all
 
@@ -68,6 +68,7 @@ def weights_of(folder: Path, run: VisionConfig) -> list[bytes]:
 
 
 def test_nats_are_the_cross_entropy_of_soft_targets():
+    nats = ImageWorkload(small(), image_data("made-up-16x4", limit=40), start("cpu")).nats
     logits, targets = torch.randn(5, 3), torch.rand(5, 3).softmax(-1)
     torch.testing.assert_close(nats(logits, targets), cross_entropy(logits, targets, reduction="sum"))
     assert nats(logits.bfloat16(), targets).dtype == torch.float32
@@ -100,7 +101,7 @@ def test_both_models_of_a_checkpoint_are_those_that_were_measured(tmp_path):
     metrics = train(run, launch(tmp_path)).metrics
     held = held_out(run, image_data(run.data).held_out, start("cpu"))
     for prefix, averaged in {"": False, "ema_": True}.items():
-        found = accuracy(load(tmp_path, averaged=averaged).model, held)
+        found = accuracy(load_checkpoint(tmp_path, averaged=averaged).model, held)
         assert found["loss"] == pytest.approx(metrics[f"{prefix}val_loss"], rel=1e-12)
         assert found["top1"] == metrics[f"{prefix}top1"]
     assert metrics["val_loss"] != metrics["ema_val_loss"]

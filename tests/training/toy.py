@@ -7,20 +7,23 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_letters
 from typing import Any, final
 
 import torch
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib import results
 from gkalib.data.tokenizers import Characters
-from gkalib.training import LanguageConfig, LaunchConfig, sealed
-from gkalib.training.config import run_of
-from gkalib.training.loop import Trainer
+from gkalib.training import LanguageConfig, LaunchConfig, checkpoint, loop
+from gkalib.training.config import config_of
+from gkalib.training.distributed import Processes, start
+from gkalib.training.loop import Part, Workload
+from gkalib.training.record import record_of
 from gkalib.training.sampler import Sampler
 from tests.training.runs import text_run
 
@@ -37,31 +40,44 @@ def nothing(step: int) -> float:
     return 1.0
 
 
-def fit(run: LanguageConfig, launch: LaunchConfig, *, event: Event = nothing) -> results.Record:
-    """Train on random tokens; ``event`` may do anything before a step, and gives a factor on its loss."""
-    size, context = run.model.vocab_size, run.model.context
-    tokens = torch.randint(size, (64, context + 1), generator=torch.Generator().manual_seed(1))
-    order = Sampler(len(tokens), run.batch, run.parts, run.seed)
-    with Trainer(run, launch, Characters(ascii_letters[:size])) as trainer:
-        model = trainer.build()
-        for step in trainer.steps():
-            factor = event(step)
-            trainer.begin(step)
-            total = torch.zeros((), device=trainer.processes.device)
-            for number in trainer.share:
-                rows = tokens[order.part(step, number).rows].to(trainer.processes.device)
-                trainer.seed(step, number)
+@final
+class Toy(Workload):
+    """Random tokens, a tenth of them masked; an event before each step gives its loss a factor."""
+
+    def __init__(self, config: LanguageConfig, processes: Processes, event: Event):
+        super().__init__(config, processes)
+        size, context = config.model.vocab_size, config.model.context
+        self.tokenizer = Characters(ascii_letters[:size]).to_json()
+        self.tokens = torch.randint(size, (64, context + 1), generator=torch.Generator().manual_seed(1))
+        self.sampler = Sampler(len(self.tokens), config.batch, config.parts, config.seed)
+        self.event, self.factor = event, 1.0
+
+    def parts(self, start: int) -> Iterator[Part]:
+        for step in range(start, self.config.steps):
+            self.factor = self.event(step)
+            for number in self.share:
+                rows = self.tokens[self.sampler.part(step, number).rows].to(self.processes.device)
                 noisy = torch.where(torch.rand(rows.shape, device=rows.device) < 0.1, 0, rows)
-                with trainer.precision():
-                    logits = model(noisy[:, :-1]).float()
-                loss = factor * cross_entropy(logits.mT, rows[:, 1:], reduction="sum") / (run.batch * context)
-                trainer.backward(loss)
-                total += loss.detach()
-            trainer.update(step, total)
-            if trainer.due(step):
-                trainer.measured(step, val_loss=float(trainer.processes.total(total)))
-                trainer.sample(step, f"sample of {step}")
-        return trainer.record({"val_loss": 1.0})
+                yield noisy[:, :-1], rows[:, 1:], self.config.items
+
+    def nats(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return self.factor * cross_entropy(outputs.float().mT, labels, reduction="sum")
+
+    @torch.no_grad()
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        with self.config.precision(self.processes.device):
+            logits = model(self.tokens[:8, :-1].to(self.processes.device))
+        return {"val_loss": float(cross_entropy(logits.float().mT, self.tokens[:8, 1:].to(logits.device)))}
+
+    def sample(self, model: nn.Module) -> str:
+        return f"a text of loss {self.measure(model)['val_loss']}"
+
+
+def fit(run: LanguageConfig, launch: LaunchConfig, *, event: Event = nothing) -> results.Record:
+    """Train on random tokens."""
+    workload = Toy(run, start(launch.device), event)
+    fitted = loop.fit(workload, launch)
+    return record_of(run, workload.processes, fitted.metrics, seconds=fitted.seconds)
 
 
 def life(run: LanguageConfig, launch: LaunchConfig, said: Path, event: Event = nothing) -> None:
@@ -83,7 +99,7 @@ def main() -> None:
     event = nothing
     if len(sys.argv) > 3 and os.environ.get("RANK", "0") == sys.argv[5]:
         event = At(int(sys.argv[3]), sys.argv[4])
-    run = run_of(json.loads(sys.argv[1]))
+    run = config_of(json.loads(sys.argv[1]))
     assert isinstance(run, LanguageConfig)
     torch.set_num_threads(1)
     sys.modules["torch.utils.tensorboard"] = None  # pyright: ignore
@@ -125,7 +141,7 @@ class Dies:
 
     def __call__(self, step: int) -> float:
         if step == self.when:
-            owner: Any = {"sealed": sealed, "shutil": shutil, "Path": Path}[self.owner]
+            owner: Any = {"checkpoint": checkpoint, "shutil": shutil, "Path": Path}[self.owner]
             setattr(owner, self.name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
         return 1.0
 

@@ -43,7 +43,7 @@ def run(arm: str, *leave_out: str, long: int = 1) -> VisionConfig:
         changes |= {**given, "augment": augment}
     drop_path, warmup = changes.get("drop_path", 0.1), changes.get("warmup", 1.0)
     return VisionConfig(
-        recipe="deit-pieces",
+        experiment="deit-pieces",
         arm=arm,
         data="imagenet",
         batch=1024,

@@ -41,7 +41,7 @@ def run(size: str, arm: str) -> VisionConfig:
     steps = EPOCHS * IMAGES // BATCH
     heads = SIZES[size].num_heads
     return VisionConfig(
-        recipe=f"gka-imagenet-{size}",
+        experiment=f"gka-imagenet-{size}",
         arm=arm,
         attention=ATTENTION[arm],
         data="imagenet",

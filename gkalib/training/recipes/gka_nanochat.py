@@ -140,7 +140,7 @@ def _run(arm: str) -> LanguageConfig:
         for scale, (sizes, changes, steps) in SCALES.items()
     }
     return LanguageConfig(
-        recipe="gka-nanochat-d20",
+        experiment="gka-nanochat-d20",
         arm=arm,
         attention=attention,
         data="fineweb-edu",

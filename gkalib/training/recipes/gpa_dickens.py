@@ -51,7 +51,7 @@ SMALLER: dict[str, dict[str, Any]] = {
 def _run(arm: str, variant: str, positions: str, wrap: int | None) -> LanguageConfig:
     """One arm at full size."""
     return LanguageConfig(
-        recipe="gpa-dickens",
+        experiment="gpa-dickens",
         arm=arm,
         attention=variant,
         data="dickens",

@@ -67,7 +67,7 @@ def run(data: str, size: str, name: str, operator: dict[str, Any] | None) -> Vis
     heads = SIZES[size].num_heads
     small = (data, classes) if data != "imagenet" else ("cifar10", 10)
     return VisionConfig(
-        recipe=f"karat-{data}",
+        experiment=f"karat-{data}",
         arm=f"{size}-{name}",
         attention="softmax" if operator is None else "karat",
         options=operator or {},

@@ -55,7 +55,7 @@ def _run(recipe: str, preset: str, arm: str) -> LanguageConfig:
     elif arm == "rbf":
         config = replace(config, registers=0)
     return LanguageConfig(
-        recipe=recipe,
+        experiment=recipe,
         arm=arm,
         attention="softmax" if arm == "standard" else "rbf",
         data="tinystories-full",
