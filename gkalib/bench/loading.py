@@ -19,11 +19,10 @@ from gkalib.data.image_set import Arrays, Images, as_picture
 from gkalib.data.rows import Documents, Packed, Rows, Windows
 from gkalib.training import recipe
 from gkalib.training.config import LanguageConfig, TrainConfig, VisionConfig
-from gkalib.training.distributed import Processes
 from gkalib.training.language import ORDERS
 from gkalib.training.launch import PEAK, SHARE, cost
 from gkalib.training.sampler import Sampler
-from gkalib.training.vision import Pictures
+from gkalib.training.vision import Samples, training_transform
 
 # Shape -> the runs that it feeds, each by recipe, arm and scale; they load alike, and the first is timed.
 FED = {
@@ -138,11 +137,11 @@ def _loader(run: TrainConfig, shape: str, folder: Path) -> tuple[Load, float]:
 def _of_pictures(run: VisionConfig, images: Images) -> Load:
     """What a process that loads does for one part, and the training process to number its pictures."""
     order = Sampler(len(images), AT_ONCE, 1, run.seed)
-    pictures = Pictures(run, images, order, Processes(0, 1, torch.device("cpu")))
+    augmented = Samples(images, training_transform(run))
 
     def load(step: int) -> tuple[Tensor, Tensor]:
         part = order.part(step, 0)
-        samples = [pictures.samples[key] for key in zip(part.rows.tolist(), part.keys, strict=True)]
+        samples = [augmented[key] for key in zip(part.rows.tolist(), part.keys, strict=True)]
         images, labels = default_collate(samples)
         return images, labels
 
@@ -188,7 +187,7 @@ def _checked(load: Load, run: TrainConfig) -> int:
         side = run.model.image_size
         assert inputs.shape == (AT_ONCE, run.model.channels, side, side), f"pictures of shape {inputs.shape}"
         return AT_ONCE
-    assert inputs.shape == labels.shape and len(inputs) == run.device_batch, f"rows of shape {inputs.shape}"
+    assert inputs.shape == labels.shape and len(inputs) == run.part, f"rows of shape {inputs.shape}"
     return prod(inputs.shape)
 
 

@@ -22,11 +22,10 @@ from gkalib.analysis import (
 )
 from gkalib.evaluation import evaluating
 from gkalib.models import GPT, ViT
-from gkalib.training import trajectory
-from gkalib.training.checkpoint import NAME, Loaded
+from gkalib.training.checkpoint import NAME, TrainedModel, read_snapshots
 from gkalib.training.config import LanguageConfig, VisionConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.record import NAMES, device
+from gkalib.training.record import device_name
 from gkalib.viz import figures, style
 
 EXPERIMENT = "looking"  # what records of looks belong to, with the study of that name
@@ -58,7 +57,7 @@ class Subject:
 
 
 def look(
-    loaded: Loaded,
+    loaded: TrainedModel,
     processes: Processes,
     *,
     folder: Path,
@@ -90,7 +89,7 @@ def look(
     measured = capture_attention(model, inputs) if held_out else captured
     weights = [layer.weights for layer in measured]
     snapshots = [
-        one.weights for one in trajectory.read(folder.parent if NAME.fullmatch(folder.name) else folder)
+        one.weights for one in read_snapshots(folder.parent if NAME.fullmatch(folder.name) else folder)
     ]
     loss = None if labels is None else _loss(inputs, labels)
     drawn = figures.attention_figures(model, captured, picture=shown.picture, tokens=shown.tokens)
@@ -112,18 +111,18 @@ def look(
     return said
 
 
-def subject_of(loaded: Loaded, processes: Processes, given: str | None) -> Subject:
+def subject_of(loaded: TrainedModel, processes: Processes, given: str | None) -> Subject:
     """The picture or the text that a model is looked at with.
 
     Raises:
         ValueError: if there is no such picture, or the model does not know the text's characters.
     """
-    if isinstance(loaded.run, VisionConfig):
-        return _picture(loaded.run, processes, given or "cat")
+    if isinstance(loaded.config, VisionConfig):
+        return _picture(loaded.config, processes, given or "cat")
     from gkalib.data.tokenizers import tokenizer_of
 
     if not isinstance(loaded.model, GPT) or loaded.tokenizer_json is None:
-        raise ValueError(f"look: {loaded.run.experiment} is a model of neither pictures nor text")
+        raise ValueError(f"look: {loaded.config.experiment} is a model of neither pictures nor text")
     tokenizer, config = tokenizer_of(loaded.tokenizer_json), loaded.model.config
     ids = tokenizer.encode(given or TEXT).tolist()[: config.context]
     if not ids:
@@ -133,24 +132,26 @@ def subject_of(loaded: Loaded, processes: Processes, given: str | None) -> Subje
     return Subject(torch.tensor([ids], device=processes.device), "text", None, shown)
 
 
-def sample(loaded: Loaded, processes: Processes, count: int) -> tuple[Tensor, Tensor]:
+def sample(loaded: TrainedModel, processes: Processes, count: int) -> tuple[Tensor, Tensor]:
     """So many held-out pictures or rows of text, evenly spaced, and what is to be predicted.
 
     Raises:
         ValueError: if the data is not here, or has not as many.
     """
-    run = loaded.run
+    run = loaded.config
     if isinstance(run, VisionConfig):
-        from gkalib.training.vision import data_of as pictures_of
         from gkalib.training.vision import held_out
+        from gkalib.training.vision import load_data as load_pictures
 
-        batches = held_out(replace(run, eval_images=count), pictures_of(run, processes).held_out, processes)
+        batches = held_out(
+            replace(run, eval_images=count), load_pictures(run, processes)[1].held_out, processes
+        )
         inputs, labels = (torch.cat(part) for part in zip(*batches, strict=True))
         return inputs.to(processes.device), labels.to(processes.device)
-    from gkalib.training.language import data_of as text_of
+    from gkalib.training.language import load_data as load_text
 
     assert isinstance(run, LanguageConfig)
-    rows = text_of(run, processes).held_out
+    rows = load_text(run, processes).held_out
     if count > len(rows):
         raise ValueError(f"look: {run.data} holds out {len(rows)} rows, not {count}")
     inputs, labels = rows.batch(np.arange(count) * len(rows) // count)
@@ -197,7 +198,7 @@ def _loss(inputs: Tensor, labels: Tensor) -> Callable[[nn.Module], Tensor]:
 
 
 def _record(
-    loaded: Loaded,
+    loaded: TrainedModel,
     processes: Processes,
     shown: Subject,
     held_out: int,
@@ -205,15 +206,15 @@ def _record(
     *,
     seconds: float,
 ) -> results.Record:
-    run = loaded.run
-    settings = {key: value for key, value in run.settings().items() if key not in NAMES}
+    run = loaded.config
+    settings = run.recorded()
     return results.Record(
         experiment=EXPERIMENT,
         arm=f"{run.experiment}-{run.arm}",
         scale=run.scale,
         recipe={"subject": shown.name, "held_out": held_out, "step": loaded.step, "run": settings},
         seed=run.seed,
-        device=device(processes),
+        device=device_name(processes),
         wall_seconds=round(seconds, 1),
         metrics=metrics,
         **results.provenance("torch", "numpy"),

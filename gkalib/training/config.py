@@ -54,7 +54,7 @@ class TrainConfig(ABC):
         ValueError: if a setting has a value that no run can have.
     """
 
-    # Tokens and positions are learned vectors whatever their shape, what a kernel learns are scales and biases
+    # Tokens and positions are learned vectors whatever their shape, what a kernel learns are scales or biases
     # of lags: none of them decays.
     undecayed: ClassVar[tuple[str, ...]] = ("position", "class_token", "register_tokens", ".kernel.")
     kind: ClassVar[str] = "vision"

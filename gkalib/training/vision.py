@@ -85,7 +85,7 @@ class ImageWorkload(Workload):
         self.workers = default_workers(processes) if workers is None else workers
         repeats = config.augment.repeats
         self.sampler = Sampler(len(data.train), config.batch, config.parts, config.seed, repeats=repeats)
-        self.samples = _Samples(data.train, training_transform(config))
+        self.samples = Samples(data.train, training_transform(config))
         self.mix = mixer(config)
         self.held_out = held_out(config, data.held_out, processes, workers=self.workers)
 
@@ -262,11 +262,11 @@ def held_out(config: VisionConfig, images: Images, processes: Processes, *, work
     block = max(2, config.part) * processes.size
     blocks = np.array_split(np.arange(count) * len(images) // count, -(-count // block))
     rows = [[(row, 0) for row in block[processes.rank :: processes.size].tolist()] for block in blocks]
-    return _loader(_Samples(images, evaluation_transform(config)), rows, workers, processes)
+    return _loader(Samples(images, evaluation_transform(config)), rows, workers, processes)
 
 
 @final
-class _Samples(Dataset):
+class Samples(Dataset):
     """Pictures through a transform, each drawn from a key that comes with its row."""
 
     def __init__(self, images: Images, transform: Transform):
@@ -278,7 +278,7 @@ class _Samples(Dataset):
             return self.transform(self.images.picture(row)), int(self.images.labels[row])
 
 
-def _loader(samples: _Samples, rows: Any, workers: int, processes: Processes) -> DataLoader:
+def _loader(samples: Samples, rows: Any, workers: int, processes: Processes) -> DataLoader:
     """Batches of the samples named, in that order, loaded ahead by so many processes."""
     return DataLoader(
         samples,

@@ -14,7 +14,7 @@ from gkalib.analysis import neighbors
 from gkalib.cli import main
 from gkalib.experiments.look import sample, subject_of
 from gkalib.training import LaunchConfig, recipe, train
-from gkalib.training.checkpoint import load
+from gkalib.training.checkpoint import load_checkpoint
 from gkalib.training.distributed import Processes
 
 HERE = Processes(0, 1, torch.device("cpu"))
@@ -46,7 +46,7 @@ def test_a_classifier_is_drawn_and_kept(pictures: Path, tmp_path: Path, monkeypa
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "results"))
     words = ["--out", str(tmp_path / "figures"), "--held-out", "6", "--device", "cpu", "--keep"]
     assert main(["look", str(pictures), "--picture", "astronaut", *words]) == 0
-    model = load(pictures).model
+    model = load_checkpoint(pictures).model
     names = {path.stem for path in (tmp_path / "figures").glob("*.png")}
     single = {"rollout", "evolution", "bandwidths", "spectra", "histograms"}
     depth = len(model.blocks)
@@ -69,7 +69,7 @@ def test_a_decoder_is_drawn_and_kept(text: Path, tmp_path: Path, monkeypatch):
     names = {path.stem for path in out.glob("*.png")}
     assert {"last-rows", "sinks", "banks", "matrices-layer0", "spectra"} <= names
     record, rows = kept(tmp_path / "results")
-    loaded = load(text)
+    loaded = load_checkpoint(text)
     shown = subject_of(loaded, HERE, "We the People")
     captured = capture_attention(loaded.model, shown.inputs)
     expected = neighbors(captured[0].weights[:, 0]).mean().item()
@@ -87,8 +87,8 @@ def test_signs_are_drawn_by_size(tmp_path: Path, capsys):
 
 
 def test_a_subject_is_what_the_model_reads(pictures: Path, text: Path, tmp_path: Path):
-    loaded = load(pictures)
-    side = loaded.run.model.image_size
+    loaded = load_checkpoint(pictures)
+    side = loaded.config.model.image_size
     seen = subject_of(loaded, HERE, "camera")
     assert seen.inputs.shape == (1, 3, side, side) and seen.picture.shape == (224, 224, 3)
     file = tmp_path / "half.png"
@@ -99,15 +99,15 @@ def test_a_subject_is_what_the_model_reads(pictures: Path, text: Path, tmp_path:
     # The middle of the picture: its left half is black for the model and in what lies below the maps.
     assert seen.inputs[0, 0, 0, 0] < 0 < seen.inputs[0, 0, 0, -1]
     assert seen.picture[:, 0].max() == 0 and seen.picture[:, -1].min() == 255
-    words = subject_of(load(text), HERE, "We,\nthe $")
+    words = subject_of(load_checkpoint(text), HERE, "We,\nthe $")
     assert words.tokens == ("W", "e", ",", "⏎", "t", "h", "e", "␣", r"\$")
     assert words.inputs.shape == (1, 9) and words.picture is None
 
 
 def test_the_sample_is_spread_over_what_is_held_out(pictures: Path, text: Path):
-    images, labels = sample(load(pictures), HERE, 5)
+    images, labels = sample(load_checkpoint(pictures), HERE, 5)
     assert len(images) == len(labels) == 5
-    tokens, after = sample(load(text), HERE, 3)
+    tokens, after = sample(load_checkpoint(text), HERE, 3)
     assert tokens.shape == after.shape and (tokens[:, 1:] == after[:, :-1]).all()
 
 
