@@ -26,6 +26,7 @@ _PUBLIC = {
     "count": "gkalib.models",
     "replace_attention": "gkalib.models",
     "capture_attention": "gkalib.analysis",
+    "load": "gkalib.training",
     "train": "gkalib.training",
 }
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from gkalib.models import count, gpt, replace_attention, vit
     from gkalib.regression import LocalLinear, NadarayaWatson
     from gkalib.smoothing import attention_weights, explain, smooth
-    from gkalib.training import train
+    from gkalib.training import load, train
 
 __all__ = [
     "LocalLinear",
@@ -51,6 +52,7 @@ __all__ = [
     "explain",
     "gpt",
     "kernels",
+    "load",
     "masks",
     "normalizers",
     "replace_attention",

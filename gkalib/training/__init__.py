@@ -1,6 +1,7 @@
 """Training: the papers' recipes, one loop, and everything that keeps a run from being lost."""
 
 from gkalib import results
+from gkalib.training.checkpoint import load
 from gkalib.training.config import (
     Augment,
     LanguageConfig,
@@ -68,6 +69,7 @@ __all__ = [
     "VisionConfig",
     "cost",
     "launch_lines",
+    "load",
     "plan",
     "recipe",
     "recipes",

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from gkalib import results
 from gkalib.training.config import TrainConfig, config_of
 from gkalib.training.optim import TrainState, weight_average
 
@@ -169,6 +170,31 @@ def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = F
         _check_files(path, stored, [TOKENIZER])
         text = (path / TOKENIZER).read_text(encoding="utf-8")
     return TrainedModel(model, config, text, stored["step"])
+
+
+def load(name_or_folder: str | Path) -> nn.Module:
+    """A trained model in evaluation mode: of a run's folder, of a checkpoint, or by its name in data/models.
+
+    There a model is a folder with ``model.safetensors`` and ``run.json``, which has its ``settings`` and the
+    ``sha256`` of its weights.
+
+    Raises:
+        ValueError: if there is no such model, or it is damaged.
+    """
+    folder = Path(name_or_folder)
+    if folder.is_dir():
+        return load_checkpoint(folder).model.eval()
+    home = results.folder().parent / "models"
+    path = home / folder
+    if not (path / MODEL).is_file():
+        known = ", ".join(sorted(one.parent.name for one in home.glob(f"*/{MODEL}"))) or "none yet"
+        raise ValueError(f"load: no folder and no trained model {str(name_or_folder)!r}. Known: {known}")
+    stored = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    if _digest(path / MODEL) != stored["sha256"]:
+        raise ValueError(f"load: {path / MODEL} has changed since it was written")
+    model = config_of(stored["settings"]).build()
+    _fill(model, load_file(path / MODEL))
+    return model.eval()
 
 
 def save_snapshot(folder: Path, state: TrainState, *, step: int) -> None:

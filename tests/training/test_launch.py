@@ -1,10 +1,12 @@
 """What a run costs, and the lines that launch it: hours by the stated rate, parts that can be shared."""
 
 import re
+import shlex
 
 import pytest
 
-from gkalib.training import cost, launch_lines, recipe, recipes
+from gkalib.__main__ import main
+from gkalib.training import LaunchConfig, cost, launch_lines, plan, recipe, recipes
 
 
 def test_hours_are_operations_at_the_stated_share_of_the_peak():
@@ -23,3 +25,54 @@ def test_processes_can_share_the_steps_of_the_lines(name):
         parts, rest = divmod(batch, sizes.get("device-batch", run.device_batch))
         assert rest == 0 and parts % processes == 0, lines[where]
         assert f"train {name} --arm {run.arm}" in lines[where]
+
+
+def one_gpu(words: list[str], capsys: pytest.CaptureFixture) -> list[str]:
+    """The words after ``train`` of the line for one GPU that ``--plan`` prints."""
+    assert main(["train", *words, "--plan"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("one GPU"))
+    return shlex.split(line.split(" train ")[1])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [
+            "gka-imagenet-tiny",
+            "--arm",
+            "gka",
+            "--data",
+            "my photos",
+            "--model.num-classes",
+            "3",
+            "--lr",
+            "1e-4",
+        ],
+        ["gka-imagenet-tiny", "--arm", "vlt", "--seed", "3", "--workers", "7", "--clip", "None"],
+        ["gpa-dickens", "--arm", "bank", "--reduced", "--betas", "0.8", "0.99", "--rates", ".kernel.", "3.0"],
+        ["karat-cifar10", "--smoke", "--augment.mixup", "0.3", "--batch", "32", "--model.no-class-token"],
+    ],
+    ids=["folder", "seed", "text", "nested"],
+)
+def test_the_lines_keep_every_setting_that_was_given(words, capsys):
+    """Pasted, a line plans the same run again, with the same line."""
+    printed = one_gpu(words, capsys)
+    for word in words:
+        value = word.replace("1e-4", "0.0001")
+        assert value in printed, value
+    assert one_gpu(printed, capsys) == printed
+
+
+def test_lines_of_a_recipes_own_run_have_no_settings(capsys):
+    assert one_gpu(["gpa-dickens", "--arm", "bank"], capsys) == ["gpa-dickens", "--arm", "bank", "--compile"]
+
+
+def test_the_plan_says_how_long_loading_takes():
+    """384 million pictures at 202 a second and core: 35 hours with 15, 22 days with none beside training."""
+    gka = recipe("gka-imagenet-tiny")
+    run = gka.run("gka")
+    assert "35 hours for 15 cores that load pictures, more than computing takes" in plan(gka, run)
+    assert "5.3e+02 hours for 1 cores" in plan(gka, run, LaunchConfig(workers=0))
+    assert "--workers 15" in launch_lines(run)["eight GPUs"]
+    dickens = recipe("gpa-dickens")
+    assert "load" not in plan(dickens, dickens.run()) and "--workers" not in plan(dickens, dickens.run())

@@ -6,10 +6,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.nn.functional import cross_entropy
 
+from gkalib.__main__ import main
 from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy
 from gkalib.models import ViTConfig
@@ -174,6 +177,22 @@ def test_two_processes_have_the_losses_of_one(tmp_path):
                 if value:
                     # Sums over processes are added in another order.
                     assert float(theirs[column]) == pytest.approx(float(value), rel=2e-5), (name, column)
+
+
+def test_a_folder_of_ones_own_trains_with_its_name_alone(tmp_path, capsys):
+    """Three classes of eight pictures, where a smoke run has ten classes and measures on 128."""
+    for number, name in enumerate(("cat", "dog", "owl")):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        for one in range(8):
+            picture = np.random.default_rng(one).integers(0, 80 * (number + 1), (40, 48, 3), np.uint8)
+            Image.fromarray(picture).save(tmp_path / "mine" / name / f"{one}.png")
+    words = ["train", "gka-imagenet-tiny", "--arm", "gka", "--smoke", "--data", str(tmp_path / "mine")]
+    assert main([*words, "--out", str(tmp_path / "run"), "--device", "cpu", "--quiet"]) == 0
+    assert "pictures are held out, fewer than 128: all are measured" in capsys.readouterr().err
+    trained = load_checkpoint(tmp_path / "run")
+    assert trained.config.model.num_classes == 3 and trained.config.eval_images is None
+    assert trained.model.head.out_features == 3
+    assert main(["evaluate", str(tmp_path / "run"), "--device", "cpu"]) == 0
 
 
 def test_errors(tmp_path):
