@@ -130,6 +130,9 @@ def _words(base: Any, config: Any, prefix: str = "") -> list[str]:
             words += _words(old, new, f"{name}.")
         elif isinstance(new, bool):
             words.append(f"--{name}" if new else f"--{prefix}no-{name.removeprefix(prefix)}")
+        elif isinstance(old, Mapping) and old:  # then each of its keys has a name of its own
+            for key in [key for key in new if new[key] != old.get(key)]:
+                words += [f"--{name}.{key.strip('.').replace('_', '-')}", str(new[key])]
         else:
             if isinstance(new, Mapping):
                 values = [word for pair in new.items() for word in pair]

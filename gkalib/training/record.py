@@ -51,7 +51,7 @@ def open_run(folder: Path, *, step: int | None = None, averaged: bool = False) -
         ValueError: if there is none, with where to look.
     """
     if not folder.is_dir():
-        raise ValueError(f"evaluate: no folder {folder}; training writes to runs/EXPERIMENT/ARM-SCALE-sSEED")
+        raise ValueError(f"evaluate: no folder {folder}; training writes to runs/RECIPE/ARM-SCALE-sSEED")
     return load_checkpoint(folder, step=step, averaged=averaged)
 
 
