@@ -169,7 +169,7 @@ class Train:
                     config = config.smoke() if self.smoke else config.reduced(device_of(self.launch.device))
                 config = configured(config, ["--help"] if self.settings else words)
                 if self.plan:
-                    print(plan(recipe, config))
+                    print(plan(recipe, config, self.launch))
                     continue
                 record = training.train(config, self.launch)
                 if os.environ.get("RANK", "0") == "0":  # under torchrun every process is here
@@ -190,11 +190,11 @@ def configured(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
         type(config),
         default=replace(config, smaller={}),
         args=words,
-        prog=f"{PROGRAM} train {config.recipe} --arm {config.arm}",
-        description=f"Settings of {config.recipe}, arm {config.arm}, {config.scale} scale.",
+        prog=f"{PROGRAM} train {config.experiment} --arm {config.arm}",
+        description=f"Settings of {config.experiment}, arm {config.arm}, {config.scale} scale.",
         compact_help=True,
     )
-    for name in ("recipe", "arm", "scale", "seed"):
+    for name in ("experiment", "arm", "scale", "seed"):
         if getattr(changed, name) != getattr(config, name):
             raise ValueError(f"train: {name} is chosen by --arm, --smoke, --reduced and --seed, not set")
     return replace(changed, smaller=config.smaller)
@@ -213,9 +213,9 @@ class Trained:
     def open(self) -> Any:
         """The model, and the processes that share the work."""
         from gkalib.training.distributed import start
-        from gkalib.training.record import opened
+        from gkalib.training.record import open_run
 
-        return opened(self.run, step=self.step, averaged=self.average), start(self.device)
+        return open_run(self.run, step=self.step, averaged=self.average), start(self.device)
 
 
 @final
@@ -237,15 +237,15 @@ class Evaluate:
 
         loaded, processes = self.trained.open()
         say = print if processes.main else (lambda *words: None)
-        say(f"{loaded.run.recipe}, {loaded.run.arm}, {loaded.run.scale}, step {loaded.step:,}")
+        say(f"{loaded.config.experiment}, {loaded.config.arm}, {loaded.config.scale}, step {loaded.step:,}")
         if not self.tasks:
-            numbers, items, total = record.measured(loaded, processes, whole=self.whole)
+            numbers, items, total = record.evaluate(loaded, processes, whole=self.whole)
             part = "" if items == total else f", those of its record; --whole takes all {total:,}"
             say(f"on {items:,} held-out {'rows' if loaded.tokenizer_json else 'images'}{part}")
             for name, value in numbers.items():
                 say(f"{name:<13} {value:.6g}")
             return
-        scores = record.tasks(loaded, processes, self.tasks, limit=self.limit, shots=self.shots)
+        scores = record.score_tasks(loaded, processes, self.tasks, limit=self.limit, shots=self.shots)
         say(f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s")
         for one in scores:
             say(
@@ -255,7 +255,7 @@ class Evaluate:
         mean = core(scores)
         say(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
         if self.keep:
-            say(record.keep(loaded, processes, scores, limit=self.limit).name)
+            say(record.record_tasks(loaded, processes, scores, limit=self.limit).name)
 
 
 @final
@@ -271,11 +271,11 @@ class Generate:
 
     def __call__(self) -> None:
         """Print the prompt and what follows."""
-        from gkalib.training.record import written
+        from gkalib.training.record import generate
 
         loaded, processes = self.trained.open()
         settings = {"count": self.count, "temperature": self.temperature, "seed": self.seed}
-        print(written(loaded, processes, self.prompt, **settings))
+        print(generate(loaded, processes, self.prompt, **settings))
 
 
 @final
@@ -302,10 +302,10 @@ class Look:
             raise ValueError(f"look: needs {missing.name}: pip install 'gkalib[{extras}]'") from missing
 
         loaded, processes = self.trained.open()
-        run, read = loaded.run, "text" if loaded.tokenizer_json else "pictures"
+        run, read = loaded.config, "text" if loaded.tokenizer_json else "pictures"
         if (self.picture if read == "text" else self.text) is not None:
             raise ValueError(
-                f"look: {run.recipe} reads {read}: leave --{'picture' if self.picture else 'text'} out"
+                f"look: {run.experiment} reads {read}: leave --{'picture' if self.picture else 'text'} out"
             )
         lines = look(
             loaded,
@@ -313,7 +313,7 @@ class Look:
             folder=self.trained.run,
             subject=self.picture or self.text,
             held_out=self.held_out or 0,
-            out=self.out or Path("looks") / run.recipe / f"{run.arm}-{run.scale}-s{run.seed}",
+            out=self.out or Path("looks") / run.experiment / f"{run.arm}-{run.scale}-s{run.seed}",
             keep=self.keep,
         )
         print(*lines, sep="\n")

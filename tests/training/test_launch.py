@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from gkalib.__main__ import main
+from gkalib.cli import main
 from gkalib.training import LaunchConfig, cost, launch_lines, plan, recipe, recipes
 
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch.nn.functional import cross_entropy
 
-from gkalib.__main__ import main
+from gkalib.cli import main
 from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy
 from gkalib.models import ViTConfig
