@@ -30,8 +30,8 @@ look: run step=None average=False device=None picture=None text=None held_out=No
 reproduce: job=() minutes=10.0 out=None device=cuda list=False unpack=None report=False
 results: action experiment= metric=() scale=None
 train: name arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
-workers=0 compile=False shard=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
-keep=False quiet=False
+workers=None compile=False shard=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
+keep=False quiet=False save=True
 tune: program=() recorded=False"""
 
 

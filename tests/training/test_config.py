@@ -62,7 +62,7 @@ def test_a_scale_must_itself_be_a_run():
         ({"clip": 0.0}, "clip must be above zero, not 0.0; None does not clip"),
         ({"cooldown": 1.5}, "cooldown must be a share of the steps from 0 to 1, not 1.5"),
         ({"rates": {"bank": -1.0}}, "rates must be zero or more, not {'bank': -1.0}"),
-        ({"schedule": "linear"}, "schedule must be one of cosine, trapezoid, not 'linear'"),
+        ({"schedule": "linear"}, "schedule must be one of cosine, trapezoid, tenth, not 'linear'"),
         ({"optimizer": "sgd"}, "optimizer must be one of adamw, muon, not 'sgd'"),
         ({"dtype": "half"}, "dtype must be one of float32, bfloat16, float16, not 'half'"),
     ],
