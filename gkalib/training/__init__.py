@@ -34,7 +34,6 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
     """
     # Imported here: text needs no timm, images no tokenizers.
     from gkalib.training.distributed import start
-    from gkalib.training.log import thinned
     from gkalib.training.loop import Workload, fit
     from gkalib.training.record import record_of
 
@@ -52,11 +51,7 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
         assert isinstance(config, LanguageConfig)
         text = language.load_data(config, processes)
         workload = language.TextWorkload(config, text, processes)
-    fitted = fit(workload, launch)
-    record = record_of(config, processes, fitted.metrics, seconds=fitted.seconds)
-    if launch.keep:
-        processes.first(lambda: results.save(record, rows=thinned(fitted.rows)))
-    return record
+    return record_of(config, processes, fit(workload, launch), keep=launch.keep)
 
 
 __all__ = [

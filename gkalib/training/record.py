@@ -15,33 +15,38 @@ from gkalib.models import GPT
 from gkalib.training.checkpoint import TrainedModel, load_checkpoint
 from gkalib.training.config import LanguageConfig, TrainConfig, VisionConfig
 from gkalib.training.distributed import Processes
+from gkalib.training.log import thinned
+from gkalib.training.loop import Fitted
 
 PACKAGES = ("torch", "numpy", "timm", "torchvision", "tokenizers", "triton")
 EXPERIMENT = "core"  # what records of tasks belong to
 
 
 def record_of(
-    config: TrainConfig, processes: Processes, metrics: dict[str, float], *, seconds: float
+    config: TrainConfig, processes: Processes, fitted: Fitted, *, keep: bool = False
 ) -> results.Record:
-    """The record of a run.
+    """The record of a run, which every process gets.
 
     Args:
         config: its settings.
         processes: what it was computed on.
-        metrics: what was measured in the end.
-        seconds: over all its lives.
+        fitted: what ``fit`` gave.
+        keep: whether the record and its curve go to ``data/results``.
     """
-    return results.Record(
+    record = results.Record(
         experiment=config.experiment,
         arm=config.arm,
         scale=config.scale,
         recipe=config.recorded(),
         seed=config.seed,
         device=device_name(processes),
-        wall_seconds=round(seconds, 1),
-        metrics=metrics,
+        wall_seconds=round(fitted.seconds, 1),
+        metrics=fitted.metrics,
         **results.provenance(*(package for package in PACKAGES if _installed(package))),
     )
+    if keep:
+        processes.first(lambda: results.save(record, rows=thinned(fitted.rows)))
+    return record
 
 
 def open_run(folder: Path, *, step: int | None = None, averaged: bool = False) -> TrainedModel:

@@ -76,8 +76,7 @@ class Toy(Workload):
 def fit(run: LanguageConfig, launch: LaunchConfig, *, event: Event = nothing) -> results.Record:
     """Train on random tokens."""
     workload = Toy(run, start(launch.device), event)
-    fitted = loop.fit(workload, launch)
-    return record_of(run, workload.processes, fitted.metrics, seconds=fitted.seconds)
+    return record_of(run, workload.processes, loop.fit(workload, launch), keep=launch.keep)
 
 
 def life(run: LanguageConfig, launch: LaunchConfig, said: Path, event: Event = nothing) -> None:
