@@ -1,14 +1,23 @@
-"""Hugging Face's attention layers, taken apart."""
+"""Hugging Face's attention layers: slots between their own projections, or a variant in a layer's place."""
 
 import inspect
+import math
+import re
 import sys
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gkalib.masks import Causal
-from gkalib.models.swap import Plain
+from gkalib.layers import Smoother
+from gkalib.masks import CAUSAL, Mask, Pairs, joined
+from gkalib.models.swap import Plain, seen, weights_in
+from gkalib.normalizers import Dropout
+from gkalib.smoothing import pose, solve
+
+NAME = "gkalib"  # of our function, and of the mask that goes with it, in the interfaces of transformers
+
+_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 
 # What the linear layers of one attention layer are called: query, key, value and, last, the output projection
 # or None where the block around the layer holds it.
@@ -19,14 +28,106 @@ _LINEAR = (
 )
 # What the forward of a layer may take; one that takes more, such as rotations, does more.
 _TAKES = {"hidden_states", "attention_mask", "past_key_values", "head_mask", "output_attentions", "kwargs"}
+# What a layer may hand to the interface that changes the weights in a way that no slot does.
+_REFUSED = {
+    "softcap": "bounds its scores by a tanh (softcap)",
+    "s_aux": "adds a learned attention sink to each row (s_aux)",
+    "sinks": "adds a learned attention sink to each row (sinks)",
+    "block_indices": "chooses blocks of keys by itself (block_indices)",
+    "cache": "keeps its keys in pages (cache)",
+}
+# The attributes of a layer that say so before it is called.
+_SIGNS = {"attn_logit_softcapping": "softcap", "logit_softcapping": "softcap", "sinks": "sinks"}
 
 
-def taken_apart(module: Any) -> Plain | str | None:
-    """The parts of a layer, the reason why a variant cannot stand for it, or None for no attention."""
+def taken_apart(path: str, module: Any) -> Plain | str | None:
+    """The parts of a layer, the reason why no variant can stand for it, or None for no attention."""
     if "transformers" not in sys.modules:
         return None
-    heads = getattr(module, "num_attention_heads", None) or getattr(module, "num_heads", None)
-    if heads is None or set(inspect.signature(module.forward).parameters) - _TAKES:
+    called = _calls_the_interface(module)
+    if not called and not any(cls.__module__.startswith("transformers") for cls in type(module).__mro__):
+        return None
+    weights = _linear(module)
+    if weights is None and not called:
+        heads = any(hasattr(module, name) for name in _HEADS)
+        if not heads or "Attention" not in type(module).__name__:
+            return None
+        return (
+            f"is a {type(module).__name__}, which computes its attention by itself, not through "
+            "transformers' AttentionInterface"
+        )
+    if re.search("cross|encoder_attn|EncDec", f"{path}.{type(module).__name__}", re.IGNORECASE):
+        return "is cross-attention"
+    for attribute, argument in _SIGNS.items():
+        if getattr(module, attribute, None) is not None:
+            return f"is a {type(module).__name__}, which {_REFUSED[argument]}"
+    heads, head_dim = _sizes(module)
+    if heads is None or head_dim is None:
+        return f"is a {type(module).__name__}, which does not say how many heads it has"
+    return Plain(
+        heads * head_dim if weights is None else weights["query.weight"].shape[1],
+        heads,
+        head_dim,
+        weights or dict(module.named_parameters()),
+        projects=weights is not None and "proj.weight" in weights,
+        wrap=lambda layer: HiddenStates(layer, causal=bool(getattr(module, "is_causal", False))),
+        inside=called,
+        whole=weights is not None,
+    )
+
+
+def inside(path: str, plain: Plain, module: Any, cls: type[nn.Module]) -> Smoother | None:
+    """A variant without its projections, to smooth between those of a layer; None where it has others.
+
+    Raises:
+        ValueError: if the variant does not fit between them.
+    """
+    if not has_usual_projections(cls):
+        return None
+    probe: Any = cls(8 * plain.num_heads, plain.num_heads)
+    if probe.projections != cls.projections or probe.head_dim != 8:
+        return None
+    if probe.position is not None:
+        raise ValueError(
+            f"replace_attention: {cls.name()} has position=, but the model places its tokens itself"
+        )
+    if _is_causal(module) and getattr(probe, "xsa", False):
+        raise ValueError(
+            f"replace_attention: xsa takes out a token's own value, which a cache of {path} may hold anywhere"
+        )
+    if _is_causal(module) and not probe.causal:
+        raise ValueError(f"replace_attention: {path} is causal, {cls.name()} cannot be: {probe.why_not}")
+    like = next(iter(plain.weights.values()))
+    # The projections, which go, are as small as they can be.
+    layer: Any = cls(
+        1, plain.num_heads, head_dim=plain.head_dim, project_out=False, device=like.device, dtype=like.dtype
+    )
+    layer.dim = plain.num_heads * plain.head_dim
+    for projection in layer.projections:
+        delattr(layer, projection)
+    return layer
+
+
+def has_usual_projections(cls: type[nn.Module]) -> bool:
+    """Whether a variant projects tokens to a query, a key and a value, as other libraries' layers do."""
+    return getattr(cls, "projections", None) == ("query", "key", "value")
+
+
+def use_the_interface(model: nn.Module) -> None:
+    """Let the layers of a model that look their function up find ours, and with it masks of pairs."""
+    from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            module.set_attn_implementation(NAME)
+
+
+def _linear(module: Any) -> dict[str, Tensor] | None:
+    """The tensors of a layer that only projects and attends; None where a variant cannot stand."""
+    if set(inspect.signature(module.forward).parameters) - _TAKES:
         return None
     for names in _LINEAR:
         linear = {
@@ -34,26 +135,138 @@ def taken_apart(module: Any) -> Plain | str | None:
             for ours, theirs in zip(("query", "key", "value", "proj"), names, strict=True)
             if theirs is not None
         }
+        if not all(isinstance(layer, nn.Linear) for layer in linear.values()):
+            continue
         weights = {
             f"{ours}.{name}": tensor
             for ours, layer in linear.items()
-            if isinstance(layer, nn.Linear)
             for name, tensor in layer.named_parameters()
         }
         # A layer with any other parameter, such as a table of relative positions, is another attention.
-        if all(isinstance(layer, nn.Linear) for layer in linear.values()) and len(weights) == len(
-            list(module.parameters())
-        ):
-            inner, dim = weights["query.weight"].shape
-            return Plain(
-                dim,
-                heads,
-                inner // heads,
-                weights,
-                projects="proj" in linear,
-                wrap=lambda layer: HiddenStates(layer, causal=bool(getattr(module, "is_causal", False))),
-            )
+        if len(weights) == len(list(module.parameters())):
+            return weights
     return None
+
+
+def _calls_the_interface(module: Any) -> bool:
+    """Whether a layer looks up the function that compares its queries with its keys."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names
+
+
+def _is_causal(module: Any) -> bool:
+    return bool(getattr(module, "is_causal", True))
+
+
+def _sizes(module: Any) -> tuple[int | None, int | None]:
+    """The number of query heads and of dimensions in one, where a layer says them."""
+    config = getattr(module, "config", None)
+
+    def first(names: tuple[str, ...], *owners: Any) -> int | None:
+        numbers = (getattr(owner, name, None) for owner in owners for name in names)
+        return next((number for number in numbers if isinstance(number, int)), None)
+
+    heads = first(_HEADS, module, config)
+    width = first(("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim"), module)
+    whole = getattr(config, "hidden_size", None)
+    return heads, width if width or not heads or not whole else whole // heads
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    **given: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What a layer of ``transformers`` calls between its projections: smoothing by the slots put into it.
+
+    Queries and keys come with the model's positions written into them and, of a cache, the earlier keys. The
+    model's scaling s stands where 1/√d does: queries and keys are multiplied by the square root of s√d.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    causal = _is_causal(module) if is_causal is None else is_causal
+    layer: Any = getattr(module, "smoother", None)
+    if layer is None:  # cross-attention of this model, or any layer of one that shares its configuration
+        return sdpa_attention_forward(
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=dropout,
+            scaling=scaling,
+            is_causal=causal,
+            position_bias=position_bias,
+            **given,
+        )
+    for argument, reason in _REFUSED.items():
+        if given.get(argument) is not None:
+            raise ValueError(f"replace_attention: {type(module).__name__} {reason}, which no slot does")
+    queries, width = query.shape[2], query.shape[3]
+    mask: Mask | None = None
+    bias = position_bias
+    if attention_mask is not None:
+        mask, numbers = seen(attention_mask)
+        bias = numbers if bias is None else bias if numbers is None else bias + numbers
+    elif causal and queries > 1:
+        mask = CAUSAL
+        # Without a mask nothing is filled beyond the queries of a cache of a fixed length.
+        key, value = key[:, :, :queries], value[:, :, :queries]
+        bias = None if bias is None else bias[..., :queries]
+    if scaling is not None and not math.isclose(scaling, width**-0.5, rel_tol=1e-6):
+        root = math.sqrt(scaling * math.sqrt(width))
+        query, key = query * root, key * root
+    positions = _positions(layer, mask, causal, query, key, given.get("position_ids"))
+    if positions is not None and mask is CAUSAL:  # a rule of positions, where the order of tokens is meant
+        mask = Pairs(torch.ones(queries, queries, dtype=torch.bool, device=query.device).tril())
+    problem = pose(
+        layer.query_norm(query),
+        layer.key_norm(key),
+        value,
+        layer.kernel,
+        mask=joined(layer.mask, mask),
+        bias=bias,
+        normalizer=Dropout(layer.normalizer, dropout) if dropout else layer.normalizer,
+        positions=positions,
+        name=layer.name(),
+    )
+    out = layer.finish(solve(problem, layer.method), problem)
+    weights = weights_in(layer, problem) if given.get("output_attentions") else None
+    return out.transpose(1, 2).contiguous(), weights
+
+
+def _positions(
+    layer: Any, mask: Mask | None, causal: bool, query: Tensor, key: Tensor, position_ids: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    """Where queries and keys stand, for slots that read it; None puts the last query on the last key.
+
+    The interface hands over the positions of the new tokens only. With a cache, tokens are counted in it: in
+    a causal model a query stands on the last key that it sees, however much longer the cache is.
+    """
+    if not layer.kernel.of_lag and layer.mask is None:
+        return None
+    batch, queries, keys = query.shape[0], query.shape[2], key.shape[2]
+    if queries == keys:
+        if position_ids is None:
+            return None
+        if position_ids.ndim != 2:
+            raise ValueError(
+                f"{layer.name()}: position_ids of shape {list(position_ids.shape)} are no lags between tokens"
+            )
+        return (position_ids.expand(batch, -1),) * 2
+    if mask is None or not causal:
+        return None
+    allowed = mask.allowed.expand(batch, -1, queries, keys)[:, 0]
+    return keys - 1 - allowed.flip(-1).int().argmax(-1), torch.arange(keys, device=key.device).expand(
+        batch, -1
+    )
 
 
 class HiddenStates(nn.Module):
@@ -81,21 +294,11 @@ class HiddenStates(nn.Module):
             raise ValueError(
                 "replace_attention: the model keeps a cache of its own; call it with use_cache=False"
             )
-        allowed = None if attention_mask is None else _allowed(attention_mask)
-        # A mask that is given has the causal rule in it.
-        rule = Causal() if self.causal and allowed is None else None
-        return self.layer(hidden_states, attn_mask=allowed, mask=rule), None
-
-
-def _allowed(mask: Any) -> Tensor:
-    """True where a key is seen, from a boolean mask or from numbers to add to the scores."""
-    if not isinstance(mask, Tensor) or mask.ndim != 4:
-        raise ValueError(
-            "replace_attention: the mask must be a tensor [b h n m]; use attn_implementation='sdpa'"
-        )
-    if mask.dtype == torch.bool:
-        return mask
-    hidden = mask <= torch.finfo(mask.dtype).min / 2
-    if (mask.masked_fill(hidden, 0) != 0).any():
-        raise ValueError("replace_attention: the mask adds numbers to scores, which no variant does")
-    return ~hidden
+        if attention_mask is None:  # a mask that is given has the causal rule in it
+            return self.layer(hidden_states, mask=CAUSAL if self.causal else None), None
+        if not isinstance(attention_mask, Tensor) or attention_mask.ndim != 4:
+            raise ValueError(
+                "replace_attention: the mask must be a tensor [b h n m]; use attn_implementation='sdpa'"
+            )
+        mask, bias = seen(attention_mask)
+        return self.layer(hidden_states, bias, mask=mask), None

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.layers import Smoother
-from gkalib.masks import Causal
-from gkalib.models.swap import Plain
-from gkalib.smoothing import weights_of
+from gkalib.masks import CAUSAL, joined
+from gkalib.models.swap import Plain, seen, weights_in
 
 
 def taken_apart(model: nn.Module, path: str, module: Any) -> Plain | str | None:
@@ -34,6 +33,7 @@ def taken_apart(model: nn.Module, path: str, module: Any) -> Plain | str | None:
         module.num_heads,
         module.head_dim,
         weights,
+        attn_drop=module.dropout,
         wrap=lambda layer: Multihead(layer, batch_first=module.batch_first),
     )
 
@@ -87,22 +87,22 @@ class Multihead(nn.Module):
         context = x if self_attention else self._batch_first(key)
         # The flag says that attn_mask is the causal mask; the rule is cheaper than its pairs.
         causal = is_causal and x.shape[1] == context.shape[1]
-        allowed = None
+        mask, bias = CAUSAL if causal else None, None
         if attn_mask is not None and not causal:
-            pairs = seen(attn_mask)
-            allowed = pairs if pairs.ndim == 2 else pairs.unflatten(0, (x.shape[0], -1))
+            pairs = attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (x.shape[0], -1))
+            mask, bias = seen(~pairs if pairs.dtype == torch.bool else pairs)
         if key_padding_mask is not None:
-            real = seen(key_padding_mask).reshape(x.shape[0], 1, 1, -1)
-            allowed = real if allowed is None else allowed & real
-        given = {
-            "attn_mask": allowed,
-            "mask": Causal() if causal else None,
-            "context": None if self_attention else context,
-        }
+            padding = key_padding_mask.reshape(x.shape[0], 1, 1, -1)
+            real, numbers = seen(~padding if padding.dtype == torch.bool else padding)
+            mask = joined(mask, real)
+            bias = numbers if bias is None else bias if numbers is None else bias + numbers
+        given = {"attn_mask": bias, "mask": mask, "context": None if self_attention else context}
         out = self.layer(x, **given)
-        weights = self._weights(x, given) if need_weights else None
-        if weights is not None and average_attn_weights:
-            weights = weights.mean(1)
+        weights = None
+        if need_weights:
+            problem = self.layer.problem(x, **given) if isinstance(self.layer, Smoother) else None
+            weights = weights_in(self.layer, problem)
+            weights = weights.mean(1) if average_attn_weights else weights
         if not batched:
             return out[0], None if weights is None else weights[0]
         return out if self.batch_first else out.transpose(0, 1), weights
@@ -115,21 +115,3 @@ class Multihead(nn.Module):
         if tokens.ndim == 2:
             return tokens[None]
         return tokens if self.batch_first else tokens.transpose(0, 1)
-
-    def _weights(self, x: Tensor, given: dict[str, Any]) -> Tensor:
-        layer = self.layer
-        if not isinstance(layer, Smoother) or not getattr(layer.method, "exact", True):
-            raise ValueError(
-                f"replace_attention: {type(layer).__name__} forms no weights; call with need_weights=False"
-            )
-        return weights_of(layer.problem(x, **given))
-
-
-def seen(mask: Tensor) -> Tensor:
-    """True where a key is seen, from PyTorch's masks: True for a key that is hidden, or numbers to add."""
-    if mask.dtype == torch.bool:
-        return ~mask
-    hidden = mask <= torch.finfo(mask.dtype).min / 2
-    if (mask.masked_fill(hidden, 0) != 0).any():
-        raise ValueError("replace_attention: the mask adds numbers to scores, which no variant does")
-    return ~hidden

@@ -1,31 +1,57 @@
 """Puts a variant into the self-attention layers of a model of timm, torch.nn or Hugging Face."""
 
+import copy
+from typing import Any
+
 from torch import nn
 
-from gkalib.layers import Attention, Smoother, for_model, layers
+from gkalib.kernels import Kernel
+from gkalib.layers import Attention, Smoother, for_model, layers, variants
+from gkalib.layers import attention as attention_of
 from gkalib.models import huggingface, multihead, timm
 from gkalib.models.swap import Plain, Swap, build, name_of
+from gkalib.normalizers import Dropout, Normalizer
 
 
-def replace_attention(model: nn.Module, attention: Attention, *, length: int | None = None) -> Swap:
-    """Put a variant into every self-attention layer of a model, in place.
+def replace_attention(
+    model: nn.Module, attention: Attention | Kernel | Normalizer, *, length: int | None = None
+) -> Swap:
+    r"""Put a variant, a kernel or a normalizer into every self-attention layer of a model, in place.
 
-    What the layers had learned is copied where the shapes agree: the projections to query, key and value, the
+    What the layers had learned stays where the shapes agree: the projections to query, key and value, the
     norms of query and key, the output projection. Everything else starts as the variant starts; ``"softmax"``
-    therefore changes no output. Layers that do more than a variant does, and cross-attention, stay what they
-    are. Print what is returned to see all this by name.
+    and ``ExpDot()`` therefore change no output. Layers that do more than a variant does, and cross-attention,
+    stay what they are. Print what is returned to see all this by name. A model that learned with softmax
+    needs training with anything else.
+
+    **timm.** Models on ``timm.layers.Attention``, such as ViT and DeiT. The variant stands in the layer's
+    place.
 
     >>> vit = timm.create_model("vit_tiny_patch16_224", pretrained=True)
-    >>> print(gkalib.replace_attention(vit, "rbf"))
+    >>> print(replace_attention(vit, "gka"))
+
+    **torch.nn.** ``nn.MultiheadAttention``, alone, in ``nn.TransformerEncoderLayer`` or in torchvision's ViT.
+    It is called as before, masks and weights included, with a value that is the key.
 
     >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4), 2)
-    >>> print(gkalib.replace_attention(encoder, "gka"))
+    >>> print(replace_attention(encoder, Gaussian(2.0)))
+
+    **Hugging Face.** A variant that has a query, a key and a value smooths between the projections of the
+    model's own layers (Llama, Qwen, GPT-2, BERT, ViT, T5 and most others): rotary positions, grouped keys,
+    caches, ``generate``, sliding windows, dropout and ``output_attentions`` stay the model's. Its slots are
+    ``smoother`` of each attention layer; they are trained and saved with the model, and can be assigned. To
+    load such a model, build it, swap, and then load the state. A variant with other projections, such as
+    ``"gka"``, stands in the place of layers that only project and attend (BERT, RoBERTa, ViT, CLIP), without
+    a cache.
+
+    >>> llama = AutoModelForCausalLM.from_pretrained(...)
+    >>> print(replace_attention(llama, Gaussian(2.0, learn=True)))
+    >>> llama.model.layers[0].self_attn.smoother.kernel = Laplace(2.0)
 
     Args:
-        model: a model of timm on ``timm.layers.Attention`` (ViT, DeiT and many more), any model with
-            ``nn.MultiheadAttention`` in it, alone or in ``nn.TransformerEncoderLayer``, or a model of
-            ``transformers`` on layers like BertModel's, ViTModel's or CLIP's.
-        attention: the name of a variant, what ``gkalib.attention`` returned, or a list of either for the
+        model: of one of these libraries, or with such layers in it.
+        attention: the name of a variant; what ``gkalib.attention`` returned; a kernel or a normalizer, of
+            which each layer gets its own copy in place of softmax attention's; or a list of these for the
             layers, cycled.
         length: the number of tokens, for variants that are built for one.
 
@@ -34,31 +60,85 @@ def replace_attention(model: nn.Module, attention: Attention, *, length: int | N
 
     Raises:
         ValueError: if no attention layer is known, with what the first one does more, or a variant does not
-            fit.
+            fit; the model is then as it was.
 
     Chapter 10 uses it.
     """
     plain, left = _attention_layers(model)
-    classes = layers(attention, len(plain))
+    classes, slots = _chosen(attention, len(plain))
     sized = [cls for cls in classes if getattr(cls, "sized", False)]
     if sized and length is None:
         raise ValueError(
             f"replace_attention: {name_of(sized[0])} is built for a number of tokens; give length="
         )
     first = next(iter(plain.values()))
-    classes = for_model(classes, first.dim, first.num_heads, length=length or 0)
+    bound = for_model(classes, first.dim, first.num_heads, length=length or 0)
     # All of them before the first is put in: a variant that does not fit leaves the model as it was.
-    built = [build(path, plain[path], cls) for path, cls in zip(plain, classes, strict=True)]
+    built = [
+        _layer(model, path, *chosen)
+        for path, *chosen in zip(plain, plain.values(), bound, slots, strict=True)
+    ]
     copied, dropped = [], []
     for (path, parts), (layer, names) in zip(plain.items(), built, strict=True):
+        module = model.get_submodule(path)
+        layer.train(module.training)
+        if names is None:
+            copied += [f"{_prefix(path)}{name}" for name, _ in module.named_parameters()]
+            module.add_module("smoother", layer)
+            continue
         copied += [f"{_prefix(path)}{'layer.' if parts.wrap else ''}{name}" for name in names]
         dropped += [f"{_prefix(path)}{name}" for name in parts.weights if name not in names]
-        model = _put(model, path, layer if parts.wrap is None else parts.wrap(layer))
+        model = _put(model, path, layer if parts.wrap is None else parts.wrap(layer).train(module.training))
+    if any(names is None for _, names in built):
+        huggingface.use_the_interface(model)
     multihead.leave_the_fast_path(model)
-    places = tuple(map(_prefix, plain))
+    places = tuple(_prefix(path) for path in plain)
     fresh = [name for name, _ in model.named_parameters() if name.startswith(places) and name not in copied]
-    variants = {path: name_of(cls) for path, cls in zip(plain, classes, strict=True)}
-    return Swap(model, variants, copied, fresh, dropped, left)
+    kinds = {
+        path: name_of(cls) if slot is None else f"{name_of(cls)} with {' '.join(repr(slot).split())}"
+        for path, cls, slot in zip(plain, classes, slots, strict=True)
+    }
+    return Swap(model, kinds, copied, fresh, dropped, left)
+
+
+def _chosen(attention: Any, depth: int) -> tuple[list[type[nn.Module]], list[Kernel | Normalizer | None]]:
+    """The class of each layer, and what is put into its slot."""
+    given = attention if isinstance(attention, list) else [attention]
+    wrong = [each for each in given if not isinstance(each, str | type | Kernel | Normalizer)]
+    if wrong:
+        raise ValueError(
+            "replace_attention: attention must be the name of a variant, what gkalib.attention returned, a "
+            f"kernel or a normalizer, not {wrong[0]!r}"
+        )
+    slots = [each if isinstance(each, Kernel | Normalizer) else None for each in given]
+    classes = ["softmax" if slot is not None else each for each, slot in zip(given, slots, strict=True)]
+    return layers(classes, depth), [slots[index % len(slots)] for index in range(depth)]
+
+
+def _layer(
+    model: nn.Module, path: str, plain: Plain, cls: type[nn.Module], slot: Kernel | Normalizer | None
+) -> tuple[nn.Module, list[str] | None]:
+    """What is put into a layer of the model, and which weights it took from it; None for what goes inside."""
+    layer: Any = huggingface.inside(path, plain, model.get_submodule(path), cls) if plain.inside else None
+    names = None
+    if layer is None:
+        if not plain.whole:
+            usual = [name for name in variants() if huggingface.has_usual_projections(attention_of(name))]
+            usual = [name for name in usual if name != name_of(cls)]
+            raise ValueError(
+                f"replace_attention: {path} does more than project and attend (rotations, grouped keys, "
+                f"a cache), so {name_of(cls)}, which has other projections, cannot stand in its place. These "
+                f"smooth between its own projections: {', '.join(usual)}"
+            )
+        layer, names = build(path, plain, cls)
+    if slot is not None:
+        like = next(iter(plain.weights.values()))
+        own = copy.deepcopy(slot).to(device=like.device, dtype=like.dtype)
+        setattr(layer, "kernel" if isinstance(slot, Kernel) else "normalizer", own)
+    for smoother in layer.modules() if plain.attn_drop else ():
+        if isinstance(smoother, Smoother):
+            smoother.normalizer = Dropout(smoother.normalizer, plain.attn_drop)
+    return layer, names
 
 
 def _attention_layers(model: nn.Module) -> tuple[dict[str, Plain], dict[str, str]]:
@@ -73,12 +153,12 @@ def _attention_layers(model: nn.Module) -> tuple[dict[str, Plain], dict[str, str
         if isinstance(module, Smoother):
             raise ValueError(
                 f"replace_attention: {path or type(module).__name__} is a variant already; "
-                "give attention= where it is built"
+                "assign its slots, or give attention= where it is built"
             )
         found = (
             multihead.taken_apart(model, path, module)
             or timm.taken_apart(module)
-            or huggingface.taken_apart(module)
+            or huggingface.taken_apart(path, module)
         )
         if isinstance(found, Plain):
             plain[path] = found
@@ -90,14 +170,13 @@ def _attention_layers(model: nn.Module) -> tuple[dict[str, Plain], dict[str, str
     place = path or type(model).__name__
     raise ValueError(
         f"replace_attention: {place} {reason}. A variant can stand for timm.layers.Attention (timm's ViT, "
-        "DeiT and others), nn.MultiheadAttention (nn.TransformerEncoder, torchvision's ViT), and layers like "
-        "those of transformers' BertModel, ViTModel and CLIPModel"
+        "DeiT and others), nn.MultiheadAttention (nn.TransformerEncoder, torchvision's ViT), and in layers "
+        "of transformers that look their attention function up (Llama, BERT, ViT and most others)"
     )
 
 
 def _put(model: nn.Module, path: str, layer: nn.Module) -> nn.Module:
-    """The model with a layer in its place, in the mode in which the old one was."""
-    layer.train(model.get_submodule(path).training)
+    """The model with a layer in its place."""
     if not path:
         return layer
     owner, _, name = path.rpartition(".")

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.layers import Smoother, reset_parameters
+from gkalib.masks import Mask, Pairs
+from gkalib.smoothing import Problem, weights_of
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,10 @@ class Plain:
         weights: its tensors by the names that a variant gives them, such as ``query.weight``.
         norms: what normalizes each head's query and key; None where nothing does.
         projects: whether its output projection is its own.
-        proj_drop: the rate of dropout after that.
+        attn_drop, proj_drop: the rates of dropout of the weights, and after that projection.
         wrap: gives a variant the calls of the layer that it replaces; None where those are a variant's own.
+        inside: whether slots can be put between the layer's own projections.
+        whole: whether a variant can stand in the layer's place.
     """
 
     dim: int
@@ -30,8 +34,11 @@ class Plain:
     weights: Mapping[str, Tensor]
     norms: tuple[nn.Module, nn.Module] | None = None
     projects: bool = True
+    attn_drop: float = 0.0
     proj_drop: float = 0.0
     wrap: Callable[[nn.Module], nn.Module] | None = None
+    inside: bool = False
+    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -106,9 +113,33 @@ def build(path: str, plain: Plain, cls: type[nn.Module]) -> tuple[nn.Module, lis
     return layer, _copy(plain, layer)
 
 
+def weights_in(layer: Any, problem: Problem | None) -> Tensor:
+    """The weights of a problem of a layer, ``[b h n m]``.
+
+    Raises:
+        ValueError: if the layer mixes variants, or its method never forms weights.
+    """
+    if problem is None or not getattr(layer.method, "exact", True):
+        raise ValueError(
+            f"replace_attention: {name_of(layer)} forms no weights; ask for none (need_weights=False, "
+            "output_attentions=False)"
+        )
+    return weights_of(problem)
+
+
 def name_of(cls: Any) -> str:
     """The name of a variant, or of any other class."""
     return cls.name() if hasattr(cls, "name") else cls.__name__
+
+
+def seen(mask: Tensor) -> tuple[Mask, Tensor | None]:
+    """Which keys are seen and what is added to scores, of a mask True for a key seen or one of numbers."""
+    if mask.dtype == torch.bool:
+        return Pairs(mask), None
+    hidden = mask <= torch.finfo(mask.dtype).min / 2
+    numbers = mask.masked_fill(hidden, 0.0)
+    nothing = not torch.compiler.is_compiling() and not numbers.any()
+    return Pairs(~hidden), None if nothing else numbers
 
 
 @torch.no_grad()

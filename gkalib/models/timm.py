@@ -38,6 +38,7 @@ def taken_apart(module: Any) -> Plain | str | None:
         module.head_dim,
         weights,
         norms,
+        attn_drop=module.attn_drop.p,
         proj_drop=module.proj_drop.p,
     )
 

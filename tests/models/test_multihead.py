@@ -178,8 +178,17 @@ def test_what_no_variant_does_is_refused(options, message):
         replace_attention(nn.MultiheadAttention(32, 4, **options), "softmax")
 
 
+def test_dropout_of_weights_is_carried_over():
+    layer = multihead(dropout=0.5)
+    model = swapped(layer)
+    close(model(TOKENS, TOKENS, TOKENS)[0], layer(TOKENS, TOKENS, TOKENS)[0])
+    model.train()
+    out, weights = model(TOKENS, TOKENS, TOKENS, average_attn_weights=False)
+    assert (weights == 0).any() and (out - layer(TOKENS, TOKENS, TOKENS)[0]).abs().max() > 1e-3
+
+
 def test_weights_that_are_never_formed_are_not_given():
     model = replace_attention(multihead(), "linformer", length=7).model
-    with pytest.raises(ValueError, match="forms no weights; call with need_weights=False"):
+    with pytest.raises(ValueError, match="linformer forms no weights; ask for none"):
         model(TOKENS, TOKENS, TOKENS)
     assert model(TOKENS, TOKENS, TOKENS, need_weights=False)[0].isfinite().all()

@@ -9,6 +9,7 @@ from torch import nn
 
 from gkalib.layers import Smoother, attention
 from gkalib.models import replace_attention, vit
+from gkalib.normalizers import RowSum
 
 
 def timm_vit(**options):
@@ -146,6 +147,13 @@ def test_an_unknown_variant_leaves_the_model_as_it_was():
     with pytest.raises(ValueError, match="attention: no variant named 'softmaks'"):
         replace_attention(model, "softmaks")
     assert not smoothers(model)
+
+
+def test_dropout_of_weights_is_carried_over():
+    model = replace_attention(timm_vit(attn_drop_rate=0.5), RowSum()).model
+    torch.testing.assert_close(model(IMAGES), timm_vit()(IMAGES), rtol=1e-4, atol=2e-6)
+    model.train()
+    assert (model(IMAGES) - model(IMAGES)).abs().max() > 1e-3
 
 
 def test_pooling_by_attention_stays_what_it_is():
