@@ -308,7 +308,7 @@ def _shape(label: str, case: Case, record: results.Record | None) -> Iterator[li
         best = record.metrics.get(f"ratio_sdpa_{direction}") if record else None
         share = _number(row, "percent")
         cells += ["" if best is None else f"{best:.2f}×", "" if share is None else f"{share:.0f}"]
-        yield [*cells, str(row.get("bound", "")), "; ".join(_goals(label, direction, case, record, ours))]
+        yield [*cells, str(row.get("bound", "")), "; ".join(_verdicts(label, direction, case, record, ours))]
 
 
 def _number(row: Row, column: str) -> float | None:
@@ -331,7 +331,7 @@ def _beside(row: Row, ours: float | None) -> str:
     return _time(ms, row) + (f" ({ms / ours:.2f}×)" if ms and ours else "")
 
 
-def _goals(
+def _verdicts(
     label: str, direction: str, case: Case | None, record: results.Record | None, ours: float | None
 ) -> Iterator[str]:
     """The goals of a row: the number, whether it is met, and if not, what holds the pass."""
@@ -372,7 +372,7 @@ def _model(label: str, mode: str, record: results.Record | None) -> Iterator[lis
         cells = [label, f"batch {batch}, images/s", NOT_RUN if ours is None else f"{ours:.0f}"]
         cells += ["" if shown.get(rival) is None else f"{shown[rival]:.0f}" for rival in RIVALS]
         cells += [f"{ours / deit:.2f}×" if ours and deit else "", "", ""]
-        yield [*cells, "; ".join(_goals(label, str(batch), None, record, None))]
+        yield [*cells, "; ".join(_verdicts(label, str(batch), None, record, None))]
 
 
 def _correctness(kept: dict[str, results.Record]) -> Iterator[str]:

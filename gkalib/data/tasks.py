@@ -347,7 +347,7 @@ def benchmark(name: str) -> list[Item]:
         )
     if name == "winograd":
         lines = folder_text("winograd", "winograd_wsc.jsonl").splitlines()
-        items = [_winograd(json.loads(line)) for line in lines]
+        items: list[Any] = [_winograd(json.loads(line)) for line in lines]
     else:
         file, read, *_ = _SOURCES[name]
         with zipfile.ZipFile(archive_path(name)) as packed:

@@ -93,14 +93,13 @@ def text_data(
         encoder = train_bpe(train, vocab_size) if tokenizer == "bpe" else gpt2()
     _refuse_other_size(encoder, vocab_size)
     if rows == "windows":
-        parts = (
-            Windows(np.concatenate(encoder.encode_documents(part)), context, stride=stride)
-            for part, stride in ((train, 1), (held_out, context))
-        )
-    else:
-        layout = _documents if rows == "documents" else _packed
-        parts = (layout(part, encoder, width) for part in (train, held_out))
-    return TextData(*parts, encoder)
+
+        def windows(documents: list[str], stride: int) -> Rows:
+            return Windows(np.concatenate(encoder.encode_documents(documents)), context, stride=stride)
+
+        return TextData(windows(train, 1), windows(held_out, context), encoder)
+    layout = _documents if rows == "documents" else _packed
+    return TextData(layout(train, encoder, width), layout(held_out, encoder, width), encoder)
 
 
 def _refuse_other_size(tokenizer: Tokenizer, vocab_size: int) -> None:

@@ -47,7 +47,7 @@ def measure(model: Any, learned: Any) -> dict[str, float]:
         found[f"neighbors_{number}"] = (1 / weights.square().sum(-1)).mean().item()
         found[f"diagonal_{number}"] = own.mean().item()
         found[f"first_{number}"] = own[..., 0].mean().item()
-        sigmas = layer.kernel.sigma.tolist() if isinstance(layer.kernel, Gaussian) else []
+        sigmas = torch.as_tensor(layer.kernel.sigma).tolist() if isinstance(layer.kernel, Gaussian) else []
         for head, sigma in enumerate(sigmas, start=1):
             found[f"sigma_{number}_{head}"] = sigma
     return found

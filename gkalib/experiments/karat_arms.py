@@ -48,6 +48,7 @@ class Fixed(Normalizer):
     """The same weights for every picture, whatever its scores: ``[1 h n m]``."""
 
     averages = False
+    weights: Tensor
 
     def __init__(self, weights: Tensor):
         super().__init__()

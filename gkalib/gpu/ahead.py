@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 import triton
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
@@ -127,9 +128,9 @@ def build(launch: Launch, keep: Path | None = None) -> Report:
     if key in _built and keep is None:
         return _built[key]
     log = io.StringIO()
-    with triton.knobs.compilation.scope(), triton.knobs.nvidia.scope(), contextlib.redirect_stdout(log):
-        triton.knobs.compilation.always_compile = True
-        triton.knobs.nvidia.dump_ptxas_log = True
+    with knobs.compilation.scope(), knobs.nvidia.scope(), contextlib.redirect_stdout(log):
+        knobs.compilation.always_compile = True
+        knobs.nvidia.dump_ptxas_log = True
         compiled = triton.compile(source, target=TARGET, options=options.__dict__)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
@@ -176,7 +177,7 @@ def disassemble(cubin: bytes) -> list[tuple[int, str]]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        tool = triton.knobs.nvidia.cuobjdump.path
+        tool = knobs.nvidia.cuobjdump.path
         text = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
     instructions = re.findall(r"^\s+/\*([0-9a-f]{4,})\*/\s+([^;]*);", text, re.MULTILINE)
     return [(int(address, 16), words.strip()) for address, words in instructions]

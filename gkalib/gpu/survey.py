@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -65,11 +66,12 @@ class Program:
         return self.case, self.width, self.dtype, self.mask, self.length
 
     @classmethod
-    def of(cls, fields: dict) -> "Program":
+    def of(cls, fields: dict[str, Any]) -> "Program":
         """From a line of JSON."""
-        fields = dict(fields)
-        own = {name: fields.pop(name) for name in ("case", "width", "dtype", "mask", "length")}
-        return cls(**own, report=Report(**(fields | {"loops": tuple(fields["loops"])})))
+        own = ("case", "width", "dtype", "mask", "length")
+        report = {name: value for name, value in fields.items() if name not in own}
+        report["loops"] = tuple(report["loops"])
+        return cls(**{name: fields[name] for name in own}, report=Report(**report))
 
     def line(self) -> str:
         """As a line of JSON."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -36,8 +37,8 @@ SETS = 3
 WORTH = 0.98
 """Another configuration is shipped only if it takes at most this much of the time of the one that was."""
 
-LONG = {"length": 2048, "batch": 4, "heads": 16}
-SHORT = {"length": 197, "batch": 256, "heads": 6}
+LONG: dict[str, Any] = {"length": 2048, "batch": 4, "heads": 16}
+SHORT: dict[str, Any] = {"length": 197, "batch": 256, "heads": 6}
 """What an entry is timed on; a card has 132 processors to fill."""
 
 
@@ -206,7 +207,7 @@ def write(changed: Table, path: Path = TABLE) -> None:
     forget()
 
 
-def rows(timings: Iterable[Timing]) -> list[dict[str, object]]:
+def rows(timings: Iterable[Timing]) -> list[dict[str, Any]]:
     """Timings as rows of a record."""
     return [asdict(each) | {"config": " ".join(map(str, each.config))} for each in timings]
 
