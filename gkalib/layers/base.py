@@ -94,7 +94,7 @@ class Smoother(nn.Module):
     Chapter 4 builds it by hand.
     """
 
-    projections: ClassVar[tuple[str, ...]] = ("query", "key", "value")
+    projections: tuple[str, ...] = ("query", "key", "value")
     """The linear maps of the tokens that it has, in the order in which they are drawn."""
     causal: ClassVar[bool] = True
     """Whether it is defined under a causal mask."""

@@ -40,7 +40,6 @@ class Neighborhood(Mask):
             raise ValueError(
                 f"krause: radius and extra must be zero or more, not radius {radius} and extra {extra}"
             )
-        super().__init__()
         self.rows, self.columns, self.radius, self.extra = rows, columns, radius, extra
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:

@@ -107,7 +107,7 @@ def _is_as_built(module: L2Attention) -> bool:
     return (
         isinstance(kernel, Gaussian)
         and kernel.log_sigma is None
-        and kernel.sigma == _sigma(module.head_dim)
+        and bool(kernel.sigma == _sigma(module.head_dim))
         and isinstance(normalizer, RowSum)
         and not normalizer.eps
         and (module.mask is None or isinstance(module.mask, Causal))

@@ -9,7 +9,7 @@ from gkalib.kernels import Dot, ExpDot, Kernel
 from gkalib.layers.base import Smoother
 from gkalib.layers.parts import split
 from gkalib.normalizers import Unnormalized
-from gkalib.shapes import Key, Query, Scores
+from gkalib.shapes import Key, Lag, Query, Scores
 from gkalib.smoothing import Problem
 
 __all__ = ["NonLocalAttention"]
@@ -38,11 +38,11 @@ class Concatenated(Kernel):
         start = torch.empty(num_heads, 2, head_dim, **factory)
         self.weight = nn.Parameter(nn.init.normal_(start, std=head_dim**-0.5))
 
-    def forward(self, query: Query, key: Key) -> Scores:
+    def forward(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
         of_query, of_key = self.weight[:, 0, :, None].to(query), self.weight[:, 1, :, None].to(key)
         return (query @ of_query + (key @ of_key).mT).relu()
 
-    def log(self, query: Query, key: Key) -> Scores:
+    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
         raise ValueError("Concatenated: its values may be zero everywhere; call the kernel itself")
 
     def heads(self) -> int:

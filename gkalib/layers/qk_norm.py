@@ -8,7 +8,7 @@ from torch import nn
 
 from gkalib.kernels import ExpDot, Form, Kernel
 from gkalib.layers.base import Smoother
-from gkalib.shapes import Key, Query, Scores
+from gkalib.shapes import Key, Lag, Query, Scores
 
 __all__ = ["QueryKeyNormAttention"]
 
@@ -31,7 +31,7 @@ class ScaledCosine(Kernel):
         super().__init__()
         self.g = nn.Parameter(torch.tensor(g, dtype=torch.float64))
 
-    def log(self, query: Query, key: Key) -> Scores:
+    def log(self, query: Query, key: Key, lag: Lag | None = None) -> Scores:
         return self.g / query.shape[-1] * (query @ key.mT)
 
     def form(self, head_dim: int) -> Form:
