@@ -311,11 +311,3 @@ def parts(mask: Mask | None) -> list[Mask]:
     if isinstance(mask, Both):
         return parts(mask.first) + parts(mask.second)
     return [] if mask is None else [mask]
-
-
-def given(name: str, attn_mask: Tensor | None, is_causal: bool) -> Mask | None:
-    """timm's two arguments as a rule."""
-    if attn_mask is not None and attn_mask.dtype != torch.bool:
-        raise ValueError(f"{name}: attn_mask must be boolean, True for a key seen, not {attn_mask.dtype}")
-    pairs = None if attn_mask is None else Pairs(attn_mask)
-    return joined(CAUSAL if is_causal else None, pairs)

@@ -10,18 +10,15 @@ from torch import Tensor, nn
 
 from gkalib.kernels import Kernel
 from gkalib.layers.parts import POSITIONS, HeadNorm, merge, split
-from gkalib.masks import Causal, Mask, given, joined, parts
-from gkalib.normalizers import Normalizer, RowSum
+from gkalib.masks import CAUSAL, Causal, Mask, Pairs, as_mask, joined, parts
+from gkalib.normalizers import Dropout, Normalizer, RowSum
 from gkalib.smoothing import Cache, Method, Problem, Recurrent, pose, solve
+from gkalib.smoothing.problem import Rule
 
 Tokens = Float[Tensor, "b n dim"]
 Context = Float[Tensor, "b m dim"]
 
-_SLOTS = {
-    "kernel": (Kernel, "Gaussian(1.0)"),
-    "normalizer": (Normalizer, "RowSum()"),
-    "mask": (Mask, "Causal()"),
-}
+_SLOTS = ("kernel", "normalizer", "mask")
 
 
 def bind(layer: type[nn.Module], **options: Any) -> type[nn.Module]:
@@ -59,6 +56,21 @@ def _options_of(layer: type[nn.Module]) -> set[str]:
     return names
 
 
+def _rule_and_bias(name: str, attn_mask: Tensor | None) -> tuple[Mask | None, Tensor | None]:
+    """timm's mask as a rule and as numbers to add to the scores, of which −∞ hides a key."""
+    if attn_mask is None:
+        return None, None
+    if attn_mask.dtype == torch.bool:
+        return Pairs(attn_mask), None
+    if not attn_mask.is_floating_point():
+        raise ValueError(
+            f"{name}: attn_mask must be boolean, True for a key seen, or numbers to add to the scores, not "
+            f"{attn_mask.dtype}"
+        )
+    hidden = attn_mask.isneginf()
+    return Pairs(~hidden), attn_mask.masked_fill(hidden, 0.0)
+
+
 class Smoother(nn.Module):
     r"""An attention layer: project, place, smooth, merge the heads.
 
@@ -84,7 +96,9 @@ class Smoother(nn.Module):
         qk_norm, norm_layer: timm's: whether each head's query and key are normalized, before positions are
             written into them, and by what; None is ``HeadNorm``, which has no parameters.
         proj_drop: timm's, the rate of dropout after the output projection.
-        scale_norm, attn_drop: timm's, not implemented.
+        attn_drop: timm's, the rate at which weights are dropped in training: a normalizer that is assigned is
+            put into a ``Dropout``.
+        scale_norm: timm's, not implemented.
         device, dtype: of the parameters.
 
     Raises:
@@ -141,14 +155,15 @@ class Smoother(nn.Module):
             raise ValueError(f"{name}: dim and num_heads must be at least 1, not {dim} and {num_heads}")
         if head_dim is None and dim % num_heads:
             raise ValueError(f"{name}: num_heads {num_heads} does not divide dim {dim}")
-        if scale_norm or attn_drop:
-            option = "scale_norm" if scale_norm else f"attn_drop={attn_drop}"
-            raise ValueError(f"{name}: {option} is not implemented")
+        if scale_norm:
+            raise ValueError(f"{name}: scale_norm is not implemented")
+        if not 0 <= attn_drop < 1:
+            raise ValueError(f"{name}: attn_drop must be at least 0 and below 1, not {attn_drop}")
         if registers < 0:
             raise ValueError(f"{name}: registers must be zero or more, not {registers}")
         if position is not None and position not in POSITIONS:
             raise ValueError(f"{name}: no position {position!r}. Known: {', '.join(POSITIONS)}")
-        self.dim, self.num_heads = dim, num_heads
+        self.dim, self.num_heads, self.attn_drop = dim, num_heads, attn_drop
         self.head_dim = dim // num_heads if head_dim is None else head_dim
         self.qkv_bias, self.registers, self.channels, self.method = qkv_bias, registers, channels, method
         self.factory = {"device": device, "dtype": dtype or torch.get_default_dtype()}
@@ -240,7 +255,8 @@ class Smoother(nn.Module):
         is_causal: bool = False,
         *,
         context: Context | None = None,
-        mask: Mask | None = None,
+        mask: Rule | None = None,
+        bias: Tensor | None = None,
         positions: tuple[Tensor, Tensor] | None = None,
         cache: Cache | Recurrent | None = None,
         value_bias: Tensor | None = None,
@@ -249,7 +265,11 @@ class Smoother(nn.Module):
         name = self.name()
         if cache is not None and (context is not None or positions is not None):
             raise ValueError(f"{name}: a cache holds this layer's own tokens; no context, no positions")
-        mask = joined(joined(self.mask, mask), given(name, attn_mask, is_causal))
+        rule, numbers = _rule_and_bias(name, attn_mask)
+        mask = joined(self.mask, None if mask is None else as_mask(mask))
+        mask = joined(joined(mask, CAUSAL if is_causal else None), rule)
+        if numbers is not None:
+            bias = numbers if bias is None else bias + numbers
         if not self.causal and any(isinstance(part, Causal) for part in parts(mask)):
             raise ValueError(f"{name}: cannot be causal: {self.why_not}")
         query, key, value = self.project(x, x if context is None else context)
@@ -279,6 +299,7 @@ class Smoother(nn.Module):
             value,
             self.kernel,
             mask=mask,
+            bias=bias,
             normalizer=self.normalizer,
             positions=positions,
             name=name,
@@ -291,7 +312,8 @@ class Smoother(nn.Module):
         is_causal: bool = False,
         *,
         context: Context | None = None,
-        mask: Mask | None = None,
+        mask: Rule | None = None,
+        bias: Tensor | None = None,
         positions: tuple[Tensor, Tensor] | None = None,
         cache: Cache | Recurrent | None = None,
         value_bias: Tensor | None = None,
@@ -300,10 +322,12 @@ class Smoother(nn.Module):
 
         Args:
             x: ``[b n dim]``.
-            attn_mask: True where a query may see a key, broadcasting to ``[b h n m]``.
+            attn_mask: True where a query may see a key, broadcasting to ``[b h n m]``; or numbers,
+                as ``bias``, of which −∞ hides a key.
             is_causal: whether no query sees a later key.
             context: ``[b m dim]``, the tokens attended to; None is ``x``.
-            mask: a rule of ``gkalib.masks``, on top of the two above and of the layer's own.
+            mask: what ``smooth`` takes for a mask, on top of the two above and of the layer's own.
+            bias: numbers to add to the scores, broadcasting to ``[b h n m]``.
             positions: (query positions, key positions); None counts the tokens.
             cache: what ``cache`` made and earlier calls filled, or a ``Recurrent`` where the kernel has
                 features; ``x`` is then the new tokens.
@@ -321,6 +345,7 @@ class Smoother(nn.Module):
             is_causal,
             context=context,
             mask=mask,
+            bias=bias,
             positions=positions,
             cache=cache,
             value_bias=value_bias,
@@ -335,16 +360,22 @@ class Smoother(nn.Module):
 
     def _fitting(self, slot: str, value: Any) -> Any:
         """What is assigned to a slot, or an error that says what the slot takes."""
-        kind, example = _SLOTS[slot]
-        if not isinstance(value, kind) and not (slot == "mask" and value is None):
-            raise ValueError(
-                f"{self.name()}: {slot} must be a gkalib {slot} such as {example}, not {value!r}"
-            )
+        name = self.name()
+        if slot == "mask":
+            try:
+                return None if value is None else as_mask(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        kind, example = (Kernel, "Gaussian(1.0)") if slot == "kernel" else (Normalizer, "RowSum()")
+        if not isinstance(value, kind):
+            raise ValueError(f"{name}: {slot} must be a gkalib {slot} such as {example}, not {value!r}")
         if isinstance(value, Kernel) and value.heads() not in (None, 1, self.num_heads):
             raise ValueError(
-                f"{self.name()}: {type(value).__name__} has parameters for {value.heads()} heads, "
-                f"the layer has {self.num_heads}"
+                f"{name}: {type(value).__name__} has parameters for {value.heads()} heads, the layer has "
+                f"{self.num_heads}"
             )
+        if isinstance(value, Normalizer) and self.attn_drop and not isinstance(value, Dropout):
+            return Dropout(value, self.attn_drop).train(self.training)
         return value
 
     def _positions(self, query, key, positions, cache) -> tuple[Tensor, Tensor]:

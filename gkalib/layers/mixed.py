@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.layers.base import Context, Smoother, Tokens
-from gkalib.masks import Mask
+from gkalib.smoothing.problem import Rule
 
 __all__ = ["MixedAttention"]
 
@@ -85,30 +85,37 @@ class MixedAttention(nn.Module):
         is_causal: bool = False,
         *,
         context: Context | None = None,
-        mask: Mask | None = None,
+        mask: Rule | None = None,
+        bias: Tensor | None = None,
         positions: tuple[Tensor, Tensor] | None = None,
         cache: list | None = None,
         value_bias: Tensor | None = None,
     ) -> Tokens:
         """As ``Smoother.forward``; ``cache`` is what ``cache`` made."""
         branches = self._smoothers()
-        biases = [None] * len(branches)
-        if value_bias is not None:
-            biases = value_bias.split([branch.num_heads for branch in branches], dim=1)
+        attn_masks, biases, value_biases = map(self._by_branch, (attn_mask, bias, value_bias))
         outs = [
             branch(
                 x,
-                attn_mask,
+                attn_masks[index],
                 is_causal,
                 context=context,
                 mask=mask,
+                bias=biases[index],
                 positions=positions,
                 cache=None if cache is None else cache[index],
-                value_bias=biases[index],
+                value_bias=value_biases[index],
             )
             for index, branch in enumerate(branches)
         ]
         return self.proj_drop(self.proj(torch.cat(outs, dim=-1)))
+
+    def _by_branch(self, given: Tensor | None) -> list[Tensor | None]:
+        """A tensor's heads by the variants that they belong to; what serves all heads goes to each."""
+        branches = self._smoothers()
+        if given is None or given.ndim < 3 or given.shape[-3] == 1:
+            return [given] * len(branches)
+        return list(given.split([branch.num_heads for branch in branches], dim=-3))
 
     def _smoothers(self) -> list[Smoother]:
         return [branch for branch in self.branches.values() if isinstance(branch, Smoother)]

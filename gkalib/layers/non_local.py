@@ -123,7 +123,8 @@ class NonLocalAttention(Smoother):
         return query, key, value
 
     def finish(self, out: Tensor, problem: Problem) -> Tensor:
-        if self.form in AVERAGES or not isinstance(problem.normalizer, Unnormalized):
+        unnormalized = any(isinstance(part, Unnormalized) for part in problem.normalizer.modules())
+        if self.form in AVERAGES or not unnormalized:
             return out
         allowed = problem.allowed()
         if allowed is None:

@@ -229,7 +229,7 @@ def test_parameters_of_twelve_layers(dim, num_heads, printed, exact):
         ({"values": "rotated"}, "gka: values must be 'placed' or 'plain', not 'rotated'"),
         ({"head_dim": 16}, "gka: the heads of x itself need 4 heads × 16 = 64 channels, not 32 of 32"),
         ({"channels": (16, 48)}, "gka: the heads of x itself need 4 heads × 8 = 32 channels, not 32 of 32"),
-        ({"attn_drop": 0.1}, "gka: attn_drop=0.1 is not implemented"),
+        ({"attn_drop": 1.0}, "gka: attn_drop must be at least 0 and below 1, not 1.0"),
         ({"position": "alibi"}, "gka: no position 'alibi'. Known: rope, susie"),
     ],
 )

@@ -129,7 +129,7 @@ def test_rbf_attention_with_two_projections_has_no_bound_and_with_one_it_has():
     ("options", "message"),
     [
         ({"num_heads": 3}, "l2: num_heads 3 does not divide dim 16"),
-        ({"attn_drop": 0.1}, "l2: attn_drop=0.1 is not implemented"),
+        ({"attn_drop": 1.0}, "l2: attn_drop must be at least 0 and below 1, not 1.0"),
         ({"position": "alibi"}, "l2: no position 'alibi'. Known: rope, susie"),
     ],
 )

@@ -10,7 +10,7 @@ from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Laplace
 from gkalib.layers import Smoother, attention, variants
 from gkalib.layers.parts import merge
 from gkalib.masks import Causal, KeyPadding, Window
-from gkalib.normalizers import RowSum, TopK, Unnormalized
+from gkalib.normalizers import Dropout, RowSum, TopK, Unnormalized
 from tests.layers.test_variant_laws import layer, smoothers, tokens
 from tests.tolerance import equal
 
@@ -94,12 +94,13 @@ def test_two_layers_may_share_a_kernel():
         ("normalizer", None, "normalizer must be a gkalib normalizer such as RowSum(), not None"),
         ("normalizer", torch.softmax, "normalizer must be a gkalib normalizer such as RowSum(), not <built"),
         ("normalizer", TopK, "normalizer must be a gkalib normalizer such as RowSum(), not <class"),
-        ("mask", "causal", "mask must be a gkalib mask such as Causal(), not 'causal'"),
-        ("mask", True, "mask must be a gkalib mask such as Causal(), not True"),
-        ("mask", RowSum(), "mask must be a gkalib mask such as Causal(), not RowSum("),
+        ("mask", "causal", "mask must be a gkalib mask such as Causal(), a boolean tensor, or a function"),
+        ("mask", Causal, "mask must be a gkalib mask such as Causal(), a boolean tensor, or a function"),
+        ("mask", torch.ones(3, 3), "mask: a tensor must be boolean"),
+        ("mask", RowSum(), "mask must be a gkalib mask such as Causal(), a boolean tensor, or a function"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_changes_nothing(name, slot, value, message):
+def test_what_does_not_fit_is_refused_and_changes_nothing(name, slot, value, message, as_a_user):
     made = layer(name)
     before = getattr(made, slot)
     with pytest.raises(ValueError, match=f"^{name}: {re.escape(message)}"):
@@ -132,3 +133,91 @@ def test_an_unnormalized_softmax_layer_sums():
     made.normalizer = Unnormalized()
     query, key, value = made.project(x, x)
     equal(made(x), made.proj(merge((query @ key.mT / 8**0.5).exp() @ value)))
+
+
+def test_a_mask_may_be_a_function_or_a_tensor():
+    made, x = layer("softmax"), tokens()
+    wanted = made(x, is_causal=True)
+    made.mask = lambda b, h, q, k: k <= q
+    equal(made(x), wanted)
+    made.mask = torch.ones(16, 16, dtype=torch.bool).tril()
+    equal(made(x), wanted)
+    made.mask = None
+    equal(made(x, mask=lambda b, h, q, k: k <= q), wanted)
+
+
+ADDS = [name for name in variants() if not {name} & {"linear", "linformer", "nystrom", "rpe", "skyformer"}]
+
+
+@pytest.mark.parametrize("name", ADDS)
+def test_a_bias_is_added_to_the_scores_and_learns(name):
+    made, x = layer(name), tokens()
+    bias = torch.randn(4, 16, 16, dtype=torch.float64, requires_grad=True)
+    out = made(x, bias=bias)
+    equal(made(x, bias.detach()), out) if name != "karat" else None
+    equal(made(x, bias=torch.zeros(1, 1)), made(x))
+    (slope,) = torch.autograd.grad(out.square().sum(), bias)
+    assert slope.isfinite().all() and slope.abs().max() > 1e-9
+    if name != "mixed":
+        query, key, value = made.project(x, x)
+        query, key = made.query_norm(query), made.key_norm(key)
+        slots = {"mask": made.mask, "normalizer": made.normalizer, "bias": bias, "method": "reference"}
+        equal(out, made.proj(merge(smooth(query, key, value, made.kernel, **slots))))
+
+
+@pytest.mark.parametrize("name", ["softmax", "gka", "gpa", "krause", "mixed"])
+def test_numbers_in_attn_mask_are_a_bias_and_minus_infinity_hides(name):
+    made, x = layer(name), tokens()
+    bias = torch.randn(16, 16, dtype=torch.float64)
+    seen = torch.rand(16, 16) < 0.6
+    seen[3] = False  # a query that sees nothing
+    numbers = bias.masked_fill(~seen, -torch.inf).requires_grad_()
+    equal(made(x, numbers), made(x, seen, bias=bias))
+    (slope,) = torch.autograd.grad(made(x, numbers).square().sum(), numbers)
+    assert slope.isfinite().all() and (slope[~seen] == 0).all()
+    equal(made(x, numbers, bias=bias), made(x, seen, bias=2 * bias))
+
+
+def test_an_attn_mask_of_whole_numbers_is_refused():
+    with pytest.raises(
+        ValueError, match=r"^softmax: attn_mask must be boolean, True for a key seen, or numbers"
+    ):
+        layer("softmax")(tokens(), torch.ones(16, 16, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"^softmax: bias \[15, 16\] does not broadcast"):
+        layer("softmax")(tokens(), bias=torch.ones(15, 16, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", [name for name in variants() if name not in ("nystrom", "skyformer")])
+def test_dropout_of_weights_drops_in_training_only(name):
+    made, x = layer(name, attn_drop=0.4), tokens()
+    plain = layer(name)
+    plain.load_state_dict(
+        {k.replace("normalizer.normalizer", "normalizer"): v for k, v in made.state_dict().items()}
+    )
+    equal(made(x), plain(x))
+    made.train()
+    first, second = made(x), made(x)
+    assert first.isfinite().all() and (first - second).abs().max() > 1e-6
+    for one in smoothers(made):
+        assert isinstance(one.normalizer, Dropout) and one.normalizer.p == 0.4
+
+
+def test_dropout_has_the_mean_of_the_weights_and_stays_when_the_normalizer_changes():
+    made, x = layer("softmax", attn_drop=0.5), tokens(1)
+    made.normalizer = TopK(5)
+    equal(made(x), by_smooth(made, x))
+    wanted = made(x)
+    made.train()
+    many = torch.cat([made(x) for _ in range(2000)])
+    deviation = many.std(0) / 2000**0.5
+    assert ((many.mean(0) - wanted[0]).abs() < 6 * deviation + 1e-12).all()
+
+
+def test_timms_vit_trains_with_attention_dropout():
+    import timm
+
+    made = timm.create_model(
+        "vit_tiny_patch16_224", img_size=32, depth=2, attn_drop_rate=0.3, attn_layer=attention("gka")
+    )
+    made(torch.randn(2, 3, 32, 32)).square().mean().backward()
+    assert made.blocks[0].attn.normalizer.p == 0.3
