@@ -108,13 +108,14 @@ def _mask(problem: Problem, allowed: Tensor | None, bias: Tensor | None) -> tupl
         empty = ~allowed.any(-1, keepdim=True)
         mask = allowed | empty
     else:
-        dtype, empty = problem.query.dtype, None
+        dtype = problem.query.dtype
         mask = bias if bias.dtype == dtype else bias.to(dtype)
+        if allowed is None and problem.bias is None:
+            return mask, None  # one row for all queries, which PyTorch reads as it is
         if allowed is not None:
             mask = mask.masked_fill(~allowed, -torch.inf)
-        if allowed is not None or problem.bias is not None:
-            empty = mask.isneginf().all(-1, keepdim=True)
-            mask = mask.masked_fill(empty, 0.0)
+        empty = mask.isneginf().all(-1, keepdim=True)
+        mask = mask.masked_fill(empty, 0.0)
     mask = mask if mask.ndim == 4 else mask[(None,) * (4 - mask.ndim)]
     return mask.expand(-1, -1, problem.query.shape[2], problem.grouped_key.shape[2]), empty
 

@@ -65,3 +65,17 @@ def test_flex_agrees_with_reference(name, mask, lengths):
         query.double(), key.double(), value.double(), _kernel(name).double(), method="reference", **slots
     )
     agree(actual, exact, same)
+
+
+@torch.no_grad()
+def test_a_bias_a_function_and_a_table_of_lags_in_one():
+    query, key, value = torch.randn(2, HEADS, 17, 16), torch.randn(2, 2, 40, 16), torch.randn(2, 2, 40, 24)
+    kernel = kernels.ExpDot() * kernels.T5Buckets(HEADS)
+    torch.nn.init.normal_(kernel.second.bias)
+    slots = {"mask": lambda b, h, q, k: (q - k).abs() % 3 < 2, "bias": torch.randn(HEADS, 1, 40)}
+    actual = gkalib.smooth(query, key, value, kernel, method="flex", **slots)
+    same = gkalib.smooth(query, key, value, kernel, method="reference", **slots)
+    exact = gkalib.smooth(
+        query.double(), key.double(), value.double(), kernel.double(), method="reference", **slots
+    )
+    agree(actual, exact, same)
