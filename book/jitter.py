@@ -5,21 +5,120 @@ not grow to a printed digit, and a number that rounding decides is printed as a 
 """
 
 import argparse
+import asyncio
+import configparser
 import datetime
+import difflib
 import random
+import re
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import nbformat
+from execute import clean, run
+from nbformat import NotebookNode
 from pairs import ROOT, paths, slugs
-from rerun import again, differences, read
+from rerun import SANITIZE
 
 MINUTES = 6.0  # of a day's draw on two quiet cores, by the times in the stamps; ten are allowed
+
+_RULES = configparser.RawConfigParser()
+_RULES.read(SANITIZE, encoding="utf-8")
+_VARIES = [(rule["regex"], rule["replace"]) for name, rule in _RULES.items() if name != "DEFAULT"]
+# Pixels differ between versions of a font: a figure's digest is compared instead. A widget's id is random.
+IGNORED = ("image/png", "image/jpeg", "application/vnd.jupyter.widget-view+json")
+LINES = 20  # of a difference that are shown
+
+
+def shown(cell: NotebookNode) -> dict[str, list[Any]]:
+    """What a cell's outputs show, by the kind of output, without what may vary."""
+    kinds: dict[str, list[Any]] = defaultdict(list)
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            kinds[output.name] = ["".join([*kinds[output.name], output.text])]
+        elif output.output_type == "error":
+            kinds["error"].append(f"{output.ename}: {output.evalue}")
+        else:
+            for kind in output.data.keys() - IGNORED:
+                kinds[kind].append(output.data[kind])
+    return {kind: [_varying(value) for value in values] for kind, values in kinds.items()}
+
+
+def _varying(value: Any) -> Any:
+    if isinstance(value, str):
+        for pattern, name in _VARIES:
+            value = re.sub(pattern, name, value)
+    return value
+
+
+def differences(stored: NotebookNode, again: NotebookNode) -> dict[int, str]:
+    """Say how the outputs of two executions of the same code cells differ, by the cell's number from 0."""
+    pairs = zip(code_cells(stored), code_cells(again), strict=True)
+    found = {}
+    for number, (before, after) in enumerate(pairs):
+        old, new = shown(before), shown(after)
+        failed = "error" in new and "error" not in old  # then it shows little else, and its error says why
+        kinds = ["error"] if failed else sorted({*old, *new})
+        lines = [_difference(kind, old.get(kind, []), new.get(kind, [])) for kind in kinds]
+        if any(lines):
+            found[number] = "\n".join(filter(None, lines))
+    return found
+
+
+def _difference(kind: str, old: list[Any], new: list[Any]) -> str:
+    if old == new:
+        return ""
+    before, after = ("\n".join(map(_text, values)).splitlines() for values in (old, new))
+    changed = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
+    more = [f"and {len(changed) - LINES} lines more"] if len(changed) > LINES else []
+    return "\n".join([f"{kind}: - is stored, + is new", *changed[:LINES], *more])
+
+
+def _text(value: Any) -> str:
+    """An output in lines, of a digest one for each array."""
+    if not isinstance(value, dict):
+        return str(value)
+    return "\n".join(
+        f"{key}: {entry}"
+        for key, entries in value.items()
+        for entry in (entries if isinstance(entries, list) else _text(entries).splitlines())
+    )
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """The cells that compute."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def again(stored: NotebookNode, root: Path, *, settings: Mapping[str, str] | None = None, before: str = ""):
+    """Execute a stored notebook's cells again, to the last even where one fails; arguments as for ``run``."""
+    copy = nbformat.from_dict(stored)
+    for cell in code_cells(copy):
+        cell.outputs, cell.execution_count = [], None
+    asyncio.run(run(copy, root, settings=settings, before=before, go_on=True))
+    clean(copy, root)
+    return copy
+
+
+def read(path: Path) -> NotebookNode:
+    """A stored notebook of which every cell has run.
+
+    Raises:
+        ValueError: if one has not, or there is none: such a notebook has nothing to compare.
+    """
+    stored = nbformat.read(path, as_version=4)
+    code = code_cells(stored)
+    unrun = [cell.source for cell in code if cell.execution_count is None and cell.source.strip()]
+    if unrun or not code:
+        first = f", the first {unrun[0]!r}" if unrun else ""
+        raise ValueError(f"jitter: {path.name}: {len(unrun)} of {len(code)} cells have not run{first}")
+    return stored
 
 
 def _plain() -> dict[str, str]:
