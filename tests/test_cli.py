@@ -74,7 +74,7 @@ def test_no_command_is_an_error(capsys: pytest.CaptureFixture):
 
 def test_an_unknown_command_or_option_is_answered_by_those_there_are(capsys: pytest.CaptureFixture):
     for words, known in (
-        (["trian"], "train"),
+        (["training"], "train"),
         (["data", "lst"], "check"),
         (["bench", "smooth", "--kep"], "--keep"),
     ):

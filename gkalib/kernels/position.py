@@ -209,7 +209,8 @@ class Kerple(LagKernel):
         super().__init__()
         if num_heads < 1:
             raise ValueError(f"Kerple: num_heads must be at least 1, not {num_heads}")
-        power, rate = (positive("Kerple", n, v) for n, v in (("power", power), ("rate", rate)))
+        for name, value in (("power", power), ("rate", rate)):
+            positive("Kerple", name, value)
         self.log_power = nn.Parameter(torch.full((num_heads,), float(power)).log())
         self.log_rate = nn.Parameter(torch.full((num_heads,), float(rate)).log())
 

@@ -37,12 +37,15 @@ class Stationary(Kernel, ABC):
         super().__init__()
         sigma = positive(type(self).__name__, "sigma", sigma)
         self.log_sigma = nn.Parameter(_log(sigma)) if learn else None
-        self._sigma = None if learn else sigma
+        self._sigma = sigma if self.log_sigma is None else None
 
     @property
     def sigma(self) -> float | Tensor:
         """σ, of the parameter where it is learned."""
-        return self._sigma if self.log_sigma is None else self.log_sigma.exp()
+        if self.log_sigma is not None:
+            return self.log_sigma.exp()
+        assert self._sigma is not None  # one of the two is
+        return self._sigma
 
     @abstractmethod
     def profile(self, u: Tensor) -> Tensor:

@@ -76,7 +76,7 @@ def taken_apart(path: str, module: Any) -> Plain | str | None:
     )
 
 
-def inside(path: str, plain: Plain, module: Any, cls: type[nn.Module]) -> Smoother | None:
+def inside(path: str, plain: Plain, module: Any, cls: Any) -> Smoother | None:
     """A variant without its projections, to smooth between those of a layer; None where it has others.
 
     Raises:
@@ -130,7 +130,7 @@ def _linear(module: Any) -> dict[str, Tensor] | None:
     if set(inspect.signature(module.forward).parameters) - _TAKES:
         return None
     for names in _LINEAR:
-        linear = {
+        linear: dict[str, Any] = {
             ours: getattr(module, theirs, None)
             for ours, theirs in zip(("query", "key", "value", "proj"), names, strict=True)
             if theirs is not None
@@ -260,13 +260,14 @@ def _positions(
             raise ValueError(
                 f"{layer.name()}: position_ids of shape {list(position_ids.shape)} are no lags between tokens"
             )
-        return (position_ids.expand(batch, -1),) * 2
+        positions = position_ids.expand(batch, -1)
+        return positions, positions
     if mask is None or not causal:
         return None
+    assert isinstance(mask, Pairs)  # fewer queries than keys come with the model's own mask
     allowed = mask.allowed.expand(batch, -1, queries, keys)[:, 0]
-    return keys - 1 - allowed.flip(-1).int().argmax(-1), torch.arange(keys, device=key.device).expand(
-        batch, -1
-    )
+    last = keys - 1 - allowed.flip(-1).int().argmax(-1)
+    return last, torch.arange(keys, device=key.device).expand(batch, -1)
 
 
 class HiddenStates(nn.Module):

@@ -23,7 +23,9 @@ def taken_apart(model: nn.Module, path: str, module: Any) -> Plain | str | None:
         return f"has keys and values of width {module.kdim} and {module.vdim}, queries of {module.embed_dim}"
     if module.bias_k is not None or module.add_zero_attn:
         return "appends a key and a value of its own (add_bias_kv or add_zero_attn), which no variant does"
-    weights = {f"proj.{name}": tensor for name, tensor in module.out_proj.named_parameters()}
+    weights: dict[str, Tensor] = {
+        f"proj.{name}": tensor for name, tensor in module.out_proj.named_parameters()
+    }
     for name, tensor in (("weight", module.in_proj_weight), ("bias", module.in_proj_bias)):
         if tensor is not None:
             for ours, part in zip(("query", "key", "value"), tensor.chunk(3), strict=True):

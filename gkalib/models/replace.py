@@ -75,8 +75,8 @@ def replace_attention(
     bound = for_model(classes, first.dim, first.num_heads, length=length or 0)
     # All of them before the first is put in: a variant that does not fit leaves the model as it was.
     built = [
-        _layer(model, path, *chosen)
-        for path, *chosen in zip(plain, plain.values(), bound, slots, strict=True)
+        _layer(model, path, parts, cls, slot)
+        for (path, parts), cls, slot in zip(plain.items(), bound, slots, strict=True)
     ]
     copied, dropped = [], []
     for (path, parts), (layer, names) in zip(plain.items(), built, strict=True):

@@ -4,7 +4,7 @@ import inspect
 import sys
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from gkalib.models.swap import Plain
 
@@ -16,7 +16,7 @@ def taken_apart(module: Any) -> Plain | str | None:
     """The parts of a layer of timm, the reason why no variant can stand for it, or None for no attention."""
     if "timm" not in sys.modules:
         return None
-    from timm.layers import Attention
+    from timm.layers.attention import Attention
 
     if not isinstance(module, Attention):
         return _reason(module) if type(module).__module__.startswith("timm.") else None
@@ -27,7 +27,7 @@ def taken_apart(module: Any) -> Plain | str | None:
             return f"has a {part} of its output, which no variant has"
     if module.proj.out_features != module.qkv.in_features:
         return f"projects to {module.proj.out_features} channels, not back to {module.qkv.in_features}"
-    weights = {f"proj.{name}": tensor for name, tensor in module.proj.named_parameters()}
+    weights: dict[str, Tensor] = {f"proj.{name}": tensor for name, tensor in module.proj.named_parameters()}
     for name, tensor in module.qkv.named_parameters():
         for ours, part in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
             weights[f"{ours}.{name}"] = part

@@ -215,7 +215,7 @@ class Dropout(Normalizer):
         return self.training and self.p > 0
 
     @property
-    def averages(self) -> bool:
+    def averages(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.normalizer.averages and not self.drops
 
     def forward(self, scores: Scores) -> Weights:

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -130,7 +131,7 @@ def attention_weights(
     return weights_of(pose(query, key, None, kernel, **slots, name="attention_weights"), method)
 
 
-def _tensors(name: str, query: Tensor, key: object, value: object) -> tuple[Tensor, Tensor]:
+def _tensors(name: str, query: Tensor, key: Any, value: Any) -> tuple[Tensor, Tensor]:
     """Key and value, each the one before it where there is none."""
     for label, given in (("key", key), ("value", value)):
         if given is not None and not isinstance(given, Tensor):

@@ -287,7 +287,7 @@ def tensors_of(module: nn.Module) -> Tensors:
     Under ``torchrun`` they come to the main process alone.
     """
     names = _names(module)
-    stored = get_model_state_dict(module, options=WHOLE)
+    stored: dict[str, Any] = get_model_state_dict(module, options=WHOLE)
     return {name: tensor.contiguous() for name, tensor in stored.items() if name in names}
 
 

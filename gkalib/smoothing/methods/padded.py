@@ -151,8 +151,8 @@ def _by_head(
     for head, scale in enumerate(scales):
         rows = slice(head, head + 1)
         seen = mask[:, rows] if mask is not None and mask.shape[1] > 1 else mask
-        tensors = (tensor[:, rows] for tensor in (query, key, value))
-        outs.append(scaled_dot_product_attention(*tensors, seen, drop, causal, scale=scale))
+        own = (query[:, rows], key[:, rows], value[:, rows])
+        outs.append(scaled_dot_product_attention(*own, seen, drop, causal, scale=scale))
     return torch.cat(outs, dim=1)
 
 
