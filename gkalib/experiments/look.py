@@ -22,10 +22,11 @@ from gkalib.analysis import (
 )
 from gkalib.evaluation import evaluating
 from gkalib.models import GPT, ViT
-from gkalib.training.checkpoint import NAME, TrainedModel, read_snapshots
+from gkalib.training.checkpoint import NAME, TrainedModel
 from gkalib.training.config import LanguageConfig, VisionConfig
 from gkalib.training.distributed import Processes
 from gkalib.training.record import device_name
+from gkalib.training.snapshots import read_snapshots
 from gkalib.viz import figures, style
 
 EXPERIMENT = "looking"  # what records of looks belong to, with the study of that name

@@ -1,7 +1,6 @@
 """Training: the papers' recipes, one loop, and everything that keeps a run from being lost."""
 
 from gkalib import results
-from gkalib.training.checkpoint import load
 from gkalib.training.config import (
     Augment,
     LanguageConfig,
@@ -12,6 +11,7 @@ from gkalib.training.config import (
 )
 from gkalib.training.launch import Cost, cost, launch_lines, plan
 from gkalib.training.recipes import recipe, recipes
+from gkalib.training.trained import load
 
 
 def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:

@@ -1,4 +1,4 @@
-"""Checkpoints and snapshots: written whole or not at all, read without running anything that they contain."""
+"""Checkpoints: written whole or not at all, read without running anything that they contain."""
 
 import hashlib
 import json
@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -21,7 +19,6 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-from gkalib import results
 from gkalib.training.config import TrainConfig, config_of
 from gkalib.training.optim import TrainState, weight_average
 
@@ -52,13 +49,6 @@ class TrainedModel(NamedTuple):
     step: int
 
 
-class Snapshot(NamedTuple):
-    """How many steps were done, and the model's tensors by name."""
-
-    step: int
-    weights: Tensors
-
-
 def save(folder: Path, state: TrainState, *, step: int, seconds: float) -> Path:
     """Write ``folder/step-00001200`` and delete all but the newest two; every process calls it.
 
@@ -78,7 +68,7 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float) -> Path:
     files = {name: tensors_of(module) for name, module in _modules(state).items()}
     files[OPTIMIZER] = _optimizer_tensors(state)
     target = folder / f"step-{step:08d}"
-    if not _main():
+    if not is_main():
         return target
     rest = {
         "step": step,
@@ -86,6 +76,9 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float) -> Path:
         "settings": state.config.settings(),
         "scaler": state.scaler.state_dict() if state.scaler else None,
     }
+    from safetensors import SafetensorError  # an extra: this package is imported without it
+    from safetensors.torch import save_file
+
     temporary = folder / f".{target.name}.saving"
     try:
         clear(folder)
@@ -129,7 +122,7 @@ def restore(path: Path, state: TrainState) -> Progress:
         given: Any = {"state": moments, "param_groups": groups}
         set_optimizer_state_dict(state.model, state.optimizers, given, options=WHOLE)
     for name, module in _modules(state).items():
-        _fill(module, files[name])
+        fill(module, files[name])
     if state.scaler:
         state.scaler.load_state_dict(stored["scaler"])
     return Progress(stored["step"], stored["seconds"])
@@ -161,84 +154,15 @@ def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = F
         others = [str(step_of(one)) for one in checkpoints(path.parent) if one != path]
         raise ValueError(f"{error}. Others of this run: --step {' or '.join(others) or 'none'}") from None
     if average is None:
-        _fill(model, files[MODEL])
+        fill(model, files[MODEL])
     else:
-        _fill(average, files[AVERAGE])
+        fill(average, files[AVERAGE])
         model = average.module
     text = None
     if TOKENIZER in stored["files"]:
         _check_files(path, stored, [TOKENIZER])
         text = (path / TOKENIZER).read_text(encoding="utf-8")
     return TrainedModel(model, config, text, stored["step"])
-
-
-def load(name_or_folder: str | Path) -> nn.Module:
-    """A trained model in evaluation mode: of a run's folder, of a checkpoint, or by its name in data/models.
-
-    There a model is a folder with ``model.safetensors`` and ``run.json``, which has its ``settings`` and the
-    ``sha256`` of its weights.
-
-    Raises:
-        ValueError: if there is no such model, or it is damaged.
-    """
-    folder = Path(name_or_folder)
-    if folder.is_dir():
-        return load_checkpoint(folder).model.eval()
-    home = results.folder().parent / "models"
-    path = home / folder
-    if not (path / MODEL).is_file():
-        known = ", ".join(sorted(one.parent.name for one in home.glob(f"*/{MODEL}"))) or "none yet"
-        raise ValueError(f"load: no folder and no trained model {str(name_or_folder)!r}. Known: {known}")
-    stored = json.loads((path / "run.json").read_text(encoding="utf-8"))
-    if _digest(path / MODEL) != stored["sha256"]:
-        raise ValueError(f"load: {path / MODEL} has changed since it was written")
-    model = config_of(stored["settings"]).build()
-    _fill(model, load_file(path / MODEL))
-    return model.eval()
-
-
-def save_snapshot(folder: Path, state: TrainState, *, step: int) -> None:
-    """Write ``folder/snapshots/step-00000100.safetensors``, the weights alone; every process calls it.
-
-    It gets its name when all of it is on the disk. No other snapshot is ever deleted for it.
-
-    Raises:
-        ValueError: if the disk is full or cannot be written to; nothing of the attempt is left.
-    """
-    tensors = tensors_of(state.model)
-    if not _main():
-        return
-    target = folder / SNAPSHOTS / f"step-{step:08d}.safetensors"
-    temporary = target.with_name(f".{target.name}.saving")
-    try:
-        target.parent.mkdir(exist_ok=True)
-        save_file(tensors, temporary)
-        sync(temporary)
-        temporary.replace(target)
-        sync(target.parent)
-    except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        raise ValueError(
-            f"train: the snapshot of step {step} could not be written to {target.parent}: {error}; make "
-            "room, and give the same command again"
-        ) from None
-
-
-def read_snapshots(folder: Path) -> list[Snapshot]:
-    """The snapshots of a run in the order of their steps; none where it kept none.
-
-    Raises:
-        ValueError: if one is damaged.
-
-    Taught in: chapter 24.
-    """
-    snapshots = []
-    for path in checkpoints(Path(folder) / SNAPSHOTS):
-        try:
-            snapshots.append(Snapshot(step_of(path), load_file(path)))
-        except SafetensorError as error:
-            raise ValueError(f"train: snapshot {path} is damaged: it holds no tensors ({error})") from None
-    return snapshots
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -297,8 +221,7 @@ def write_state(folder: Path, state: Mapping[str, Any]) -> None:
     Everything is on the disk when it returns.
     """
     files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": _digest(path)}
-        for path in sorted(folder.iterdir())
+        path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in sorted(folder.iterdir())
     }
     stored = {"format": FORMAT, **state, "files": files}
     text = json.dumps(stored | {"seal": _checksum(stored)}, indent=1)
@@ -345,7 +268,8 @@ def _modules(state: TrainState) -> dict[str, nn.Module]:
     return {MODEL: state.model} | ({} if state.average is None else {AVERAGE: state.average})
 
 
-def _main() -> bool:
+def is_main() -> bool:
+    """Whether this process is the one that writes."""
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
@@ -366,7 +290,8 @@ def _optimizer_tensors(state: TrainState) -> Tensors:
     }
 
 
-def _fill(module: nn.Module, tensors: Tensors) -> None:
+def fill(module: nn.Module, tensors: Tensors) -> None:
+    """Give a module the tensors that ``tensors_of`` took from one like it."""
     set_model_state_dict(module, dict(tensors), options=WHOLE)
 
 
@@ -379,6 +304,9 @@ def _delete(path: Path) -> None:
 
 def _checked(path: Path, state: TrainState) -> tuple[dict[str, Any], dict[str, Tensors]]:
     """A checkpoint's state and tensors, if it is whole and of this run."""
+    from safetensors import SafetensorError  # likewise
+    from safetensors.torch import load_file
+
     stored = read_state(path)
     different = _differences(stored["settings"], state.config.settings())
     if different:
@@ -422,7 +350,7 @@ def _check_files(path: Path, stored: Mapping[str, Any], names: Iterable[str]) ->
             raise ValueError(
                 f"train: checkpoint {path} is damaged: {name} is cut short, {size:,} bytes of {whole:,}"
             )
-        if size > whole or _digest(file) != written["sha256"]:
+        if size > whole or digest(file) != written["sha256"]:
             raise ValueError(f"train: checkpoint {path} is damaged: {name} has changed since it was written")
 
 
@@ -478,7 +406,8 @@ def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
-from gkalib.training import checkpoint
+from gkalib.training import checkpoint, snapshots
 from gkalib.training.checkpoint import TrainState
 from gkalib.training.config import LaunchConfig, TrainConfig
 from gkalib.training.distributed import Processes, RunLock, exchange, run_folder, split, stopped, wrap
@@ -371,7 +371,7 @@ class Trainer:
     def _snapshot(self, step: int) -> None:
         every = self.launch.snapshots
         if self.launch.save and every and (step % every == 0 or step == self.config.steps):
-            self._write(checkpoint.save_snapshot, step)
+            self._write(snapshots.save_snapshot, step)
 
     def _write(self, what: Callable[..., object], step: int) -> None:
         self._refuse_nan(step)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gkalib.training import LaunchConfig, checkpoint
+from gkalib.training import LaunchConfig, checkpoint, snapshots
 from gkalib.training.checkpoint import checkpoints, step_of
 from tests.training import lives, toy
 
@@ -43,7 +43,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_snapshots_are_the_weights_of_their_steps(unbroken: Path, tmp_path: Path):
     """The first those of the start, the last those of the last checkpoint, and none is ever rotated away."""
-    found = checkpoint.read_snapshots(unbroken)
+    found = snapshots.read_snapshots(unbroken)
     assert [one.step for one in found] == STEPS
     assert [step_of(path) for path in checkpoints(unbroken)] == [20]
     last = load_file(unbroken / "step-00000020" / checkpoint.MODEL)
@@ -58,7 +58,7 @@ def test_snapshots_are_the_weights_of_their_steps(unbroken: Path, tmp_path: Path
 
 def test_a_run_without_them_keeps_none(tmp_path: Path):
     toy.fit(toy.toy(steps=2), launch(tmp_path, snapshots=0))
-    assert checkpoint.read_snapshots(tmp_path) == [] and not (tmp_path / checkpoint.SNAPSHOTS).exists()
+    assert snapshots.read_snapshots(tmp_path) == [] and not (tmp_path / checkpoint.SNAPSHOTS).exists()
 
 
 def test_they_change_nothing_of_the_run(unbroken: Path, tmp_path: Path):
@@ -67,13 +67,13 @@ def test_they_change_nothing_of_the_run(unbroken: Path, tmp_path: Path):
     assert lives.state(folder) == lives.state(unbroken) and lives.rows(folder) == lives.rows(unbroken)
 
 
-@pytest.mark.parametrize(("owner", "name"), [("checkpoint", "sync"), ("Path", "replace")])
+@pytest.mark.parametrize(("owner", "name"), [("snapshots", "sync"), ("Path", "replace")])
 def test_a_kill_while_one_is_written(owner: str, name: str, unbroken: Path, tmp_path: Path):
     """The snapshot of step 9 is not there, what was written of it is, and the next life clears it away."""
     folder = tmp_path / "run"
     code, _ = lives.live(toy.toy(), folder, event=toy.Dies(8, owner, name), snapshots=EVERY, save_every=1e-9)
     assert code == -signal.SIGKILL
-    assert [one.step for one in checkpoint.read_snapshots(folder)] == [0, 3, 6]
+    assert [one.step for one in snapshots.read_snapshots(folder)] == [0, 3, 6]
     assert list((folder / checkpoint.SNAPSHOTS).glob(".step-*"))
     assert lives.live(toy.toy(), folder, snapshots=EVERY)[0] == 0
     assert files(folder) == files(unbroken)
@@ -82,7 +82,7 @@ def test_a_kill_while_one_is_written(owner: str, name: str, unbroken: Path, tmp_
 def test_a_stopped_run_goes_on_with_them(unbroken: Path, tmp_path: Path):
     folder = tmp_path / "run"
     assert lives.live(toy.toy(), folder, event=toy.At(10, "SIGTERM"), snapshots=EVERY)[0] == 0
-    assert [one.step for one in checkpoint.read_snapshots(folder)] == [0, 3, 6, 9]
+    assert [one.step for one in snapshots.read_snapshots(folder)] == [0, 3, 6, 9]
     assert lives.live(toy.toy(), folder, snapshots=EVERY)[0] == 0
     assert files(folder) == files(unbroken)
 
@@ -93,13 +93,13 @@ def test_an_earlier_step_forgets_the_later_ones(tmp_path: Path):
         toy.fit(toy.toy(), launch(tmp_path, save_every=0.0), event=toy.At(12, "SIGTERM"))
     with pytest.raises(SystemExit):
         toy.fit(toy.toy(), launch(tmp_path, from_step=12, snapshots=0), event=toy.At(12, "SIGTERM"))
-    assert [one.step for one in checkpoint.read_snapshots(tmp_path)] == [0, 3, 6, 9, 12]
+    assert [one.step for one in snapshots.read_snapshots(tmp_path)] == [0, 3, 6, 9, 12]
     toy.fit(toy.toy(steps=4, seed=1), launch(tmp_path, fresh=True))
-    assert [one.step for one in checkpoint.read_snapshots(tmp_path)] == [0, 3, 4]
+    assert [one.step for one in snapshots.read_snapshots(tmp_path)] == [0, 3, 4]
     for path in checkpoints(tmp_path):
         shutil.rmtree(path)
     toy.fit(toy.toy(steps=2, seed=2), launch(tmp_path))
-    assert [one.step for one in checkpoint.read_snapshots(tmp_path)] == [0, 2]
+    assert [one.step for one in snapshots.read_snapshots(tmp_path)] == [0, 2]
 
 
 def test_a_full_disk(tmp_path: Path):
@@ -117,7 +117,7 @@ def test_a_full_disk(tmp_path: Path):
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path: Path):
     with pytest.raises(ValueError, match="not a finite number at step 9"):
         toy.fit(toy.toy(), launch(tmp_path), event=toy.At(8, "nan"))
-    assert [one.step for one in checkpoint.read_snapshots(tmp_path)] == [0, 3, 6]
+    assert [one.step for one in snapshots.read_snapshots(tmp_path)] == [0, 3, 6]
 
 
 def test_a_damaged_one_is_named(unbroken: Path, tmp_path: Path):
@@ -125,4 +125,4 @@ def test_a_damaged_one_is_named(unbroken: Path, tmp_path: Path):
     path = folder / checkpoint.SNAPSHOTS / "step-00000006.safetensors"
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match=rf"^train: snapshot {path} is damaged"):
-        checkpoint.read_snapshots(folder)
+        snapshots.read_snapshots(folder)

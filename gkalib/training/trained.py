@@ -1,0 +1,37 @@
+"""A trained model by one name, whether a run made it here or it came with the book."""
+
+import json
+from pathlib import Path
+
+from torch import nn
+
+from gkalib import results
+from gkalib.training.checkpoint import MODEL, digest, fill, load_checkpoint
+from gkalib.training.config import config_of
+
+
+def load(name_or_folder: str | Path) -> nn.Module:
+    """A trained model in evaluation mode: of a run's folder, of a checkpoint, or by its name in data/models.
+
+    There a model is a folder with ``model.safetensors`` and ``run.json``, which has its ``settings`` and the
+    ``sha256`` of its weights.
+
+    Raises:
+        ValueError: if there is no such model, or it is damaged.
+    """
+    from safetensors.torch import load_file  # an extra: this package is imported without it
+
+    folder = Path(name_or_folder)
+    if folder.is_dir():
+        return load_checkpoint(folder).model.eval()
+    home = results.folder().parent / "models"
+    path = home / folder
+    if not (path / MODEL).is_file():
+        known = ", ".join(sorted(one.parent.name for one in home.glob(f"*/{MODEL}"))) or "none yet"
+        raise ValueError(f"load: no folder and no trained model {str(name_or_folder)!r}. Known: {known}")
+    stored = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    if digest(path / MODEL) != stored["sha256"]:
+        raise ValueError(f"load: {path / MODEL} has changed since it was written")
+    model = config_of(stored["settings"]).build()
+    fill(model, load_file(path / MODEL))
+    return model.eval()
