@@ -229,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("slugs", nargs="*", metavar="slug", help="chapters, all unless given")
     parser.add_argument("--how", nargs="+", choices=PERTURBATIONS, default=list(PERTURBATIONS))
-    parser.add_argument("--seed", help="take what this seed chooses, a day such as 2026-01-31 in `make test`")
+    parser.add_argument("--seed", help="take what this seed chooses, such as a day, 2026-01-31")
     parser.add_argument("--processes", type=int, default=1, help="chapters at once (%(default)s)")
     options = parser.parse_args(arguments)
     chosen = [Path(slug).stem for slug in options.slugs] or slugs(ROOT)

@@ -27,14 +27,19 @@ def replace_attention(
     **timm.** Models on ``timm.layers.Attention``, such as ViT and DeiT. The variant stands in the layer's
     place.
 
-    >>> vit = timm.create_model("vit_tiny_patch16_224", pretrained=True)
-    >>> print(replace_attention(vit, "gka"))
+    ```python
+    vit = timm.create_model("vit_tiny_patch16_224", pretrained=True)
+    print(replace_attention(vit, "gka"))
+    ```
 
     **torch.nn.** ``nn.MultiheadAttention``, alone, in ``nn.TransformerEncoderLayer`` or in torchvision's ViT.
     It is called as before, masks and weights included, with a value that is the key.
 
-    >>> encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4), 2)
-    >>> print(replace_attention(encoder, Gaussian(2.0)))
+    ```python
+    layer = nn.TransformerEncoderLayer(64, 4)
+    encoder = nn.TransformerEncoder(layer, 2)
+    print(replace_attention(encoder, Gaussian(2.0)))
+    ```
 
     **Hugging Face.** A variant that has a query, a key and a value smooths between the projections of the
     model's own layers (Llama, Qwen, GPT-2, BERT, ViT, T5 and most others): rotary positions, grouped keys,
@@ -44,9 +49,12 @@ def replace_attention(
     ``"gka"``, stands in the place of layers that only project and attend (BERT, RoBERTa, ViT, CLIP), without
     a cache.
 
-    >>> llama = AutoModelForCausalLM.from_pretrained(...)
-    >>> print(replace_attention(llama, Gaussian(2.0, learn=True)))
-    >>> llama.model.layers[0].self_attn.smoother.kernel = Laplace(2.0)
+    ```python
+    llama = AutoModelForCausalLM.from_pretrained(...)
+    print(replace_attention(llama, Gaussian(2.0, learn=True)))
+    layer = llama.model.layers[0].self_attn
+    layer.smoother.kernel = Laplace(2.0)
+    ```
 
     Args:
         model: of one of these libraries, or with such layers in it.

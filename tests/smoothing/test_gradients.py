@@ -69,7 +69,8 @@ def test_gradient_is_finite_at_equal_points(kernel):
     function = KERNELS[kernel].make(8)
     x = tensors("grouped")[0].requires_grad_()
     lag = torch.arange(63)[:, None] - torch.arange(63)
-    (gradient,) = torch.autograd.grad(function(x, x, lag).sum(), x, allow_unused=True, materialize_grads=True)
+    total = function(x, x, lag).sum() + 0 * x.sum()  # a kernel of the lag alone reads no x
+    (gradient,) = torch.autograd.grad(total, x)
     assert gradient.isfinite().all()
 
 

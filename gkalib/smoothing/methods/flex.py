@@ -63,13 +63,13 @@ class Flex(Method):
             # The CPU's code takes no two inputs that share memory.
             key = key.clone() if key.data_ptr() == query.data_ptr() else key
             value = value.clone() if value.data_ptr() in (query.data_ptr(), problem.key.data_ptr()) else value
-        blocks = blocks_of(problem)
+        blocks = _blocks_of(problem)
         score_mod = _score_mod(problem, form, masked=problem.mask is not None and blocks is None)
         out = _compiled()(query, key, value, score_mod=score_mod, block_mask=blocks, scale=1.0)
         return out.to(query.dtype)
 
 
-def blocks_of(problem: Problem) -> BlockMask | None:
+def _blocks_of(problem: Problem) -> BlockMask | None:
     """The blocks of pairs to be computed; None is all of them, or a mask that is no interval of keys.
 
     Those of a band depend on sizes alone and are kept; others are made of each query's ends, in memory linear

@@ -156,7 +156,7 @@ def test_activation_checkpointing_runs_the_forward_twice_and_changes_nothing():
 def test_a_second_derivative_is_refused(kind):
     x, key = _x(1, 2, 17, 8), _x(1, 2, 17, 8)
     inputs = (x, x, x) if kind == "one tensor" else (x, key, key)
-    normalizer = normalizers.RowOperator(2, 17, rank=4) if kind == "rows" else None
+    normalizer = normalizers.RowOperator(2, 17, rank=4) if kind == "rows" else normalizers.RowSum()
     kernel = kernels.ExpDot() if kind == "rows" else kernels.Gaussian(1.0)
     out = gkalib.smooth(*inputs, kernel, normalizer=normalizer, method="fused")
     (grad,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)

@@ -7,7 +7,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from gkalib import masks
 from gkalib.kernels import Gaussian
 from gkalib.smoothing import pose
-from gkalib.smoothing.methods.flex import blocks_of
+from gkalib.smoothing.methods.flex import _blocks_of as blocks_of
 from tests.cases import MASKS
 
 SIZES = {"square": (2, 700, 700), "rectangular": (3, 300, 1000), "one query": (2, 1, 400)}
