@@ -11,7 +11,7 @@ from gkalib.training import recipe
 @pytest.mark.parametrize(("name", "arm"), [(name, arm) for name, arm, _ in TRAININGS])
 def test_a_wanted_run_can_be_made(name, arm):
     run = training_run(name, arm, "cuda")
-    assert (run.recipe, run.arm, run.scale) == (name, arm, "reduced")
+    assert (run.experiment, run.arm, run.scale) == (name, arm, "reduced")
     assert run.device_batch == run.batch, "one card need not take a step in parts"
     assert run.steps < recipe(name).run(arm).steps and run.data in ("dickens", "cifar10", "tinystories")
 
