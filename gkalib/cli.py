@@ -11,7 +11,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 from tyro.constructors import PrimitiveConstructorSpec
 
-from gkalib.training.config import LaunchConfig, TrainConfig
+from gkalib.training.config import LaunchConfig
 
 PROGRAM = "python -m gkalib"
 Device = Literal["cpu", "cuda"]
@@ -116,23 +116,18 @@ class Explain:
 
         from gkalib import explain, kernels, masks, normalizers
 
-        kernel = getattr(kernels, _class(self.kernel))
-        normalizer = getattr(normalizers, _class(self.normalizer))
-        mask = masks.Causal() if self.causal else None
-        if self.window:
-            mask = masks.Window(self.window) if mask is None else mask & masks.Window(self.window)
+        kind = getattr(kernels, self.kernel.title().replace("-", ""))
+        rule = getattr(normalizers, self.normalizer.title().replace("-", ""))
+        kernel = kind() if self.kernel == "exp-dot" else kind(self.sigma)
+        normalizer = rule(self.top) if self.normalizer == "top-k" else rule()
+        window = masks.Window(self.window) if self.window else None
+        mask = masks.joined(masks.Causal() if self.causal else None, window)
         like: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "device": self.device}
         heads, keys = self.key_heads or self.heads, self.keys or self.queries
-        print(
-            explain(
-                torch.zeros(1, self.heads, self.queries, self.head_dim, **like),
-                torch.zeros(1, heads, keys, self.head_dim, **like),
-                torch.zeros(1, heads, keys, self.value_dim or self.head_dim, **like),
-                kernel() if self.kernel == "exp-dot" else kernel(self.sigma),
-                mask=mask,
-                normalizer=normalizer(self.top) if self.normalizer == "top-k" else normalizer(),
-            )
-        )
+        query = torch.zeros(1, self.heads, self.queries, self.head_dim, **like)
+        key = torch.zeros(1, heads, keys, self.head_dim, **like)
+        value = torch.zeros(1, heads, keys, self.value_dim or self.head_dim, **like)
+        print(explain(query, key, value, kernel, mask=mask, normalizer=normalizer))
 
 
 @final
@@ -157,7 +152,7 @@ class Train:
     def __call__(self, words: Sequence[str] = ()) -> None:
         """Train the chosen arms one after the other, with the settings that the words change."""
         from gkalib import experiments, training
-        from gkalib.training.launch import device_of, plan
+        from gkalib.training.launch import configured, device_of, plan
 
         if self.name in (*experiments.experiments(), *experiments.MEASURED):
             raise ValueError(f"train: {self.name!r} is no recipe; type: {PROGRAM} experiment {self.name}")
@@ -175,29 +170,6 @@ class Train:
                 if os.environ.get("RANK", "0") == "0":  # under torchrun every process is here
                     numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
                     print(f"{recipe.name} {record.run}  {numbers}", flush=True)
-
-
-def configured(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
-    """The configuration with what is given as ``--lr 3e-4 --model.depth 6``; ``--help`` lists the settings.
-
-    Raises:
-        ValueError: if the settings do not fit together, or an option of the command chooses one of them.
-        SystemExit: if there is no such setting, or a value has another type.
-    """
-    if not words:
-        return config
-    changed = tyro.cli(
-        type(config),
-        default=replace(config, smaller={}),
-        args=words,
-        prog=f"{PROGRAM} train {config.experiment} --arm {config.arm}",
-        description=f"Settings of {config.experiment}, arm {config.arm}, {config.scale} scale.",
-        compact_help=True,
-    )
-    for name in ("experiment", "arm", "scale", "seed"):
-        if getattr(changed, name) != getattr(config, name):
-            raise ValueError(f"train: {name} is chosen by --arm, --smoke, --reduced and --seed, not set")
-    return replace(changed, smaller=config.smaller)
 
 
 @final
@@ -273,9 +245,8 @@ class Generate:
         """Print the prompt and what follows."""
         from gkalib.training.record import generate
 
-        loaded, processes = self.trained.open()
         settings = {"count": self.count, "temperature": self.temperature, "seed": self.seed}
-        print(generate(loaded, processes, self.prompt, **settings))
+        print(generate(*self.trained.open(), self.prompt, **settings))
 
 
 @final
@@ -298,15 +269,14 @@ class Look:
         try:
             from gkalib.experiments.look import look
         except ModuleNotFoundError as missing:
-            extras = "vision,language,book"
-            raise ValueError(f"look: needs {missing.name}: pip install 'gkalib[{extras}]'") from missing
+            remedy = "pip install 'gkalib[vision,language,book]'"
+            raise ValueError(f"look: needs {missing.name}: {remedy}") from missing
 
         loaded, processes = self.trained.open()
         run, read = loaded.config, "text" if loaded.tokenizer_json else "pictures"
-        if (self.picture if read == "text" else self.text) is not None:
-            raise ValueError(
-                f"look: {run.experiment} reads {read}: leave --{'picture' if self.picture else 'text'} out"
-            )
+        other = "picture" if read == "text" else "text"
+        if getattr(self, other) is not None:
+            raise ValueError(f"look: {run.experiment} reads {read}: leave --{other} out")
         lines = look(
             loaded,
             processes,
@@ -370,9 +340,8 @@ class Tune:
         if not self.recorded:
             tune.run(self.program)
         changes = tune.adopt()
-        print(
-            *changes, f"{len(changes)} entries changed; record the programs anew: make aot UPDATE=1", sep="\n"
-        )
+        changes.append(f"{len(changes)} entries changed; record the programs anew: make aot UPDATE=1")
+        print(*changes, sep="\n")
 
 
 @final
@@ -402,17 +371,8 @@ class Reproduce:
 COMMANDS: dict[str, type] = {
     command.__name__.lower(): command
     for command in (
-        Data,
-        Results,
-        Explain,
-        Train,
-        Evaluate,
-        Generate,
-        Look,
-        Experiment,
-        Bench,
-        Tune,
-        Reproduce,
+        *(Data, Results, Explain, Train, Evaluate, Generate),
+        *(Look, Experiment, Bench, Tune, Reproduce),
     )
 }
 
@@ -436,8 +396,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     return 0
-
-
-def _class(option: str) -> str:
-    """The class that an option names: ``top-k`` is ``TopK``."""
-    return "".join(word.capitalize() for word in option.split("-"))

@@ -10,10 +10,11 @@ from typing import get_args
 import pytest
 
 from gkalib import cli, results
-from gkalib.cli import configured, main
+from gkalib.cli import main
 from gkalib.data import DATASETS
 from gkalib.models import GPTConfig, ViTConfig
 from gkalib.training import Augment, LanguageConfig, VisionConfig
+from gkalib.training.launch import configured
 from tests.training.runs import picture_run, text_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +32,7 @@ reproduce: job=() minutes=10.0 out=None device=cuda list=False unpack=None repor
 results: action experiment= metric=() scale=None
 train: name arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
 workers=None compile=False shard=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
-keep=False quiet=False save=True
+keep=False quiet=False in_memory=False
 tune: program=() recorded=False"""
 
 

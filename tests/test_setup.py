@@ -104,7 +104,7 @@ def test_the_wheel_is_light(tmp_path: Path):
     assert {name.split("/")[0] for name in names} == {"gkalib", f"gkalib-{PACKAGE['version']}.dist-info"}
     needed = map(Requirement, re.findall(r"^Requires-Dist: (.*)", metadata, re.M))
     light = {one.name: str(one.marker or "") for one in needed if "extra" not in str(one.marker)}
-    always = dict.fromkeys(["torch", "numpy", "einops", "jaxtyping", "scikit-learn", "tyro"], "")
+    always = dict.fromkeys(["torch", "numpy", "einops", "jaxtyping", "scikit-learn", "tyro", "filelock"], "")
     assert light == {**always, "triton": 'sys_platform == "linux"'}
 
 
@@ -200,11 +200,6 @@ def test_no_file_names_a_place_of_this_machine():
 
 
 def test_source_files_stay_short():
-    long = {}
-    for path in [*(ROOT / "gkalib").rglob("*.py"), *(ROOT / "book").glob("**/*.py")]:
-        if "node_modules" in path.parts:
-            continue
-        lines = len(path.read_text().splitlines())
-        if lines > 450:
-            long[path.name] = lines
-    assert not long
+    lines = {name: len((ROOT / name).read_text().splitlines()) for name in tracked() if name.endswith(".py")}
+    most = {name: 450 if name.startswith("gkalib/smoothing/fused/") else 400 for name in lines}
+    assert not {name: count for name, count in lines.items() if count > most[name]}

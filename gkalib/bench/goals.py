@@ -13,7 +13,7 @@ from typing import final
 
 from gkalib import results
 from gkalib.bench.cases import FAMILIES, MODELS, TRAINING, Case, Row, shapes
-from gkalib.bench.roofline import TILE, Floor, Rates, floor, padding, work
+from gkalib.bench.roofline import Floor, Rates, floor, padding, work
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -55,8 +55,7 @@ class Goal:
     @property
     def command(self) -> str:
         """What measures it."""
-        name, _, shape = self.record.partition("-")
-        return f"python -m gkalib bench {name} {shape} --device cuda --keep"
+        return command(self.record.replace("-", " ", 1))
 
     @property
     def predicted(self) -> float | None:
@@ -69,6 +68,11 @@ class Goal:
     def met(self, value: float) -> bool:
         """Whether a number is on the right side of the bound."""
         return value <= self.bound if self.at_most else value >= self.bound
+
+
+def command(words: str) -> str:
+    """What measures a benchmark, or a shape of it, on a card."""
+    return f"python -m gkalib bench {words} --device cuda --keep"
 
 
 def _goals() -> Iterator[Goal]:
@@ -163,20 +167,14 @@ def _runs(experiment: str, arm: str = "*") -> list[results.Record]:
 def markdown() -> str:
     """The README's table: how many goals of every benchmark were measured and met, and the command."""
     everything = reached()
-    lines = ["| what | goals | measured | met | command |", "|---|---|---|---|---|"]
+    lines = _head("what", "goals", "measured", "met", "command")
     for name, words in WORDS.items():
         mine = [each for each in everything if each.goal.benchmark == name]
         measured = [each for each in mine if each.value is not None]
         devices = ", ".join(dict.fromkeys(each.device for each in measured))
         met = sum(each.state == "met" for each in measured)
-        columns = (
-            words,
-            len(mine),
-            f"{len(measured)} on {devices}" if measured else "not run yet",
-            met if measured else "",
-            f"`python -m gkalib bench {name} --device cuda --keep`",
-        )
-        lines.append(_line(columns))
+        cells = (f"{len(measured)} on {devices}", met) if measured else ("not run yet", "")
+        lines.append(_line((words, len(mine), *cells, f"`{command(name)}`")))
     return "\n".join(lines)
 
 
@@ -219,8 +217,7 @@ def designed(case: Case, direction: str, kind: str, rates: Rates) -> Floor:
     """The seconds that each resource needs for a pass as our programs do it, tiles at the edges included."""
     if case["queries"] != case["keys"]:  # decoding: nothing but the cache counts
         return floor(work(case, direction, kind), rates)
-    mask = {"causal": case["causal"], "window": case["window"]}
-    waste = padding(case["queries"], case["keys"], **mask, tile=TILE)
+    waste = padding(case["queries"], case["keys"], causal=case["causal"], window=case["window"])
     done = work(case, direction, kind, designed=True, instructions=instructions(case, direction))
     issue = Rates(rates.products, rates.memory, rates.exponentials, LANES * rates.exponentials)
     least = floor(done, issue)
@@ -247,6 +244,7 @@ HEAD = ("shape", "pass", "ours, ms", *RIVALS, "best SDPA", "% of floor", "bound"
 NOT_RUN = "not run"
 TYPES = ("bfloat16", "float16", "float32")
 PACKAGES = ("torch", "triton")
+QUALITY = ("val_loss", "bits_per_byte", "top1", "ema_top1")
 
 
 def report(trainings: Sequence[tuple[str, str]] = ()) -> str:
@@ -258,8 +256,7 @@ def report(trainings: Sequence[tuple[str, str]] = ()) -> str:
         trainings: recipe and arm of the training runs to list.
     """
     timed, checked = _newest("bench"), _newest("correctness")
-    lines = [*_surroundings([*timed.values(), *checked.values()]), "", _line(HEAD)]
-    lines += ["|" + "---|" * len(HEAD)]
+    lines = [*_surroundings([*timed.values(), *checked.values()]), "", *_head(*HEAD)]
     for family in FAMILIES:
         for case in shapes(family, "full", "cuda"):
             label = f"{family}-{case['shape']}"
@@ -273,11 +270,7 @@ def report(trainings: Sequence[tuple[str, str]] = ()) -> str:
 
 def _newest(experiment: str) -> dict[str, results.Record]:
     """The newest full run on a GPU of each arm; the type and the size of a run are part of its arm."""
-    newest: dict[str, results.Record] = {}
-    for record in _runs(experiment):
-        if record.scale == "full":
-            newest.setdefault(record.arm, record)
-    return newest
+    return {record.arm: record for record in reversed(_runs(experiment)) if record.scale == "full"}
 
 
 def _surroundings(records: Sequence[results.Record]) -> Iterator[str]:
@@ -297,14 +290,18 @@ def _line(cells: Sequence[object]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
+def _head(*cells: str) -> list[str]:
+    return [_line(cells), "|" + "---|" * len(cells)]
+
+
 def _shape(label: str, case: Case, record: results.Record | None) -> Iterator[list[str]]:
     """A row for each pass of a shape."""
     rows = {(row["arm"], row["pass"]): row for row in results.rows(record)} if record else {}
     for direction in case["passes"]:
         row = rows.get(("fused", direction), {})
         ours = _number(row, "ms")
-        cells = [label, direction, _time(ours, row)]
-        cells += [_beside(rows.get((rival, direction), {}), ours) for rival in RIVALS]
+        beside = (_beside(rows.get((rival, direction), {}), ours) for rival in RIVALS)
+        cells = [label, direction, _time(ours, row), *beside]
         best = record.metrics.get(f"ratio_sdpa_{direction}") if record else None
         share = _number(row, "percent")
         cells += ["" if best is None else f"{best:.2f}×", "" if share is None else f"{share:.0f}"]
@@ -341,10 +338,7 @@ def _verdicts(
         text = f"{goal.words.replace('forward and backward, ', '')} {goal}"
         text += "" if goal.predicted is None else f", predicted {goal.predicted:.2f}"
         outcome = _reached(goal, [record] if record else [])
-        if outcome.value is None:
-            yield f"{text}: {NOT_RUN}"
-            continue
-        text += f": {outcome.value:.2f} {outcome.state}"
+        text += f": {NOT_RUN if outcome.value is None else f'{outcome.value:.2f} {outcome.state}'}"
         if outcome.state == "missed" and case is not None and record is not None and ours is not None:
             rates = Rates(*(record.metrics[name] for name in ("products", "memory", "exponentials")))
             kind = case["family"] if case["family"] in ("gka", "karat") else "softmax"
@@ -363,22 +357,16 @@ def _model(label: str, mode: str, record: results.Record | None) -> Iterator[lis
             return max(filter(None, rates), default=None)
 
         ours, deit = fastest("gka-fused"), fastest("deit-sdpa-cudnn", "deit-sdpa-flash")
-        shown = {
-            name: fastest(arm)
-            for name, arm in (
-                ("sdpa-cudnn", "deit-sdpa-cudnn"), ("sdpa-flash", "deit-sdpa-flash"), ("eager", "gka-dense"),
-            )
-        }  # fmt: skip
+        shown = [fastest("gka-dense" if rival == "eager" else f"deit-{rival}") for rival in RIVALS]
         cells = [label, f"batch {batch}, images/s", NOT_RUN if ours is None else f"{ours:.0f}"]
-        cells += ["" if shown.get(rival) is None else f"{shown[rival]:.0f}" for rival in RIVALS]
+        cells += ["" if rate is None else f"{rate:.0f}" for rate in shown]
         cells += [f"{ours / deit:.2f}×" if ours and deit else "", "", ""]
         yield [*cells, "; ".join(_verdicts(label, str(batch), None, record, None))]
 
 
 def _correctness(kept: dict[str, results.Record]) -> Iterator[str]:
     """Cases and the largest errors by type, absolute and over the reference's own error in that type."""
-    yield _line(("correctness", "cases", "rows", "wrong", "largest error", "over the reference's own"))
-    yield "|" + "---|" * 6
+    yield from _head("correctness", "cases", "rows", "wrong", "largest error", "over the reference's own")
     for dtype in TYPES:
         mine = [record for arm, record in kept.items() if arm.endswith(f"-{dtype}")]
         if not mine:
@@ -399,19 +387,13 @@ def _correctness(kept: dict[str, results.Record]) -> Iterator[str]:
 
 def _trained(trainings: Sequence[tuple[str, str]]) -> Iterator[str]:
     """The trainings: the loss or the accuracy at the end, and the minutes."""
-    yield _line(("training", "device", "minutes", "result"))
-    yield "|" + "---|" * 4
+    yield from _head("training", "device", "minutes", "result")
     for name, arm in trainings:
-        mine = _runs(name, arm)
-        if not mine:
-            yield _line((f"{name} {arm}", NOT_RUN, "", ""))
-            continue
-        quality = [
-            f"{metric} {value:.4g}"
-            for metric, value in mine[0].metrics.items()
-            if metric in ("val_loss", "bits_per_byte", "top1", "ema_top1")
-        ]
-        yield _line((f"{name} {arm}", mine[0].device, f"{mine[0].wall_seconds / 60:.1f}", ", ".join(quality)))
+        cells = (NOT_RUN, "", "")
+        for run in _runs(name, arm)[:1]:
+            quality = (f"{metric} {run.metrics[metric]:.4g}" for metric in QUALITY if metric in run.metrics)
+            cells = (run.device, f"{run.wall_seconds / 60:.1f}", ", ".join(quality))
+        yield _line((f"{name} {arm}", *cells))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import re
-import resource
 import shutil
 import statistics
 import subprocess
@@ -271,5 +270,7 @@ def _peak(device: str) -> float:
         return torch.cuda.max_memory_allocated() / 2**20
     if STATUS.exists():
         return _status("VmHWM")
+    import resource  # Windows has none
+
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

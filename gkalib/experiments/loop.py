@@ -18,7 +18,7 @@ from gkalib.training.distributed import start
 from gkalib.training.loop import Part, Watch, Workload
 
 ROWS = 20  # how many rows the course of a run has
-IN_MEMORY = LaunchConfig(device="cpu", log_every=1, quiet=True, save=False)
+IN_MEMORY = LaunchConfig(device="cpu", log_every=1, quiet=True, in_memory=True)
 
 
 class Observer(ABC):

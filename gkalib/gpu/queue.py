@@ -352,16 +352,7 @@ def command(
     """Run the GPU work whose results are missing or stale, the most urgent first, as much as fits the time.
 
     Safe to stop and to repeat. With ``out`` nothing is written to data/results; there, ``unpack`` saves the
-    pack.
-
-    Args:
-        names: of jobs, or their first words; all of them where none is named.
-        minutes: the time there is.
-        out: a folder for one packed file.
-        device: ``"cuda"``, or ``"cpu"`` for a small form of what can run there.
-        show: list the jobs instead, with their estimates and what is missing.
-        unpack: save the runs of this packed file instead.
-        reported: show what has run on a GPU instead, beside the goals.
+    pack. The arguments are the options of ``main``.
 
     Raises:
         ValueError: if a job did not end well, or something was asked for that is not there.

@@ -5,7 +5,9 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-from gkalib.training.config import TrainConfig, config_of
+from gkalib.data.fetch import sha256_of
+from gkalib.training.config import TrainConfig, config_of, differences
 from gkalib.training.optim import TrainState, weight_average
 
 MODEL, AVERAGE, OPTIMIZER = "model.safetensors", "average.safetensors", "optimizer.safetensors"
@@ -70,12 +73,8 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float) -> Path:
     target = folder / f"step-{step:08d}"
     if not is_main():
         return target
-    rest = {
-        "step": step,
-        "seconds": seconds,
-        "settings": state.config.settings(),
-        "scaler": state.scaler.state_dict() if state.scaler else None,
-    }
+    scaler = state.scaler.state_dict() if state.scaler else None
+    rest = {"step": step, "seconds": seconds, "settings": state.config.settings(), "scaler": scaler}
     from safetensors import SafetensorError  # an extra: this package is imported without it
     from safetensors.torch import save_file
 
@@ -148,21 +147,19 @@ def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = F
         raise ValueError(f"train: {path} keeps no moving average; the run has no ema")
     model = config.build()
     average = weight_average(model, config.ema) if averaged else None
+    state = TrainState(config, model, [], average)
     try:
-        stored, files = _checked(path, TrainState(config, model, [], average))
+        stored, files = _checked(path, state)
     except ValueError as error:
         others = [str(step_of(one)) for one in checkpoints(path.parent) if one != path]
         raise ValueError(f"{error}. Others of this run: --step {' or '.join(others) or 'none'}") from None
-    if average is None:
-        fill(model, files[MODEL])
-    else:
-        fill(average, files[AVERAGE])
-        model = average.module
+    for name, module in _modules(state).items():
+        fill(module, files[name])
     text = None
     if TOKENIZER in stored["files"]:
         _check_files(path, stored, [TOKENIZER])
         text = (path / TOKENIZER).read_text(encoding="utf-8")
-    return TrainedModel(model, config, text, stored["step"])
+    return TrainedModel(average.module if average else model, config, text, stored["step"])
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -220,9 +217,8 @@ def write_state(folder: Path, state: Mapping[str, Any]) -> None:
 
     Everything is on the disk when it returns.
     """
-    files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in sorted(folder.iterdir())
-    }
+    paths = sorted(folder.iterdir())
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
     stored = {"format": FORMAT, **state, "files": files}
     text = json.dumps(stored | {"seal": _checksum(stored)}, indent=1)
     (folder / STATE).write_text(text + "\n", encoding="utf-8")
@@ -242,12 +238,10 @@ def read_state(path: Path) -> dict[str, Any]:
         raise ValueError(f"train: checkpoint {path} has no {STATE}") from None
     except ValueError:  # no JSON, or no text
         raise ValueError(f"train: checkpoint {path} is damaged: {STATE} is not JSON") from None
-    if not isinstance(stored, dict) or "format" not in stored:
-        raise ValueError(f"train: checkpoint {path} is damaged: {STATE} does not say its format")
-    if stored["format"] != FORMAT:
+    known = stored.get("format") if isinstance(stored, dict) else None
+    if known != FORMAT:
         raise ValueError(
-            f"train: checkpoint {path} has format {stored['format']!r}, and this version of gkalib reads "
-            f"format {FORMAT}"
+            f"train: checkpoint {path} has format {known!r}, and this version of gkalib reads format {FORMAT}"
         )
     if stored.pop("seal", None) != _checksum(stored):
         raise ValueError(f"train: checkpoint {path} is damaged: {STATE} has changed since it was written")
@@ -256,7 +250,10 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def sync(path: Path) -> None:
     """Wait until a file, or what a folder lists, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    folder = path.is_dir()
+    if folder and sys.platform == "win32":  # where none can be opened
+        return
+    handle = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:
@@ -308,9 +305,8 @@ def _checked(path: Path, state: TrainState) -> tuple[dict[str, Any], dict[str, T
     from safetensors.torch import load_file
 
     stored = read_state(path)
-    different = _differences(stored["settings"], state.config.settings())
-    if different:
-        raise ValueError(f"train: checkpoint {path} is of another run: {'; '.join(different[:3])}")
+    if different := differences(stored["settings"], state.config.settings()):
+        raise ValueError(f"train: checkpoint {path} is of another run: {different}")
     names = [*_modules(state), *([OPTIMIZER] if state.optimizers else [])]
     text = [TOKENIZER] if state.tokenizer is not None else []
     _check_files(path, stored, [*names, *text])
@@ -321,11 +317,9 @@ def _checked(path: Path, state: TrainState) -> tuple[dict[str, Any], dict[str, T
         try:
             files[name] = load_file(path / name)
         except SafetensorError as error:
-            raise ValueError(
-                f"train: checkpoint {path} is damaged: {name} holds no tensors ({error})"
-            ) from None
-        problem = _mismatch(files[name], state, name)
-        if problem:
+            problem = f"{name} holds no tensors ({error})"
+            raise ValueError(f"train: checkpoint {path} is damaged: {problem}") from None
+        if problem := _mismatch(files[name], state, name):
             raise ValueError(f"train: checkpoint {path} does not fit the model: {name} {problem}")
     return stored, files
 
@@ -346,12 +340,10 @@ def _check_files(path: Path, stored: Mapping[str, Any], names: Iterable[str]) ->
                 "is read. It was not opened"
             )
         size, whole = file.stat().st_size, written["bytes"]
-        if size < whole:
-            raise ValueError(
-                f"train: checkpoint {path} is damaged: {name} is cut short, {size:,} bytes of {whole:,}"
-            )
-        if size > whole or digest(file) != written["sha256"]:
-            raise ValueError(f"train: checkpoint {path} is damaged: {name} has changed since it was written")
+        if size < whole or sha256_of(file) != written["sha256"]:
+            cut = f"is cut short, {size:,} bytes of {whole:,}"
+            problem = cut if size < whole else "has changed since it was written"
+            raise ValueError(f"train: checkpoint {path} is damaged: {name} {problem}")
 
 
 def _mismatch(stored: Tensors, state: TrainState, name: str) -> str | None:
@@ -359,57 +351,19 @@ def _mismatch(stored: Tensors, state: TrainState, name: str) -> str | None:
     if name == OPTIMIZER:  # counts of steps are numbers, everything else is as the parameters
         parameters = dict(state.model.named_parameters())
         stored = {full: tensor for full, tensor in stored.items() if not full.endswith("/step")}
-        wanted = {
-            full: parameters[full.rsplit("/", 1)[0]]
-            for full in stored
-            if full.rsplit("/", 1)[0] in parameters
-        }
+        names = {full: full.rsplit("/", 1)[0] for full in stored}
+        wanted = {full: parameters[name] for full, name in names.items() if name in parameters}
     else:
         kept = _modules(state)[name].state_dict()
         wanted = {key: tensor for key, tensor in _names(_modules(state)[name]).items() if key in kept}
-    for key in sorted(wanted.keys() - stored.keys()):
-        return f"lacks {key}"
-    for key in sorted(stored.keys() - wanted.keys()):
-        return f"has {key}, which the model has not"
+    for key in sorted(wanted.keys() ^ stored.keys()):
+        return f"lacks {key}" if key in wanted else f"has {key}, which the model has not"
     for key, tensor in wanted.items():
         if stored[key].shape != tensor.shape:
             return f"has {key} of shape {list(stored[key].shape)}, and the model {list(tensor.shape)}"
         if stored[key].dtype != tensor.dtype:
             return f"has {key} in {stored[key].dtype}, and the model in {tensor.dtype}"
     return None
-
-
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """In which settings a checkpoint differs from the run that wants it, in words."""
-    old, new = _flat(there), _flat(here)
-    names = ("experiment", "arm", "scale", "seed")
-    if any(old.get(name) != new.get(name) for name in names):
-        words = [", ".join(f"{name} {settings.get(name)}" for name in names) for settings in (old, new)]
-        return [f"it belongs to {words[0]}, and this run is {words[1]}"]
-    vocabulary = "model.vocab_size"
-    if old.get(vocabulary) != new.get(vocabulary):
-        return [f"its vocabulary has {old.get(vocabulary)} entries, that of this run {new.get(vocabulary)}"]
-    return [
-        f"{name} was {json.dumps(old.get(name))} there and is {json.dumps(new.get(name))} here"
-        for name in dict.fromkeys([*old, *new])
-        if old.get(name) != new.get(name)
-    ]
-
-
-def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings by names with dots; a mapping with nothing in it is a value."""
-    if not isinstance(settings, Mapping) or not settings:
-        return {prefix: settings}
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        flat |= _flat(value, f"{prefix}.{name}" if prefix else name)
-    return flat
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _checksum(stored: Mapping[str, Any]) -> str:
@@ -419,13 +373,11 @@ def _checksum(stored: Mapping[str, Any]) -> str:
 def _otherwise(path: Path, state: TrainState) -> str:
     """What to do where a checkpoint cannot be used."""
     for earlier in reversed(checkpoints(path.parent)):
-        if step_of(earlier) < step_of(path):
-            try:
+        step = step_of(earlier)
+        if step < step_of(path):
+            with suppress(ValueError):
                 _checked(earlier, state)
-            except ValueError:
-                continue
-            step = step_of(earlier)
-            return f"The one of step {step} is whole and fits: --from-step {step} goes on from there"
+                return f"The one of step {step} is whole and fits: --from-step {step} goes on from there"
     return "No earlier one fits: train into another folder with --out, or begin anew with --fresh"
 
 

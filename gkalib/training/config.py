@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, final
+from typing import Any, ClassVar, Literal, TypeVar, final, get_args, get_origin
 
 import torch
 from torch import nn
@@ -15,8 +15,8 @@ from gkalib.layers import attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 from gkalib.training.sampler import key
 
-LOADERS = 15  # processes that load pictures, on a host of sixteen cores with one card
 R = TypeVar("R", bound="TrainConfig")
+LOADERS = 15  # processes that load pictures, on a host of sixteen cores with one card
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,14 +98,10 @@ class TrainConfig(ABC):
                 raise ValueError(f"train: {name} must be zero or more, not {getattr(self, name)}")
         if self.batch % self.part:
             raise ValueError(f"train: batch {self.batch} is no multiple of device_batch {self.device_batch}")
-        for name, known in (
-            ("optimizer", ("adamw", "muon")),
-            ("schedule", ("cosine", "trapezoid", "tenth")),
-            ("dtype", ("float32", "bfloat16", "float16")),
-        ):
-            if getattr(self, name) not in known:
-                given = getattr(self, name)
-                raise ValueError(f"train: {name} must be one of {', '.join(known)}, not {given!r}")
+        for one in fields(self):
+            known, given = get_args(one.type), getattr(self, one.name)
+            if get_origin(one.type) is Literal and given not in known:
+                raise ValueError(f"train: {one.name} must be one of {', '.join(known)}, not {given!r}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"train: clip must be above zero, not {self.clip}; None does not clip")
         if any(factor < 0 for factor in self.rates.values()):
@@ -292,7 +288,7 @@ class LaunchConfig:
         from_step: the checkpoint to go on from; None is the newest.
         keep: whether the record goes to ``data/results``.
         quiet: whether to leave out the progress bar.
-        save: whether anything is written to its folder; without, a run that is stopped is lost.
+        in_memory: whether to write no file; a run that is stopped is then lost.
     """
 
     out: Path | None = None
@@ -307,7 +303,7 @@ class LaunchConfig:
     from_step: int | None = None
     keep: bool = False
     quiet: bool = False
-    save: bool = True
+    in_memory: bool = False
 
 
 @final
@@ -360,6 +356,29 @@ def config_of(settings: Mapping[str, Any]) -> TrainConfig:
         return KINDS[settings["kind"]](**_tuples(given))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"train: these are not the settings of a run ({error})") from None
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """In which settings a checkpoint differs from the run that wants it, in words; the first three."""
+    old, new = _flat(there), _flat(here)
+    changed = [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
+    if {*NAMES} & {*changed}:
+        mine, this = (", ".join(f"{name} {one.get(name)}" for name in NAMES[1:]) for one in (old, new))
+        return f"it belongs to {mine}, and this run is {this}"
+    if (size := "model.vocab_size") in changed:
+        return f"its vocabulary has {old.get(size)} entries, that of this run {new.get(size)}"
+    pairs = ((name, json.dumps(old.get(name)), json.dumps(new.get(name))) for name in changed[:3])
+    return "; ".join(f"{name} was {was} there and is {now} here" for name, was, now in pairs)
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings by names with dots; a mapping with nothing in it is a value."""
+    if not isinstance(settings, Mapping) or not settings:
+        return {prefix: settings}
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}.{name}" if prefix else name)
+    return flat
 
 
 def _tuples(given: Mapping[str, Any]) -> dict[str, Any]:

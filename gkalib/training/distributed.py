@@ -1,7 +1,6 @@
 """The processes of a run: what each computes, how they agree, who may write, and what stops them."""
 
 import atexit
-import fcntl
 import itertools
 import os
 import platform
@@ -15,6 +14,7 @@ from typing import Any, final
 
 import torch
 import torch.distributed as dist
+from filelock import FileLock, Timeout
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import _get_default_store
@@ -24,8 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gkalib.training.config import LaunchConfig, TrainConfig
 
 LOOK = 0.1  # seconds between two looks for the main process's note
-LOCK = ".lock"
-_locked: set[int] = set()  # handles of this process
+LOCK, HOLDER = ".lock", ".holder"  # a locked file cannot be read everywhere: another says who has it
 _FIRSTS = itertools.count()  # every process asks for the same ones in the same order
 
 
@@ -241,16 +240,6 @@ def stopped(config: TrainConfig, launch: LaunchConfig, *, step: int, number: int
     )
 
 
-def _let_go() -> None:
-    """A child, such as one that loads data, must not keep the folder when this process is gone."""
-    for handle in _locked:
-        os.close(handle)
-    _locked.clear()
-
-
-os.register_at_fork(after_in_child=_let_go)
-
-
 @final
 class RunLock:
     """A folder that is this process's until ``close`` or its end, however it ends; and the signals it gets.
@@ -268,7 +257,7 @@ class RunLock:
     def __init__(self, folder: Path, *, locks: bool):
         self.signal = 0
         self._process = os.getpid()
-        self._handle = _lock(folder) if locks else None
+        self._lock = _locked(folder) if locks else None
         self._before: dict[int, Any] = {}
 
     def listen(self) -> None:
@@ -281,9 +270,8 @@ class RunLock:
         """Give the folder and the signals back."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._handle is not None:
-            _locked.discard(self._handle)
-            os.close(self._handle)
+        if self._lock is not None:
+            self._lock.release()
 
     def _caught(self, number: int, _: object) -> None:
         signal.signal(number, self._before[number])
@@ -293,22 +281,20 @@ class RunLock:
             os.kill(os.getpid(), number)
 
 
-def _lock(folder: Path) -> int:
+def _locked(folder: Path) -> FileLock:
+    """The lock of a folder, which no child of this process keeps when this process is gone."""
+    lock, holder = FileLock(folder / LOCK), folder / HOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise ValueError(f"train: {folder} cannot be written to: {error.strerror}") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
-        os.close(handle)
+        lock.acquire(blocking=False)
+        holder.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+    except Timeout:
+        who = holder.read_text(encoding="utf-8") if holder.exists() else "another process"
         raise ValueError(
-            f"train: {folder} is being written to by {holder}. Wait for it, stop it, or choose another "
-            "folder with --out"
+            f"train: {folder} is being written to by {who}. Wait for it, stop it, or choose another folder "
+            "with --out"
         ) from None
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"process {os.getpid()} on {platform.node()}\n".encode(), 0)
-    _locked.add(handle)
-    return handle
+    except OSError as error:
+        lock.release()
+        raise ValueError(f"train: {folder} cannot be written to: {error.strerror}") from None
+    return lock

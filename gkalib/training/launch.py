@@ -1,7 +1,7 @@
 """From settings to a launch: what a command line overrides, what a run costs, the lines that start it."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, final
 
@@ -10,6 +10,7 @@ import torch
 from gkalib.models import Count, count
 from gkalib.training.config import (
     LOADERS,
+    NAMES,
     LanguageConfig,
     LaunchConfig,
     Recipe,
@@ -23,7 +24,6 @@ SHARE = 0.3  # of which we count on
 # Pictures that a core reads and augments in a second, as measured: of ImageNet's size, of 32 × 32 pixels
 # enlarged to 224, and of 32 × 32.
 PHOTOGRAPHS, ENLARGED_PICTURES, SMALL_PICTURES = 202, 402, 2532
-FIXED = ("experiment", "arm", "scale", "seed")
 
 
 @final
@@ -62,6 +62,31 @@ def cost(config: TrainConfig) -> Cost:
         items = config.steps * config.items
         each = counted.flops_per_token or 3 * counted.flops // config.model.context
     return Cost(count=counted, items=items, operations=float(items * each))
+
+
+def configured(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
+    """The configuration with what is given as ``--lr 3e-4 --model.depth 6``; ``--help`` lists the settings.
+
+    Raises:
+        ValueError: if the settings do not fit together, or an option of the command chooses one of them.
+        SystemExit: if there is no such setting, or a value has another type.
+    """
+    if not words:
+        return config
+    import tyro  # imported here: a job that trains has no command line
+
+    changed = tyro.cli(
+        type(config),
+        default=replace(config, smaller={}),
+        args=words,
+        prog=f"python -m gkalib train {config.experiment} --arm {config.arm}",
+        description=f"Settings of {config.experiment}, arm {config.arm}, {config.scale} scale.",
+        compact_help=True,
+    )
+    for name in NAMES:
+        if getattr(changed, name) != getattr(config, name):
+            raise ValueError(f"train: {name} is chosen by --arm, --smoke, --reduced and --seed, not set")
+    return replace(changed, smaller=config.smaller)
 
 
 def launch_lines(config: TrainConfig, *, workers: int | None = None) -> dict[str, str]:
@@ -124,7 +149,7 @@ def _words(base: Any, config: Any, prefix: str = "") -> list[str]:
     for field in fields(base):
         old, new = getattr(base, field.name), getattr(config, field.name)
         name = prefix + field.name.replace("_", "-")
-        if old == new or field.name in (*FIXED, "smaller"):
+        if old == new or field.name in (*NAMES, "smaller"):
             continue
         if is_dataclass(old):
             words += _words(old, new, f"{name}.")

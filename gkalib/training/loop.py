@@ -161,7 +161,7 @@ class Trainer:
 
     def __enter__(self) -> "Trainer":
         """Take the folder and the signals."""
-        if self.launch.save:
+        if not self.launch.in_memory:
             self.processes.first(self._take)
             self._lock = self._lock or RunLock(self.folder, locks=False)
             self._lock.listen()
@@ -200,9 +200,9 @@ class Trainer:
         of_model = optimizers(config, self.model)
         tokenizer = self.workload.tokenizer
         self._state = TrainState(config, self.model, of_model, self.average, scaler, tokenizer)
-        if launch.save:
+        if not launch.in_memory:
             self._resume()
-        folder = self.folder if launch.save else None
+        folder = None if launch.in_memory else self.folder
         self._log = Log(folder, config, self.processes, launch, self.started)
         self._began = self._saved_at = time.monotonic()
         return self._module
@@ -363,14 +363,14 @@ class Trainer:
         return f"The last checkpoint, of step {self._saved_step}, is whole"
 
     def _save(self, step: int) -> None:
-        if self.launch.save:
+        if not self.launch.in_memory:
             self._logged("sync")
             self._write(partial(checkpoint.save, seconds=self._seconds()), step)
             self._saved_step, self._saved_at = step, time.monotonic()
 
     def _snapshot(self, step: int) -> None:
         every = self.launch.snapshots
-        if self.launch.save and every and (step % every == 0 or step == self.config.steps):
+        if every and not self.launch.in_memory and (step % every == 0 or step == self.config.steps):
             self._write(snapshots.save_snapshot, step)
 
     def _write(self, what: Callable[..., object], step: int) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from torch import nn
 
 from gkalib import results
-from gkalib.training.checkpoint import MODEL, digest, fill, load_checkpoint
+from gkalib.data.fetch import sha256_of
+from gkalib.training.checkpoint import MODEL, fill, load_checkpoint
 from gkalib.training.config import config_of
 
 
@@ -30,7 +31,7 @@ def load(name_or_folder: str | Path) -> nn.Module:
         known = ", ".join(sorted(one.parent.name for one in home.glob(f"*/{MODEL}"))) or "none yet"
         raise ValueError(f"load: no folder and no trained model {str(name_or_folder)!r}. Known: {known}")
     stored = json.loads((path / "run.json").read_text(encoding="utf-8"))
-    if digest(path / MODEL) != stored["sha256"]:
+    if sha256_of(path / MODEL) != stored["sha256"]:
         raise ValueError(f"load: {path / MODEL} has changed since it was written")
     model = config_of(stored["settings"]).build()
     fill(model, load_file(path / MODEL))

@@ -29,9 +29,7 @@ CELLS = {
         "Table 8": 2 * 4,
         "Figures": 67,
     },
-    "gpa": {
-        "Figures": 2 + 3 + 16 + 2
-    },  # figure 2 curve by curve, figure 4 bank by bank, figure 5 in two parts
+    "gpa": {"Figures": 2 + 3 + 16 + 2},  # figure 2 by curve, figure 4 by bank, figure 5 in two parts
     "karat": {
         "Table 1": 9 * 7 + 6 * 4,
         "Table 2": 27,
@@ -66,6 +64,14 @@ def of_cpu(tmp_path_factory) -> Path:
     shutil.copy(STORE / "counts" / "printed.csv", copy / "counts")
     shutil.copytree(STORE / "papers", copy / "papers")
     return copy
+
+
+@pytest.fixture
+def store(of_cpu, tmp_path) -> Path:
+    """What is counted and what the papers print, and no run."""
+    for name in ("counts", "papers"):
+        shutil.copytree(of_cpu / name, tmp_path / "results" / name)
+    return tmp_path / "results"
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +118,8 @@ def test_what_gka_derives_from_its_own_numbers_comes_out(papers, table):
             mean = statistics.mean(value[task, column] for task in tasks)
             assert round(mean, 4) == value["mean", column]
         for task in (*tasks, "mean"):
-            assert value[task, "GKA less baseline"] == pytest.approx(
-                value[task, "GKA"] - value[task, "Baseline"]
-            )
+            less = value[task, "GKA"] - value[task, "Baseline"]
+            assert value[task, "GKA less baseline"] == pytest.approx(less)
 
 
 def test_what_karat_prints_twice_is_the_same(papers):
@@ -136,12 +141,8 @@ def test_what_karat_prints_twice_is_the_same(papers):
 
 
 def test_no_number_stands_twice_with_the_counts(papers):
-    counted = {
-        cell.place
-        for some in papers.cells.values()
-        for cell in some.values()
-        if cell.evidence[0][:5] == "count"
-    }
+    every = [cell for some in papers.cells.values() for cell in some.values()]
+    counted = {cell.place for cell in every if cell.evidence[0][:5] == "count"}
     for paper in PAPERS:
         for row in read(STORE / "papers" / f"{paper}.csv"):
             if not row["printed"]:
@@ -149,8 +150,7 @@ def test_no_number_stands_twice_with_the_counts(papers):
 
 
 def test_what_can_be_run_is_what_the_cells_name():
-    text = arms.FILE.read_text(encoding="utf-8")
-    assert text == arms.listing(), "write it anew: python book/arms.py"
+    assert arms.FILE.read_text(encoding="utf-8") == arms.listing(), "write it anew: python book/arms.py"
 
 
 def test_every_cell_can_be_judged_and_none_is_left_without_a_reason(papers):
@@ -184,14 +184,8 @@ VERDICTS = [
     ("karat", "Table 5", "karat-tiny-g3b-simplex", "Top-1", "reduced", "agrees"),
     ("karat", "Table 8, second part", "order 3, 10 grids, (-4, 4), (10, 10)", "MNIST", "reduced", "agrees"),
     ("karat", "Table 18", "karat-tiny-g3b-r2", "Parameters (M)", "exact", "differs"),  # 5.654
-    (
-        "karat",
-        "Text",
-        "§B.6.1: projecting first is inferior",
-        "",
-        "reduced",
-        "undecided",
-    ),  # above in two of three
+    # above in two of three
+    ("karat", "Text", "§B.6.1: projecting first is inferior", "", "reduced", "undecided"),
 ]
 
 
@@ -249,10 +243,7 @@ def landed(store: Path, arm: str, top1: float, **changes) -> None:
         (0.7140, {"source": "paper"}, "ready", ""),
     ],
 )
-def test_a_run_that_lands_turns_its_cell(of_cpu, tmp_path, top1, changes, status, verdict):
-    store = tmp_path / "results"
-    shutil.copytree(of_cpu / "counts", store / "counts")
-    shutil.copytree(of_cpu / "papers", store / "papers")
+def test_a_run_that_lands_turns_its_cell(store, top1, changes, status, verdict):
     papers = Papers(store)
     place = "Table 2", "gka-ti", "Top-1 (%)"
     assert Judge(ROOT, papers).proof(papers.cells["gka"][place]).status == "ready"
@@ -261,10 +252,7 @@ def test_a_run_that_lands_turns_its_cell(of_cpu, tmp_path, top1, changes, status
     assert (proof.status, proof.verdict) == (status, verdict)
 
 
-def test_two_runs_that_land_are_compared_in_sign(of_cpu, tmp_path):
-    store = tmp_path / "results"
-    shutil.copytree(of_cpu / "counts", store / "counts")
-    shutil.copytree(of_cpu / "papers", store / "papers")
+def test_two_runs_that_land_are_compared_in_sign(store):
     for gka, verdict in ((0.40, "agrees"), (0.44, "undecided"), (0.50, "differs")):
         for arm, top1 in (("gka", gka), ("deit", 0.45)):
             landed(store, arm, top1, scale="reduced", recipe={"steps": 10})
@@ -273,10 +261,7 @@ def test_two_runs_that_land_are_compared_in_sign(of_cpu, tmp_path):
         assert (proof.status, proof.verdict, proof.compares) == ("reduced", verdict, "sign")
 
 
-def test_a_benchmark_turns_its_ratio_on_a_card_only(of_cpu, tmp_path):
-    store = tmp_path / "results"
-    shutil.copytree(of_cpu / "counts", store / "counts")
-    shutil.copytree(of_cpu / "papers", store / "papers")
+def test_a_benchmark_turns_its_ratio_on_a_card_only(store):
     names = ("images_per_second_gka_dense_64", "images_per_second_deit_sdpa_flash_64")
     for device, status, verdict in (("cpu", "ready", ""), ("cuda", "reduced", "agrees")):
         landed(
