@@ -182,7 +182,7 @@ class Trained:
     average: bool = False  # take the moving average of the weights
     device: Device | None = None  # where; a GPU where there is one
 
-    def open(self) -> Any:
+    def open(self) -> tuple[Any, Any]:
         """The model, and the processes that share the work."""
         from gkalib.training.distributed import start
         from gkalib.training.record import open_run
