@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 from pairs import ROOT, check, code_hash, outputs_hash, paths, read_text, record_hash, slugs, write_set_up
 
-SECONDS = 90.0  # on any machine: one chapter took 43 s on one processor and 75 s on another
+SECONDS = 60.0  # on two quiet cores
 BYTES = int(1.5 * 2**20)
 THREADS = 2
 
@@ -62,7 +62,6 @@ async def run(
     root: Path,
     *,
     settings: Mapping[str, str] | None = None,
-    before: str = "",
     go_on=False,
 ) -> dict:
     """Execute a notebook's cells in a fresh kernel, in place, and return what its stamp says of that.
@@ -71,7 +70,6 @@ async def run(
         notebook: its outputs are replaced.
         root: of the book; cells run in its ``chapters``.
         settings: what the kernel's environment has beside ``environment()``.
-        before: code that runs before the first cell and should leave no name behind.
         go_on: whether to go on after a cell that fails; its error is an output then.
     """
     manager = AsyncKernelManager(kernel_name="python3")
@@ -88,7 +86,7 @@ async def run(
     )
     around = {**environment(), **(settings or {})}
     async with client.async_setup_kernel(env=around, cwd=str(root / "chapters"), cleanup_kc=True):
-        await client.kc.execute(_BEFORE + before, silent=True, reply=True, timeout=600)
+        await client.kc.execute(_BEFORE, silent=True, reply=True, timeout=600)
         start = time.perf_counter()
         for index, cell in enumerate(notebook.cells):
             await client.async_execute_cell(cell, index)
@@ -143,7 +141,7 @@ def execute(slug: str, *, root: Path = ROOT) -> dict:
     """Run a chapter and store its outputs and stamp; return the stamp.
 
     Raises:
-        ValueError: when a cell writes to stderr or shows a widget, or the chapter exceeds 90 s or 1.5 MiB.
+        ValueError: when a cell writes to stderr or shows a widget, or the chapter exceeds 60 s or 1.5 MiB.
         nbclient.exceptions.CellExecutionError: when a cell fails.
     """
     write_set_up(root, slug)

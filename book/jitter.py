@@ -9,6 +9,7 @@ import asyncio
 import configparser
 import datetime
 import difflib
+import os
 import random
 import re
 import sys
@@ -17,11 +18,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 import nbformat
-from execute import clean, run
+from execute import clean, environment, run
 from nbformat import NotebookNode
 from pairs import ROOT, paths, slugs
 from rerun import SANITIZE
@@ -96,12 +98,12 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def again(stored: NotebookNode, root: Path, *, settings: Mapping[str, str] | None = None, before: str = ""):
+def again(stored: NotebookNode, root: Path, *, settings: Mapping[str, str] | None = None):
     """Execute a stored notebook's cells again, to the last even where one fails; arguments as for ``run``."""
     copy = nbformat.from_dict(stored)
     for cell in code_cells(copy):
         cell.outputs, cell.execution_count = [], None
-    asyncio.run(run(copy, root, settings=settings, before=before, go_on=True))
+    asyncio.run(run(copy, root, settings=settings, go_on=True))
     clean(copy, root)
     return copy
 
@@ -141,36 +143,31 @@ def _threads(count: int) -> dict[str, str]:
     return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(count))
 
 
+def _noise(seed: int) -> dict[str, str]:
+    """Settings under which Python starts with noise in the last place, see ``book/noise.py``."""
+    path = os.pathsep.join([str(Path(__file__).parent / "noisy"), environment()["PYTHONPATH"]])
+    return {"PYTHONPATH": path, "NOISE": str(seed)}
+
+
 @final
 @dataclass(frozen=True)
 class Perturbation:
     """Another way to round.
 
     Args:
-        settings: what the kernel's environment has in addition.
-        noise: the seed of the noise in the last place, see ``book/noise.py``; None is without.
+        settings: what the kernel's environment has in addition, and with it each process that a cell starts.
         cost: how many times as long as usual a chapter takes, about.
     """
 
-    settings: Callable[[], Mapping[str, str]] = dict
-    noise: int | None = None
+    settings: Callable[[], Mapping[str, str]]
     cost: float = 1.0
-
-    @property
-    def before(self) -> str:
-        """The code that runs before the first cell; it leaves no name behind."""
-        folder = str(Path(__file__).parent)
-        start = f"__import__('sys').path.insert(0, {folder!r}); __import__('noise').start({self.noise})"
-        return "" if self.noise is None else f"\n{start}; __import__('sys').path.remove({folder!r})\n"
 
 
 PERTURBATIONS = {
-    "plain": Perturbation(settings=_plain, cost=2.0),
-    "one-thread": Perturbation(settings=lambda: _threads(1), cost=1.3),
-    "two-threads": Perturbation(settings=lambda: _threads(2)),
-    "noise-0": Perturbation(noise=0, cost=2.0),
-    "noise-1": Perturbation(noise=1, cost=2.0),
-    "noise-2": Perturbation(noise=2, cost=2.0),
+    "plain": Perturbation(_plain, cost=2.0),
+    "one-thread": Perturbation(partial(_threads, 1), cost=1.3),
+    "two-threads": Perturbation(partial(_threads, 2)),
+    **{f"noise-{seed}": Perturbation(partial(_noise, seed), cost=2.0) for seed in range(3)},
 }
 
 
@@ -180,9 +177,8 @@ def jitter(path: Path, name: str) -> dict[int, str]:
     Raises:
         ValueError: if a cell never ran.
     """
-    stored, perturbation = read(path), PERTURBATIONS[name]
-    new = again(stored, path.parents[1], settings=perturbation.settings(), before=perturbation.before)
-    return differences(stored, new)
+    stored = read(path)
+    return differences(stored, again(stored, path.parents[1], settings=PERTURBATIONS[name].settings()))
 
 
 def command(slug: str, name: str) -> str:
@@ -229,7 +225,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("slugs", nargs="*", metavar="slug", help="chapters, all unless given")
     parser.add_argument("--how", nargs="+", choices=PERTURBATIONS, default=list(PERTURBATIONS))
-    parser.add_argument("--seed", help="take what this seed chooses, such as a day, 2026-01-31")
+    parser.add_argument("--seed", help="take what this seed chooses, a day such as 2026-01-31 in `make test`")
     parser.add_argument("--processes", type=int, default=1, help="chapters at once (%(default)s)")
     options = parser.parse_args(arguments)
     chosen = [Path(slug).stem for slug in options.slugs] or slugs(ROOT)

@@ -3,6 +3,7 @@
 At its end a run says what it left out, by reason, and what would make it run.
 """
 
+import datetime
 import os
 import re
 from collections import Counter
@@ -65,6 +66,16 @@ def pytest_terminal_summary(terminalreporter):
     if lines:
         terminalreporter.section("left out")
         terminalreporter.write_line("\n".join(lines))
+
+
+def pytest_configure():
+    """Choose, for all workers, the seed that draws the chapters computed with perturbed arithmetic."""
+    os.environ.setdefault("JITTER", datetime.datetime.now(datetime.UTC).date().isoformat())
+
+
+def pytest_report_header():
+    """Print that seed: what it drew can be repeated on any day."""
+    return f"jitter: what tests/chapters/test_jitter.py draws today: make jitter SEED={os.environ['JITTER']}"
 
 
 @pytest.fixture(autouse=True)

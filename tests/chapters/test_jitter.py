@@ -1,5 +1,6 @@
-"""`make jitter` finds a cell that perturbed arithmetic changes, and draws chapters by a seed."""
+"""Chapters show the same under perturbed arithmetic, and the check finds a cell that does not."""
 
+import os
 import shutil
 
 import execute
@@ -7,17 +8,27 @@ import jitter
 import noise
 import pytest
 import torch
-from jitter import PERTURBATIONS, drawn, table
+from jitter import PERTURBATIONS, command, drawn, table
 from pairs import ROOT, paths, slugs
 
 from gkalib.experiments import task
 from tests.chapters.conftest import SLUG
 
+DRAWN = drawn(os.environ["JITTER"])
 # Each sum lies one unit in the last place above where one decimal is rounded up.
 EDGE = """
 edges = torch.nextafter(torch.arange(20) + 0.25, torch.tensor(99.0))
 print([f"{number:.1f}" for number in edges[:, None].sum(1).tolist()])
 """
+
+
+@pytest.mark.parametrize(
+    ("slug", "name"), [pytest.param(*case, marks=pytest.mark.xdist_group("-".join(case))) for case in DRAWN]
+)
+def test_a_chapter_of_the_day_shows_the_same(slug, name):
+    cells = jitter.jitter(paths(ROOT, slug)[0], name)
+    said = "\n".join(f"cell {number}:\n{text}" for number, text in cells.items())
+    assert not cells, f"{command(slug, name)} differs from the stored outputs:\n{said}"
 
 
 @pytest.fixture(scope="module")
