@@ -23,12 +23,6 @@ ALONE = Processes(0, 1, torch.device("cpu"))
 ROUNDING = 5e-5
 
 
-@pytest.fixture(autouse=True)
-def without_tensorboard(monkeypatch: pytest.MonkeyPatch):
-    """It takes seconds to import, and has tests of its own."""
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-
-
 def launch(folder: Path, **changes: Any) -> LaunchConfig:
     """On the CPU, without a word."""
     return LaunchConfig(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
@@ -53,8 +47,7 @@ def by_two(program: str, folder: Path) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes left."""
     folder = tmp_path_factory.mktemp("two")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
-        patch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(SystemExit):
         toy.fit(workers.small(), launch(folder / "halves"), event=toy.At(2, "SIGTERM"))
     (folder / "said").write_text(by_two("workers", folder))
     return folder

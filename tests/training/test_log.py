@@ -22,11 +22,6 @@ def opened(folder: Path, start: int = 0, *, processes: Processes = ALONE, **laun
     return Log(folder, text_run(steps=40), processes, LaunchConfig(**{"quiet": True} | launch), start)
 
 
-@pytest.fixture
-def without_tensorboard(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-
-
 def test_a_column_may_come_later(tmp_path: Path):
     curve = Curve(tmp_path / CURVE, 0)
     curve.row({"step": str(1), "loss": str(2.5)})
@@ -69,7 +64,6 @@ def test_a_record_keeps_every_measurement(tmp_path: Path):
     assert (rows[0]["step"], rows[-1]["step"]) == ("1", "1000")
 
 
-@pytest.mark.usefixtures("without_tensorboard")
 def test_samples_after_the_checkpoint_are_taken_out(tmp_path: Path):
     one = opened(tmp_path)
     texts = {10: "a first\n\nsample === step by step", 20: "a second", 30: "a third"}
@@ -110,7 +104,6 @@ def test_tensorboard_shows_each_step_once(tmp_path: Path):
     assert [event.step for event in events.Tensors("sample/text_summary")] == [2]
 
 
-@pytest.mark.usefixtures("without_tensorboard")
 def test_without_tensorboard(tmp_path: Path):
     one = opened(tmp_path)
     one.row(1, loss=1.0)
@@ -132,7 +125,6 @@ def test_only_the_main_process_writes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.usefixtures("without_tensorboard")
 def test_a_terminal_has_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
@@ -147,7 +139,6 @@ def test_a_terminal_has_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         assert words in shown
 
 
-@pytest.mark.usefixtures("without_tensorboard")
 def test_a_file_has_a_line_now_and_then(tmp_path: Path, capsys: pytest.CaptureFixture):
     one = opened(tmp_path, 10, quiet=False)
     for step in range(11, 41):
@@ -161,7 +152,6 @@ def test_a_file_has_a_line_now_and_then(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[-1] == "step 40 of 40  loss 2.31  0 s left"
 
 
-@pytest.mark.usefixtures("without_tensorboard")
 def test_quiet(tmp_path: Path, capsys: pytest.CaptureFixture):
     one = opened(tmp_path)
     one.advance(40, loss="2.31")

@@ -17,12 +17,6 @@ EVERY = 3
 STEPS = [*range(0, 20, EVERY), 20]
 
 
-@pytest.fixture(autouse=True)
-def without_tensorboard(monkeypatch: pytest.MonkeyPatch):
-    """It takes seconds to import, and has tests of its own."""
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
-
-
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that was never interrupted, with a snapshot every three steps."""

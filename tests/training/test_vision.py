@@ -30,11 +30,6 @@ AUGMENT = Augment(
 MEASURED = {"top1", "top5", "val_loss", "ema_top1", "ema_top5", "ema_val_loss"}
 
 
-@pytest.fixture(autouse=True)
-def _no_board(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-
-
 def small(**changes) -> VisionConfig:
     """Made-up pictures of 16 × 16 pixels and four classes; an epoch is five steps."""
     settings = {
@@ -142,7 +137,6 @@ def test_going_on_is_not_having_stopped_to_the_bit(tmp_path, monkeypatch, broken
     with pytest.raises(KeyboardInterrupt):
         train(run, launch(tmp_path / "broken", save_every=0.0))
     monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     seen = []
     monkeypatch.setattr(
         Trainer, "update", lambda self, step, loss: (seen.append(step), update(self, step, loss))

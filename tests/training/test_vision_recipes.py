@@ -205,7 +205,6 @@ def test_karat_has_the_papers_settings(name, batch, lr, epoch):
     ],
 )
 def test_smoke(name, arm, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     run = run_of(name, arm).smoke()
     record = train(run, LaunchConfig(out=tmp_path, device="cpu", quiet=True))
     assert record.scale == "smoke" and record.recipe["data"] == "made-up"
