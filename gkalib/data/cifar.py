@@ -4,13 +4,14 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from gkalib.data.fetch import Archive, Url, default_cache, find, partial_folder, places
+from gkalib.data.fetch import Archive, Url, default_cache, find, places, whole
 from gkalib.data.image_set import Arrays, ImageData
 from gkalib.data.registry import archive_path, dataset, digest, registered, require, verified
 
@@ -32,7 +33,7 @@ class Layout(NamedTuple):
     """How one of the two sets lies in its authors' binary files.
 
     Args:
-        folder: of the files, in the archive and in any of the places.
+        folder: of the files in the archive.
         files: the SHA-256 of each file's records, in the order of the pictures.
         labels: bytes before the pixels; the last of them is the class.
         classes: their names.
@@ -75,29 +76,28 @@ LAYOUTS = {
 def records(name: str) -> np.ndarray:
     """The records ``[60000, labels + 3072]`` of one of the sets, mapped from a file of the cache.
 
-    They are decoded once, from the folder of the authors' files, their archive, or a package that carries the
-    pictures.
+    They are decoded once, from the authors' archive or a package that carries the pictures.
 
     Raises:
         ValueError: if none of the sources has it, or it is another than the registered one.
     """
-    path = next((place / f"{name}.npy" for place in places() if (place / f"{name}.npy").is_file()), None)
-    if path is None:
-        rows, path = _decoded(name), default_cache() / f"{name}.npy"
+    path = _kept(name) or default_cache() / f"{name}.npy"
+    if not path.is_file():
+        rows = _decoded(name)
         verified(name, _sums(LAYOUTS[name], rows))
-        try:
-            with partial_folder(path.parent) as folder:
-                np.save(folder / path.name, rows)
-                (folder / path.name).replace(path)
-        except OSError as failure:
-            size = f"{rows.nbytes / 1e6:.0f} MB"
-            raise ValueError(f"data: the {size} of {name!r} cannot be kept in {path}: {failure}") from failure
+        with whole(path) as partial:
+            np.save(partial, rows)
     try:
         rows = np.load(path, mmap_mode="r")
         verified(name, _sums(LAYOUTS[name], rows))
     except (ValueError, OSError, EOFError) as failure:
         raise ValueError(f"{failure}. Delete {path} and get it again") from failure
     return rows
+
+
+def _kept(name: str) -> Path | None:
+    """The file of the cache."""
+    return next((path for place in places() if (path := place / f"{name}.npy").is_file()), None)
 
 
 def _sums(layout: Layout, rows: np.ndarray) -> dict[str, str]:
@@ -110,39 +110,19 @@ def _sums(layout: Layout, rows: np.ndarray) -> dict[str, str]:
 
 
 def _decoded(name: str) -> np.ndarray:
-    layout = LAYOUTS[name]
-    for place in places():
-        if (folder := place / layout.folder).is_dir():
-            return _from_files(layout, lambda file, folder=folder: (folder / file).read_bytes())
-    try:
-        archive = archive_path(name)
-    except ValueError as failure:
-        put = f"or put the folder {layout.folder} of its authors into {places()[0]}"
-        raise ValueError(f"{failure}\n({put})") from failure
+    archive, layout = archive_path(name), LAYOUTS[name]
     with tarfile.open(archive) as packed:
         if archive.name.startswith("tfjs"):
             return _from_package(packed)
-        return _from_files(layout, lambda file: _member(packed, f"{layout.folder}/{file}"))
+        files = [_member(packed, f"{layout.folder}/{file}") for file in layout.files]
+    return np.frombuffer(b"".join(files), np.uint8).reshape(-1, layout.labels + PIXELS)
 
 
 def _member(packed: tarfile.TarFile, name: str) -> bytes:
-    """One file of an archive; KeyError if it has none of that name."""
+    """One file of an archive."""
     file = packed.extractfile(name)
     assert file is not None
     return file.read()
-
-
-def _from_files(layout: Layout, read: Callable[[str], bytes]) -> np.ndarray:
-    blocks, width = [], layout.labels + PIXELS
-    for file in layout.files:
-        try:
-            data = read(file)
-        except (KeyError, FileNotFoundError):
-            raise ValueError(f"data: {layout.folder} lacks {file}") from None
-        if len(data) % width:
-            raise ValueError(f"data: {layout.folder}/{file} is not made of records of {width} bytes")
-        blocks.append(np.frombuffer(data, np.uint8).reshape(-1, width))
-    return np.concatenate(blocks)
 
 
 def _from_package(packed: tarfile.TarFile) -> np.ndarray:
@@ -164,10 +144,8 @@ def _split(name: str) -> ImageData:
 
 
 def _is_here(name: str) -> bool:
-    """Whether one of the sources is on this machine."""
-    layout = LAYOUTS[name]
-    kept = [(place / f"{name}.npy").is_file() or (place / layout.folder).is_dir() for place in places()]
-    return any(kept) or any(map(find, registered(name).sources))
+    """Whether it, or one of its sources, is on this machine."""
+    return _kept(name) is not None or any(map(find, registered(name).sources))
 
 
 @dataset(

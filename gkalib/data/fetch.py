@@ -153,6 +153,22 @@ def partial_folder(parent: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write a file or a folder that gets its name when all of it is written.
+
+    Raises:
+        ValueError: if it cannot be written; nothing is left.
+    """
+    try:
+        with partial_folder(path.parent) as folder:
+            yield folder / path.name
+            if not path.exists():  # another process may have been as fast
+                (folder / path.name).rename(path)
+    except OSError as failure:
+        raise ValueError(f"data: {path} could not be written: {failure.strerror or failure}") from failure
+
+
 def find(source: Archive | Url) -> Path | None:
     """The file on this machine, checked; None if it is in none of the places.
 

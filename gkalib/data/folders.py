@@ -149,6 +149,15 @@ def _opened(files: list[Path]) -> Any:
     return table.cast_column("image", library.Image(decode=False))
 
 
+def _decoded(source: Any, name: str) -> Picture:
+    """A picture out of a file, in color."""
+    try:
+        with require("PIL.Image", "pictures").open(source) as opened:
+            return opened.convert("RGB")
+    except OSError as failure:
+        raise ValueError(f"data: {name} cannot be decoded: {failure}") from failure
+
+
 @final
 class Files(Images):
     """Pictures that lie in files.
@@ -166,11 +175,7 @@ class Files(Images):
     def picture(self, index: int) -> Picture:
         """One picture, decoded, in color."""
         path = self.root / os.fsdecode(bytes(self.names[index]))
-        try:
-            with require("PIL.Image", "pictures").open(path) as opened:
-                return opened.convert("RGB")
-        except OSError as failure:
-            raise ValueError(f"data: {path} cannot be decoded: {failure}") from failure
+        return _decoded(path, str(path))
 
     def only(self, rows: np.ndarray) -> "Files":
         """Some of them."""
@@ -195,14 +200,8 @@ class HubRows(Images):
         """One picture, decoded, in color."""
         row = int(self.rows[index])
         kept = self.table[row]["image"]
-        try:
-            source = io.BytesIO(kept["bytes"]) if kept["bytes"] is not None else kept["path"]
-            with require("PIL.Image", "pictures").open(source) as opened:
-                return opened.convert("RGB")
-        except OSError as failure:
-            raise ValueError(
-                f"data: picture {row} of the hub's files cannot be decoded: {failure}"
-            ) from failure
+        source = io.BytesIO(kept["bytes"]) if kept["bytes"] is not None else kept["path"]
+        return _decoded(source, f"picture {row} of the hub's files")
 
     def only(self, rows: np.ndarray) -> "HubRows":
         """Some of them."""

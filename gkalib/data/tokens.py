@@ -8,7 +8,6 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import chain
 from math import ceil
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from gkalib.data.fetch import default_cache, partial_folder, say
+from gkalib.data.fetch import default_cache, say, whole
 from gkalib.data.registry import require
 from gkalib.data.rows import Documents, Packed, Rows, Windows, cut_off, pack
 from gkalib.data.text import TEXTS, fineweb_edu, split_text, tinystories_full
@@ -136,7 +135,8 @@ def large_bpe(name: str, vocab_size: int, *, limit: int | None = None) -> Tokeni
     if not folder.is_dir():
         say(f"learning {vocab_size} byte pairs from {name}")
         tokenizer = train_bpe(_beginnings(most, files), vocab_size)
-        with _whole(folder) as partial:
+        with whole(folder) as partial:
+            partial.mkdir()
             (partial / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     return tokenizer_of((folder / "tokenizer.json").read_text(encoding="utf-8"))
 
@@ -253,30 +253,14 @@ def _prepare(folder: Path, pages: list[str], tokenizer: Tokenizer, *, layout: st
         rows = np.concatenate(tables)
         cropped = tokens - int((rows != np.iinfo(rows.dtype).max).sum())
     counts = {"characters": sum(map(len, pages)), "tokens": tokens, "cropped": cropped}
-    with _whole(folder) as partial:
+    with whole(folder) as partial:
+        partial.mkdir()
         np.save(partial / "rows.npy", rows)
         (partial / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
     say(
         f"{folder.name}: {tokens} tokens in {len(rows)} rows of {width}, "
         f"{cropped / max(1, tokens):.0%} cut off, {time.monotonic() - began:.0f} s"
     )
-
-
-@contextmanager
-def _whole(folder: Path) -> Iterator[Path]:
-    """A folder to write into that gets its name when all is written.
-
-    Raises:
-        ValueError: if it cannot be written; nothing is left.
-    """
-    try:
-        with partial_folder(folder.parent) as partial:
-            (partial / folder.name).mkdir()
-            yield partial / folder.name
-            if not folder.is_dir():  # another process may have been as fast
-                (partial / folder.name).rename(folder)
-    except OSError as failure:
-        raise ValueError(f"data: {folder} could not be written: {failure.strerror or failure}") from failure
 
 
 def _until(limit: int | None, pages: Iterable[str]) -> list[str]:

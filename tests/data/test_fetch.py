@@ -3,17 +3,12 @@
 import dataclasses
 import hashlib
 import io
-import json
 import lzma
 import os
-import shutil
 import sys
 import tarfile
-import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -69,18 +64,6 @@ def test_pip_itself_brings_a_wheel(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     archive = Archive(wheel.name, "pip", "gkalib-made-up==1.0", fetching.sha256_of(wheel))
     assert fetch(archive) == cache / wheel.name
-
-
-@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
-def test_npm_itself_brings_a_tarball(cache, tmp_path):
-    """The real command, given a folder instead of a registry's package; the checksum is not known before."""
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "package.json").write_text(json.dumps({"name": "gkalib-made-up", "version": "1.0.0"}))
-    archive = Archive("gkalib-made-up-1.0.0.tgz", "npm", str(source), "0" * 64)
-    with pytest.raises(ValueError, match=r"gkalib-made-up-1.0.0.tgz has sha256 \w{64}, not 0{64}"):
-        fetch(archive)
-    assert names(cache) == []
 
 
 def test_a_fetched_archive_is_found_afterwards(cache, monkeypatch):
@@ -249,86 +232,36 @@ def test_what_no_package_carries_says_where_to_put_it_and_where_it_is_to_be_had(
     assert message.endswith(f"to be had from {folder.source}")
 
 
-def test_apt_writes_into_the_folder_it_is_started_in(cache, monkeypatch):
-    """The real command line, answered by another program of that name, since not every system has apt."""
-    command = fetching.COMMANDS["apt-get"]("set=1.0", cache)
-    assert command[0] == "apt-get" and command[-2:] == ["download", "set=1.0"]
-    program = f"import pathlib; pathlib.Path('set-1.0.whl').write_bytes({CONTENT!r})"
-    monkeypatch.setitem(fetching.COMMANDS, "apt-get", lambda package, folder: [sys.executable, "-c", program])
-    assert fetch(dataclasses.replace(GOOD, client="apt-get")).read_bytes() == CONTENT
-
-
 BYTES = os.urandom(300_000)
 
 
-@contextmanager
-def serving(content=BYTES, *, sent=None, status=200):
-    """A server of one file that may hang up early; yields its address and a list of what it was asked."""
-    asked = []
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            if status != 200:
-                self.send_error(status)
-                return
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content[:sent])
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/set.bin", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def url(path):
+    return Url("set.bin", path.as_uri(), hashlib.sha256(BYTES).hexdigest(), len(BYTES))
 
 
-def url(address):
-    return Url("set.bin", address, hashlib.sha256(BYTES).hexdigest(), len(BYTES))
+def test_a_file_of_a_server_comes_whole_and_is_found_afterwards(cache, tmp_path, capsys):
+    (tmp_path / "there").write_bytes(BYTES)
+    source = url(tmp_path / "there")
+    assert fetch(source) == find(source) == cache / "set.bin"
+    assert (cache / "set.bin").read_bytes() == BYTES and names(cache) == ["set.bin"]
+    assert capsys.readouterr().err == f"data: fetching {source.url} (0.3 MB)\n"
 
 
-def test_a_file_of_a_server_comes_whole_and_is_found_afterwards(cache, capsys):
-    with serving() as (address, asked):
-        assert fetch(url(address)) == find(url(address)) == cache / "set.bin"
-    assert (cache / "set.bin").read_bytes() == BYTES
-    assert names(cache) == ["set.bin"] and len(asked) == 1
-    assert capsys.readouterr().err == f"data: fetching {address} (0.3 MB)\n"
-
-
-@pytest.mark.parametrize(
-    ("server", "message"),
-    [
-        ({"status": 404}, r"set.bin could not be read: HTTP Error 404: Not Found$"),
-        ({"sent": 70_000}, r"set.bin is another file, it was not kept: invalid hash"),
-        ({"content": BYTES[::-1]}, r"set.bin is another file, it was not kept: invalid hash"),
-    ],
-    ids=["no such file", "connection lost", "another content"],
-)
-def test_what_is_not_the_whole_file_is_refused_and_not_kept(cache, server, message):
-    with serving(**server) as (address, asked), pytest.raises(ValueError, match=message):
-        fetch(url(address))
-    assert names(cache) == [] and len(asked) == 1
-
-
-def test_a_server_that_cannot_be_reached_is_named(cache):
-    with serving() as (address, _):
-        pass
-    with pytest.raises(ValueError, match=r"set.bin could not be read: .*Connection refused"):
-        fetch(url(address))
+def test_what_is_not_the_whole_file_is_refused_and_not_kept(cache, tmp_path):
+    there = tmp_path / "there"
+    with pytest.raises(ValueError, match=r"there could not be read: .*No such file"):
+        fetch(url(there))
+    there.write_bytes(BYTES[:-1])
+    with pytest.raises(ValueError, match=r"there is another file, it was not kept: invalid hash"):
+        fetch(url(there))
     assert names(cache) == []
 
 
-def test_who_asks_for_a_file_that_another_fetches_waits_and_takes_it(cache):
+def test_who_asks_for_a_file_that_another_fetches_waits_and_takes_it(cache, monkeypatch):
     """Threads stand for processes: the lock belongs to whoever opened its file."""
-    with serving() as (address, asked), ThreadPoolExecutor(3) as others:
-        paths = list(others.map(fetch, [url(address)] * 3))
-    assert paths == [cache / "set.bin"] * 3
-    assert len(asked) == 1 and paths[0].read_bytes() == BYTES
+    serve(monkeypatch, f"import time; time.sleep(0.3); {WRITES}")
+    began = []
+    monkeypatch.setattr(fetching, "say", began.append)
+    with ThreadPoolExecutor(3) as others:
+        paths = list(others.map(fetch, [GOOD] * 3))
+    assert paths == [cache / "set-1.0.whl"] * 3 and len(began) == 1

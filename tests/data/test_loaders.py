@@ -153,8 +153,6 @@ def test_encoder_is_whole():
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"no data set named 'mcycl'. Known: .*mcycle"):
-        registry.get("mcycl")
     with pytest.raises(ValueError, match=r"no picture named 'dog'. Known: camera, astronaut, cat"):
         data.picture("dog")
 

@@ -192,7 +192,7 @@ def test_what_is_not_timed_and_comes_later_waits_for_what_is(store, like_a_card)
 def test_first_words_name_jobs(store):
     known = [job("bench-gka-text"), job("bench-gkan"), job("tune")]
     assert queue.reproduce(known, 1.0, device="cpu", names=["bench-gka"]) == [("bench-gka-text", "done")]
-    with pytest.raises(ValueError, match="no job 'ben'"):
+    with pytest.raises(ValueError, match=r"reproduce: no job 'ben'\. Known: bench-gka-text"):
         queue.reproduce(known, 1.0, device="cpu", names=["ben"])
 
 
@@ -234,9 +234,7 @@ print(queue.reproduce(known, 5, device="cpu", out=Path({str(out)!r})))
     assert {note.arm for note in results.load("reproduce", root=store)} == {"first", "second"}
 
 
-def test_unknown_jobs_and_devices_are_named(store, monkeypatch):
-    with pytest.raises(ValueError, match=r"reproduce: no job 'first-one'\. Known: first"):
-        queue.reproduce([job("first")], 1.0, device="cpu", names=["first-one"])
+def test_a_missing_device_is_named(store, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ValueError, match=r"no CUDA device is here.*--list"):
         queue.reproduce([], 1.0, device="cuda")

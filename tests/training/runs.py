@@ -1,9 +1,33 @@
 """Small runs that tests of training start from."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 from gkalib.models import GPTConfig, ViTConfig
-from gkalib.training import LanguageConfig, VisionConfig
+from gkalib.training import LanguageConfig, LaunchConfig, VisionConfig
+
+
+def launch(folder: Path, **changes: Any) -> LaunchConfig:
+    """On the CPU, without a word, with a row of the curve a step."""
+    return LaunchConfig(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
+
+
+def by_two(program: str, folder: Path, *words: str) -> str:
+    """Run a program of this folder in two processes; what they said."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *torchrun, "-m", f"tests.training.{program}", str(folder), *words],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
 
 
 def text_run(**changes: Any) -> LanguageConfig:

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 
 import gkalib
 from gkalib.models import ViTConfig
-from gkalib.training import LaunchConfig, TrainConfig, checkpoint
+from gkalib.training import TrainConfig, checkpoint
 from gkalib.training.optim import TrainState, optimizers, weight_average
 from tests.training import toy
-from tests.training.runs import picture_run
+from tests.training.runs import launch, picture_run
 
 MARK, STATE = "executed", checkpoint.STATE
 
@@ -46,11 +46,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(trained: Path, tmp_path: Path) -> Path:
     """A copy of it."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
-
-
-def launch(folder: Path, **changes: Any) -> LaunchConfig:
-    """On the CPU, without a word."""
-    return LaunchConfig(**{"out": folder, "device": "cpu", "quiet": True} | changes)
 
 
 def reseal(path: Path, **changes: Any) -> None:

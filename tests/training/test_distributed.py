@@ -1,9 +1,6 @@
 """Two real processes under torchrun compute what one does, and agree on everything else."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +8,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gkalib.training import LaunchConfig, checkpoint
+from gkalib.training import checkpoint
 from gkalib.training.distributed import Processes, start, wrap
 from gkalib.training.log import CURVE, read_curve
 from tests.training import toy, workers
+from tests.training.runs import by_two, launch
 
-ROOT = Path(__file__).parents[2]
 ALONE = Processes(0, 1, torch.device("cpu"))
 # Sums over processes run in another order, and the first steps of AdamW, which divide each gradient by its
 # own size, carry that into the weights. Measured: 7e-6 of the largest weight after six steps.
 ROUNDING = 5e-5
-
-
-def launch(folder: Path, **changes: Any) -> LaunchConfig:
-    """On the CPU, without a word."""
-    return LaunchConfig(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
-
-
-def by_two(program: str, folder: Path) -> str:
-    """Run a program of this folder in two processes; what they said."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, "-m", f"tests.training.{program}", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,5 @@
 """The loop of text: every recipe's arms run, processes agree, padding does not count, a batch is learned."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -21,16 +18,12 @@ from gkalib.training.distributed import Processes
 from gkalib.training.loop import Trainer, fit, gradient
 from gkalib.training.sampler import Sampler
 from tests.tolerance import FLOOR, equal
-from tests.training.runs import text_run
+from tests.training.runs import by_two, launch, text_run
 from tests.training.test_language_recipes import ARMS
-from tests.training.two_workers import runs
+from tests.training.two_workers import texts, train_all
 
 TOKENS = Characters("abcdefghijk")  # as many as text_run's model has
 ALONE = Processes(0, 1, torch.device("cpu"))
-
-
-def quiet(path, **more) -> LaunchConfig:
-    return LaunchConfig(out=path / "run", device="cpu", quiet=True, log_every=1, **more)
 
 
 class Padded(Rows):
@@ -71,7 +64,7 @@ def labels_read(run: LanguageConfig) -> int:
 def test_smoke(name, arm, tmp_path):
     """The loss falls from that of knowing nothing, and the record says what was read."""
     run = smoke(name, arm)
-    record = training.train(run, quiet(tmp_path))
+    record = training.train(run, launch(tmp_path / "run"))
     assert (record.experiment, record.arm, record.scale) == (name, arm, "smoke")
     assert record.recipe["data"] == "state-of-the-union"
     assert record.metrics["val_loss"] < np.log(run.model.vocab_size) - 0.1
@@ -87,34 +80,21 @@ def test_smoke(name, arm, tmp_path):
 
 def test_characters_need_as_many_bits_as_nats_say(tmp_path):
     """In ASCII a character is a byte."""
-    found = training.train(replace(smoke("gpa-dickens", "rope"), steps=2), quiet(tmp_path)).metrics
+    found = training.train(replace(smoke("gpa-dickens", "rope"), steps=2), launch(tmp_path / "run")).metrics
     assert found["bits_per_byte"] == pytest.approx(found["val_loss"] / np.log(2), rel=1e-12)
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """The runs of ``two_workers`` in one process, and in two that torchrun started."""
+    """The texts of ``two_workers`` in one process, and in two that torchrun started."""
     out = tmp_path_factory.mktemp("shared")
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    program = ["-m", "tests.training.two_workers"]
-    started = [
-        subprocess.Popen(
-            [sys.executable, *words, *program, str(out / name)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for name, words in (("one", []), ("two", torchrun))
-    ]
-    for process in started:
-        said, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+    train_all(out / "one", texts())
+    by_two("two_workers", out / "two", "texts")
     return out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(runs()))
+@pytest.mark.parametrize("name", list(texts()))
 def test_two_processes_give_the_losses_of_one(shared, name):
     """Losses agree to 64 float32 spacings, the project's bound; without accumulation to the bit.
 
@@ -130,7 +110,7 @@ def test_two_processes_give_the_losses_of_one(shared, name):
         }
         for who in ("one", "two")
     ]
-    run = runs()[name]
+    run = texts()[name]
     assert curves[0].keys() == curves[1].keys() and len(curves[0]) == run.steps + 2
     difference = max(abs(loss - curves[1][key]) for key, loss in curves[0].items())
     exact = run.parts == 2
@@ -148,7 +128,7 @@ def test_two_processes_give_the_losses_of_one(shared, name):
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_the_loss_is_the_mean_over_targets_however_they_are_divided(parts, tmp_path):
     given = workload(text_run(batch=8, device_batch=8 // parts, rows="documents"))
-    with Trainer(given, quiet(tmp_path)) as trainer:
+    with Trainer(given, launch(tmp_path / "run")) as trainer:
         model = trainer.build().double()
         loss = gradient(trainer, given, model, given.parts(0), 0)
         inputs, labels = Padded().batch(np.arange(8))
@@ -184,7 +164,7 @@ def test_a_step_without_a_target_changes_nothing(tmp_path):
             return torch.zeros(len(rows), 8, dtype=torch.long), torch.full((len(rows), 8), IGNORED)
 
     given = workload(text_run(rows="documents"), Empty())
-    with Trainer(given, quiet(tmp_path)) as trainer:
+    with Trainer(given, launch(tmp_path / "run")) as trainer:
         model = trainer.build()
         assert gradient(trainer, given, model, given.parts(0), 0) == 0
         assert not any(parameter.grad.any() for parameter in model.parameters())
@@ -195,7 +175,7 @@ def test_two_blocks_learn_a_batch_by_heart(tmp_path):
     run = text_run(model=config, steps=80, batch=4, device_batch=4, weight_decay=0.0)
     rows = Windows(np.random.default_rng(0).integers(11, size=33), 8, stride=8)
     assert len(rows) == 4
-    fit(workload(replace(run, rows="packed"), rows), quiet(tmp_path))
+    fit(workload(replace(run, rows="packed"), rows), launch(tmp_path / "run"))
     losses = [float(row["loss"]) for row in log.read_curve(tmp_path / "run" / log.CURVE) if row["loss"]]
     assert losses[0] > 2 and losses[-1] < 0.02
 
@@ -237,9 +217,9 @@ def test_a_long_prompt_is_cut_and_none_begins_with_a_token():
 
 def test_a_finished_run_says_the_same_again(tmp_path):
     run = replace(smoke("gpa-dickens", "rope"), steps=4, eval_every=2)
-    first = training.train(run, quiet(tmp_path))
+    first = training.train(run, launch(tmp_path / "run"))
     files = {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.[ct][sx][vt]")}
-    again = training.train(run, quiet(tmp_path))
+    again = training.train(run, launch(tmp_path / "run"))
     assert len(files) == 2
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.[ct][sx][vt]")}
     changing = {"tokens_per_second": 0.0}
@@ -280,4 +260,4 @@ def test_a_vocabulary_that_is_not_the_tokenizers_is_refused(tmp_path, as_a_user)
         smoke("gpa-dickens", "rope"), model=GPTConfig(vocab_size=93, context=8, dim=16, depth=1, num_heads=2)
     )
     with pytest.raises(ValueError, match=r"75 tokens.*93"):
-        training.train(run, quiet(tmp_path))
+        training.train(run, launch(tmp_path / "run"))

@@ -80,9 +80,10 @@ def test_samples_after_the_checkpoint_are_taken_out(tmp_path: Path):
     assert (tmp_path / SAMPLES).read_text() == whole
 
 
-def test_tensorboard_shows_each_step_once(tmp_path: Path):
+def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Events after the checkpoint are purged where a run goes on."""
     pytest.importorskip("tensorboard", reason="tensorboard is an extra")
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     one = opened(tmp_path)

@@ -12,6 +12,7 @@ from gkalib.training import LaunchConfig, log
 from gkalib.training.checkpoint import checkpoints, step_of
 from gkalib.training.log import CURVE
 from tests.training import lives, toy
+from tests.training.runs import launch
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +21,6 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     assert lives.live(toy.toy(), folder)[0] == 0
     return folder
-
-
-def launch(folder: Path, **changes: object) -> LaunchConfig:
-    """On the CPU, with a row of the curve a step."""
-    return LaunchConfig(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
 
 
 def same(folder: Path, other: Path) -> None:

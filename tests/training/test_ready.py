@@ -1,7 +1,6 @@
 """What the ledger of the papers calls ready trains: a short smoke run of every kind of arm."""
 
 import csv
-import sys
 from dataclasses import replace
 from pathlib import Path
 

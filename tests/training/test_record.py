@@ -96,8 +96,6 @@ def test_tasks_are_scored_and_kept(text, monkeypatch, tmp_path, capsys):
         (["generate"], "needs a prompt of at least one character"),
         (["generate", "--prompt", "a" * 40], "the prompt has 40 tokens, and the model reads 32"),
         (["evaluate", "--tasks", "chess"], "no task 'chess'"),
-        (["evaluate", "--step", "2"], "has no checkpoint of step 2"),
-        (["evaluate", "--average"], "keeps no moving average"),
     ],
 )
 def test_refusals(text, words, message, capsys):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from gkalib.training import LaunchConfig, checkpoint, snapshots
 from gkalib.training.checkpoint import checkpoints, step_of
-from tests.training import lives, toy
+from tests.training import lives, runs, toy
 
 EVERY = 3
 STEPS = [*range(0, 20, EVERY), 20]
@@ -26,8 +26,8 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launch(folder: Path, **changes: object) -> LaunchConfig:
-    """On the CPU, without a word."""
-    return LaunchConfig(**{"out": folder, "device": "cpu", "quiet": True, "snapshots": EVERY} | changes)
+    """With a snapshot every three steps."""
+    return runs.launch(folder, **{"snapshots": EVERY} | changes)
 
 
 def files(folder: Path) -> dict[str, bytes]:

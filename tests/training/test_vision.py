@@ -1,8 +1,5 @@
 """The loop of images: what it measures, that it learns, and that only settings decide what comes out."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +13,13 @@ from gkalib.cli import main
 from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy
 from gkalib.models import ViTConfig
-from gkalib.training import Augment, LaunchConfig, VisionConfig, log, train
+from gkalib.training import Augment, VisionConfig, log, train
 from gkalib.training.checkpoint import load_checkpoint
 from gkalib.training.distributed import start
 from gkalib.training.loop import Trainer
 from gkalib.training.vision import ImageWorkload, held_out
-from tests.training.runs import picture_run
-from tests.training.two_viewers import runs, train_all
+from tests.training.runs import by_two, launch, picture_run
+from tests.training.two_workers import pictures, train_all
 
 AUGMENT = Augment(
     crop=(0.3, 1.0), flip=0.5, policy="rand-m9-mstd0.5-inc1", erase=0.25, mixup=0.8, cutmix=1.0, repeats=3
@@ -49,10 +46,6 @@ def small(**changes) -> VisionConfig:
         ),
     }
     return picture_run(**settings | changes)
-
-
-def launch(folder: Path, **changes) -> LaunchConfig:
-    return LaunchConfig(**{"out": folder, "device": "cpu", "quiet": True, "log_every": 1} | changes)
 
 
 def rows_of(folder: Path) -> list[dict[str, str]]:
@@ -155,14 +148,9 @@ def test_products_in_bfloat16(tmp_path):
 
 @pytest.mark.slow  # two processes import torch side by side
 def test_two_processes_have_the_losses_of_one(tmp_path):
-    train_all(tmp_path / "one")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    program = ["-m", "tests.training.two_viewers", str(tmp_path / "two")]
-    done = subprocess.run(
-        [*command, *program], env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True
-    )
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    for name in runs():
+    train_all(tmp_path / "one", pictures())
+    by_two("two_workers", tmp_path / "two", "pictures")
+    for name in pictures():
         one, two = rows_of(tmp_path / "one" / name), rows_of(tmp_path / "two" / name)
         assert len(one) == len(two) == 8 and one[0].keys() == two[0].keys()
         for ours, theirs in zip(one, two, strict=True):
@@ -194,7 +182,3 @@ def test_errors(tmp_path):
         ValueError, match=r"^train: made-up-16x4 has 4 classes and the model 7 \(model.num_classes\)"
     ):
         train(small(model=replace(small().model, num_classes=7)), launch(tmp_path))
-    with pytest.raises(ValueError, match=r"^train: mixup and cutmix mix .* must be even, not 1"):
-        train(small(device_batch=1), launch(tmp_path))
-    with pytest.raises(ValueError, match=r"^data: no images named 'cifar11'"):
-        train(small(data="cifar11"), launch(tmp_path))

@@ -1,6 +1,5 @@
 """The recipes of images: the papers' parameters and settings, every arm at every scale."""
 
-import sys
 from dataclasses import replace
 from functools import cache
 

@@ -1,6 +1,5 @@
-"""A short loop on random tokens that stands on a trainer, as the real ones do; also run as a program."""
+"""A short loop on random tokens that stands on a trainer, as the real ones do."""
 
-import json
 import os
 import resource
 import shutil
@@ -20,7 +19,6 @@ from torch.nn.functional import cross_entropy
 from gkalib import results
 from gkalib.data.tokenizers import Characters
 from gkalib.training import LanguageConfig, LaunchConfig, checkpoint, loop, snapshots
-from gkalib.training.config import config_of
 from gkalib.training.distributed import Processes, start
 from gkalib.training.loop import Part, Workload
 from gkalib.training.record import record_of
@@ -92,22 +90,6 @@ def life(run: LanguageConfig, launch: LaunchConfig, said: Path, event: Event = n
         os._exit(1)
 
 
-def main() -> None:
-    """``toy.py RUN OPTIONS [WHEN WHAT RANK]``: settings as JSON, and what happens at a step in a process."""
-    options = json.loads(sys.argv[2])
-    event = nothing
-    if len(sys.argv) > 3 and os.environ.get("RANK", "0") == sys.argv[5]:
-        event = At(int(sys.argv[3]), sys.argv[4])
-    run = config_of(json.loads(sys.argv[1]))
-    assert isinstance(run, LanguageConfig)
-    torch.set_num_threads(1)
-    sys.modules["torch.utils.tensorboard"] = None  # pyright: ignore
-    try:
-        fit(run, LaunchConfig(**options | {"out": Path(options["out"]), "device": "cpu"}), event=event)
-    except ValueError as error:
-        sys.exit(str(error))
-
-
 @final
 @dataclass(frozen=True)
 class At:
@@ -157,7 +139,3 @@ class Slow:
     def __call__(self, step: int) -> float:
         time.sleep(self.seconds)
         return 1.0
-
-
-if __name__ == "__main__":
-    main()
