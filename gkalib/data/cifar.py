@@ -77,9 +77,6 @@ def records(name: str) -> np.ndarray:
     """The records ``[60000, labels + 3072]`` of one of the sets, mapped from a file of the cache.
 
     They are decoded once, from the authors' archive or a package that carries the pictures.
-
-    Raises:
-        ValueError: if none of the sources has it, or it is another than the registered one.
     """
     path = _kept(name) or default_cache() / f"{name}.npy"
     if not path.is_file():
@@ -171,9 +168,6 @@ def _is_here(name: str) -> bool:
 def cifar10() -> ImageData:
     """CIFAR-10: 50,000 pictures to train on and 10,000 to test.
 
-    Raises:
-        ValueError: if none of its sources has it, or it is another.
-
     References:
         Krizhevsky, Learning multiple layers of features from tiny images, 2009. Chapter 21 trains on it.
     """
@@ -195,9 +189,6 @@ def cifar10() -> ImageData:
 )
 def cifar100() -> ImageData:
     """CIFAR-100 with its fine labels: 50,000 pictures to train on and 10,000 to test.
-
-    Raises:
-        ValueError: if none of its sources has it, or it is another.
 
     References:
         Krizhevsky, Learning multiple layers of features from tiny images, 2009.

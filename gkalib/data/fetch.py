@@ -170,11 +170,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def find(source: Archive | Url) -> Path | None:
-    """The file on this machine, checked; None if it is in none of the places.
-
-    Raises:
-        ValueError: if the first file of that name has another checksum.
-    """
+    """The file on this machine, checked; None if it is in none of the places."""
     for folder in places():
         path = folder / source.file
         if path.is_file():
@@ -188,10 +184,6 @@ def fetch(source: Archive | Url) -> Path:
 
     It is written under another name, checked and then renamed, so no reader ever meets half a file. Processes
     that ask for the same file wait for the first one and take its file.
-
-    Raises:
-        ValueError: if the client is missing or fails, the server does not answer, or the file has another
-            checksum, in which case nothing is kept.
     """
     cache = default_cache()
     cache.mkdir(parents=True, exist_ok=True)
@@ -245,11 +237,7 @@ def missing_files(folder: Folder, files: Iterable[str]) -> list[str]:
 
 
 def read_file(folder: Folder, file: str) -> str:
-    """The text of one file of a folder, plain or packed as ``.xz``, checked.
-
-    Raises:
-        ValueError: if it is in none of the places, with what to do, or is another text.
-    """
+    """The text of one file of a folder, plain or packed as ``.xz``, checked."""
     path = _placed(folder, file)
     if path is None:
         raise ValueError(
@@ -287,10 +275,6 @@ def fetch_hub(hub: Hub) -> Path:
     """Fetch the wanted files into the default cache, going on where an earlier attempt stopped.
 
     The checksums that the hub states are written beside the files, and the files compared with them.
-
-    Raises:
-        ValueError: if huggingface_hub is not installed, the hub does not answer or refuses, or a file has
-            another checksum.
     """
     try:
         client = import_module("huggingface_hub")
@@ -321,11 +305,7 @@ def fetch_hub(hub: Hub) -> Path:
 
 
 def verify_hub(hub: Hub) -> int:
-    """Compare the files here with the checksums beside them; how many there were to compare.
-
-    Raises:
-        ValueError: if one has another.
-    """
+    """Compare the files here with the checksums beside them; how many there were to compare."""
     compared = 0
     for sums in (place / hub.folder / SUMS for place in places()):
         for line in sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else ():

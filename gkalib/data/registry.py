@@ -72,11 +72,7 @@ def dataset(**fields: Any) -> Callable[[Loader], Loader]:
 
 
 def registered(name: str) -> Dataset:
-    """The data set of that name.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """The data set of that name."""
     spelled = name.replace("-", "_")
     if spelled not in DATASETS:
         raise ValueError(f"datasets: no data set named {name!r}. Known: {', '.join(DATASETS)}")
@@ -107,11 +103,7 @@ def _absorb(running, content: Any) -> None:
 
 
 def verified(name: str, content: Content) -> Content:
-    """The content as it is, if its checksum is the registry's.
-
-    Raises:
-        ValueError: if it is not.
-    """
+    """The content as it is, if its checksum is the registry's."""
     expected, sha256 = registered(name).sha256, digest(content)
     if sha256 != expected:
         raise ValueError(
@@ -122,11 +114,7 @@ def verified(name: str, content: Content) -> Content:
 
 
 def require(package: str, name: str) -> ModuleType:
-    """Import the optional library that carries or reads a data set.
-
-    Raises:
-        ValueError: if it is not installed, with the command that installs it.
-    """
+    """Import the optional library that carries or reads a data set."""
     try:
         return import_module(package)
     except ModuleNotFoundError as missing:
@@ -141,9 +129,6 @@ def archive_path(name: str) -> Path:
     """The archive of a data set: in $GKALIB_DATA, else in the default cache, else fetched.
 
     Where it has several sources, what is here comes before what would have to be fetched.
-
-    Raises:
-        ValueError: if it is in neither and cannot be fetched, or has another checksum.
     """
     sources, failures = registered(name).sources, []
     if not sources:
@@ -167,11 +152,7 @@ def archive_path(name: str) -> Path:
 
 
 def folder_text(name: str, file: str) -> str:
-    """The text of one of the files that were put in place by hand for a data set.
-
-    Raises:
-        ValueError: if the data set has no such file, or it is not here, or is another text.
-    """
+    """The text of one of the files that were put in place by hand for a data set."""
     folder = registered(name).folder
     if folder is None or file not in folder.files:
         names = "none" if folder is None else ", ".join(folder.files)
@@ -183,11 +164,7 @@ def folder_text(name: str, file: str) -> str:
 
 
 def hub_files(name: str, part: str) -> list[Path]:
-    """The files of one part of a data set of the hub, by name.
-
-    Raises:
-        ValueError: if the data set is not one of the hub's or has no such part, or none of them is here.
-    """
+    """The files of one part of a data set of the hub, by name."""
     source = registered(name).hub
     if source is None or part not in source.files:
         names = "none" if source is None else ", ".join(source.files)
@@ -201,11 +178,7 @@ def hub_files(name: str, part: str) -> list[Path]:
 
 
 def ready(name: str) -> bool:
-    """Whether a data set loads without fetching anything.
-
-    Raises:
-        ValueError: if there is no such data set, or its archive here has another checksum.
-    """
+    """Whether a data set loads without fetching anything."""
     entry = registered(name)
     if entry.here is not None and entry.here():
         return True
@@ -219,11 +192,7 @@ def ready(name: str) -> bool:
 
 
 def get(name: str) -> None:
-    """Make a data set ready: fetch what is missing, load it, and compare its content with the registry.
-
-    Raises:
-        ValueError: if it cannot be fetched or loaded, or its content is another.
-    """
+    """Make a data set ready: fetch what is missing, load it, and compare its content with the registry."""
     entry = registered(name)
     if entry.hub is not None and not ready(name):
         files.fetch_hub(entry.hub)
@@ -231,11 +200,7 @@ def get(name: str) -> None:
 
 
 def check(name: str) -> None:
-    """Load a data set that is here and compare its content with the registry; fetch nothing.
-
-    Raises:
-        ValueError: if it is not here, with the command to get it, or cannot be loaded, or is another.
-    """
+    """Load a data set that is here and compare its content with the registry; fetch nothing."""
     if not ready(name):
         raise ValueError(f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}")
     entry = registered(name)

@@ -36,9 +36,6 @@ def mcycle() -> Table:
 
     x is milliseconds ``[133, 1]``, y is multiples of g; several readings share a time.
 
-    Raises:
-        ValueError: if statsmodels is missing or carries other data.
-
     References:
         Silverman, Some aspects of the spline smoothing approach to non-parametric regression curve fitting,
         1985. Chapter 1 smooths it.
@@ -61,9 +58,6 @@ def mcycle() -> Table:
 def sunspots() -> Table:
     """Sunspot numbers by year: x is the year ``[309, 1]``, y the number, with a cycle of about eleven years.
 
-    Raises:
-        ValueError: if statsmodels is missing or carries other data.
-
     References:
         Chapter 3 fits products of decaying and periodic kernels to it.
     """
@@ -82,9 +76,6 @@ def co2() -> Table:
     """Carbon dioxide in the air at Mauna Loa by week.
 
     x is the date in years, the fraction counting days ``[2225, 1]``; y is parts per million.
-
-    Raises:
-        ValueError: if statsmodels is missing or carries other data.
 
     References:
         Keeling and Whorf, Atmospheric CO2 concentrations derived from flask air samples, 2004. Chapter 3.
@@ -105,9 +96,6 @@ def diabetes() -> Table:
     """Progression of diabetes one year on, from age, sex, body mass, blood pressure and six blood values.
 
     x is in the units of the measurements, unscaled ``[442, 10]``; y is the authors' score.
-
-    Raises:
-        ValueError: if scikit-learn carries other data.
 
     References:
         Efron et al., Least angle regression, 2004. Chapter 2 shows the curse of dimension on it.
@@ -136,9 +124,6 @@ def california_schools() -> Table:
 
     x is eight figures of the district ``[303, 8]``; y is a share between 0 and 1. The source's four columns
     on pupils' and teachers' descent and its products of columns are left out.
-
-    Raises:
-        ValueError: if statsmodels is missing or carries other data.
 
     References:
         Gill, Generalized linear models: a unified approach, 2000. Chapter 2 learns a metric on it.

@@ -44,9 +44,6 @@ def excerpt(archive: Path) -> str:
 def state_of_the_union() -> str:
     """Franklin D. Roosevelt's addresses to Congress, 1934 to 1945, in ASCII, one address a line.
 
-    Raises:
-        ValueError: if it is not here and cannot be fetched, or is another text.
-
     References:
         Chapter 8 trains on it where the novels may not be redistributed.
     """
@@ -96,9 +93,6 @@ def dickens(*books: str) -> str:
         books: codes of what to read, in this order; by default PP OT NN OCS BR MC DS DC, 12.9 million
             characters. To hold out: GE, TTC. Also BH ED HT LD OMF.
 
-    Raises:
-        ValueError: if a code is none of these, or a book is not here or is another text.
-
     References:
         Mahlberg, Stockwell, Wiegand and Lentin, CLiC 2.1: Corpus Linguistics in Context, 2020.
     """
@@ -121,9 +115,6 @@ def dickens(*books: str) -> str:
 def tinystories() -> str:
     """Short stories in a small vocabulary, each ended by ``<|endoftext|>``; the last one is cut off.
 
-    Raises:
-        ValueError: if it is not here, or is another text.
-
     References:
         Eldan and Li, TinyStories: how small can language models be and still speak coherent English?, 2023.
     """
@@ -145,9 +136,6 @@ def tinystories() -> str:
 )
 def tinystories_full() -> list[Path]:
     """The files of the stories to train on, whose column ``text`` has one a row.
-
-    Raises:
-        ValueError: if none is here.
 
     References:
         Eldan and Li, TinyStories: how small can language models be and still speak coherent English?, 2023.
@@ -174,9 +162,6 @@ def tinystories_full() -> list[Path]:
 def fineweb_edu() -> list[Path]:
     """The files of pages, whose column ``text`` has one a row; the last file is held out.
 
-    Raises:
-        ValueError: if none is here.
-
     References:
         Penedo et al., The FineWeb datasets: decanting the web for the finest text data at scale, 2024.
     """
@@ -197,9 +182,6 @@ def fineweb_edu() -> list[Path]:
 )
 def novels() -> str:
     """Eighteen books by their authors' names, one after the other, lines as they were wrapped.
-
-    Raises:
-        ValueError: if they are not here and cannot be fetched, or are another text.
 
     References:
         Bird, Klein and Loper, Natural language processing with Python, 2009, for the selection.
@@ -250,9 +232,6 @@ def split_text(name: str, *, documents: bool, wrap: int | None = None, limit: in
         documents: whether the parts are lists of documents; else each is one piece.
         wrap: the width at which lines are wrapped; None leaves them.
         limit: how many characters are used, from the beginning; None is all.
-
-    Raises:
-        ValueError: if the text is not here, or too short to have two parts.
     """
     load, cut_documents = TEXTS[name]
     text = load()

@@ -113,11 +113,7 @@ class Characters(Tokenizer):
         self._points = np.array([ord(symbol) for symbol in self.symbols], dtype=np.uint32)
 
     def encode(self, text: str) -> np.ndarray:
-        """The number of each character.
-
-        Raises:
-            ValueError: if there are other characters than the symbols.
-        """
+        """The number of each character."""
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         ids = np.minimum(np.searchsorted(self._points, points), self.vocab_size - 1)
         if (unknown := self._points[ids] != points).any():
@@ -211,9 +207,6 @@ class BytePairs(Tokenizer):
 def gpt2() -> Tokenizer:
     """GPT-2's byte pairs, from its two files, with ``<|endoftext|>`` before a document.
 
-    Raises:
-        ValueError: if they are not here and cannot be fetched, or are others, or ``tokenizers`` is missing.
-
     References:
         Radford et al., Language models are unsupervised multitask learners, 2019.
     """
@@ -234,9 +227,6 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     Args:
         texts: what is counted; the same texts give the same tokens.
         vocab_size: V, the 256 bytes and nine special tokens included.
-
-    Raises:
-        ValueError: if V is below 265, or the texts do not hold so many pairs, or ``tokenizers`` is missing.
 
     References:
         nanochat's tokenizer, whose nine special tokens these are.
@@ -268,11 +258,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def tokenizer_of(stored: str) -> Tokenizer:
-    """The tokenizer that :meth:`Tokenizer.to_json` gave.
-
-    Raises:
-        ValueError: if it is no such text.
-    """
+    """The tokenizer that :meth:`Tokenizer.to_json` gave."""
     try:
         content = json.loads(stored)
         if content["kind"] == "characters":

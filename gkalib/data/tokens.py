@@ -124,11 +124,7 @@ def _packed(part: list[str], tokenizer: Tokenizer, width: int) -> Rows:
 
 
 def large_bpe(name: str, vocab_size: int, *, limit: int | None = None) -> Tokenizer:
-    """Byte pairs of a large text, learned once from no more than its first two billion characters.
-
-    Raises:
-        ValueError: if the text is not here or too short for so many tokens.
-    """
+    """Byte pairs of a large text, learned once from no more than its first two billion characters."""
     files, most = large_files(name)[0], min(limit or LEARNED, LEARNED)
     folder = default_cache() / "prepared"
     folder /= f"{name}-bpe-{vocab_size}-{_key(most, *map(_identity, files))}"
@@ -142,11 +138,7 @@ def large_bpe(name: str, vocab_size: int, *, limit: int | None = None) -> Tokeni
 
 
 def large_files(name: str, layout: str = "documents") -> tuple[list[Path], list[Path]]:
-    """The files to train on and those held out; stories are drawn from all files, not held out by file.
-
-    Raises:
-        ValueError: if the text is not here, or is not read in rows of that kind.
-    """
+    """The files to train on and those held out; stories are drawn from all files, not held out by file."""
     known = ("documents",) if name == "tinystories-full" else ("documents", "packed")
     if layout not in known:
         raise ValueError(f"data: {name} is read in rows of {' or '.join(known)}, not {layout}")
@@ -172,9 +164,6 @@ def large_rows(
         layout: ``documents`` or ``packed``; stories are one a row.
         width: T + 1.
         limit: how many characters to train on are used, and a tenth of them to measure; None is all.
-
-    Raises:
-        ValueError: if the text is not here, or cannot be laid out so, or the cache cannot be written.
     """
     train_files, held_out_files = large_files(name, layout)
     train, cropped = _prepared(name, train_files, tokenizer, layout=layout, width=width, limit=limit)
@@ -190,11 +179,7 @@ def large_rows(
 
 
 def page_texts(file: Path) -> Iterator[str]:
-    """The column ``text`` of a Parquet file, row by row.
-
-    Raises:
-        ValueError: if it is no such file, or pyarrow is not installed.
-    """
+    """The column ``text`` of a Parquet file, row by row."""
     arrow, parquet = require("pyarrow", file.name), require("pyarrow.parquet", file.name)
     try:
         with parquet.ParquetFile(file) as opened:

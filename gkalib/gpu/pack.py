@@ -46,9 +46,6 @@ def unpack(pack: Path, *, root: Path | None = None, code: str = "") -> list[str]
 
     Returns:
         The runs that were saved, as ``experiment/run``.
-
-    Raises:
-        ValueError: if it is no such pack.
     """
     root, saved, here = root or results.folder(), [], results.provenance()
     with tempfile.TemporaryDirectory() as holder:

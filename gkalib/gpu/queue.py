@@ -118,9 +118,6 @@ def reproduce(
 
     Returns:
         The name of each job that was started and how it ended.
-
-    Raises:
-        ValueError: if the device is not there or a name is unknown.
     """
     end = time.monotonic() + 60 * minutes
     known = [job for job in known if device in job.devices]
@@ -353,9 +350,6 @@ def command(
 
     Safe to stop and to repeat. With ``out`` nothing is written to data/results; there, ``unpack`` saves the
     pack. The arguments are the options of ``main``.
-
-    Raises:
-        ValueError: if a job did not end well, or something was asked for that is not there.
     """
     if unpack is not None:
         saved = pack.unpack(unpack, code=code_hash())

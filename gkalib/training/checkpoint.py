@@ -173,11 +173,7 @@ def step_of(path: Path) -> int:
 
 
 def newest(folder: Path, step: int | None = None) -> Path | None:
-    """The newest checkpoint of a run, or that of a step; None where there is none yet.
-
-    Raises:
-        ValueError: if there is none of that step.
-    """
+    """The newest checkpoint of a run, or that of a step; None where there is none yet."""
     by_step = {step_of(path): path for path in checkpoints(folder)}
     if step is None:
         return by_step[max(by_step)] if by_step else None
@@ -227,11 +223,7 @@ def write_state(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """What ``state.json`` of a checkpoint says.
-
-    Raises:
-        ValueError: if it is missing, or changed since it was written, or in a format that is not ours.
-    """
+    """What ``state.json`` of a checkpoint says."""
     try:
         stored = json.loads((path / STATE).read_bytes())
     except FileNotFoundError:

@@ -342,11 +342,7 @@ NAMES = ("kind", "experiment", "arm", "scale", "seed")  # what a record has fiel
 
 
 def config_of(settings: Mapping[str, Any]) -> TrainConfig:
-    """The configuration that ``TrainConfig.settings`` gave.
-
-    Raises:
-        ValueError: if it is no such mapping.
-    """
+    """The configuration that ``TrainConfig.settings`` gave."""
     nested = {"model": ViTConfig if settings.get("kind") == "vision" else GPTConfig, "augment": Augment}
     try:
         given = {name: value for name, value in settings.items() if name != "kind"}

@@ -73,9 +73,6 @@ def wrap(processes: "Processes", model: nn.Module, *, shard: bool, compiled: boo
         shard: whether parameters are split.
         compiled: whether it goes through ``torch.compile``.
 
-    Raises:
-        ValueError: if parameters are to be split where there is one process.
-
     References:
         Li et al., PyTorch distributed, 2020; Zhao et al., PyTorch FSDP, 2023. Chapter 20 uses it.
     """
@@ -136,11 +133,7 @@ class Processes:
         return self.rank == 0
 
     def share(self, parts: int) -> range:
-        """The parts of a step that this process computes: every ``size``-th from its own number.
-
-        Raises:
-            ValueError: if the processes cannot have equally many.
-        """
+        """The parts of a step that this process computes: every ``size``-th from its own number."""
         if parts % self.size:
             fitting = [str(size) for size in range(1, parts + 1) if parts % size == 0]
             raise ValueError(
@@ -206,13 +199,9 @@ class Processes:
             ValueError: in every process, with the main process's problem.
         """
         if self.size > 1:
-            said = problem.encode() if self.main else b""
-            length = torch.tensor(len(said))
-            dist.broadcast(length, 0)
-            text = torch.tensor(list(said) or [0] * int(length), dtype=torch.uint8)
-            if int(length):
-                dist.broadcast(text, 0)
-            problem = bytes(text.tolist()).decode()
+            said: list[Any] = [problem]
+            dist.broadcast_object_list(said, 0, device=torch.device("cpu"))
+            problem = said[0]
         if problem:
             raise ValueError(problem)
 

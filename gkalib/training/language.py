@@ -25,11 +25,7 @@ SAMPLED = 200  # tokens of a sample
 
 
 def load_data(config: LanguageConfig, processes: Processes) -> TextData:
-    """The rows of text that a run reads; the main process prepares what is then kept for all.
-
-    Raises:
-        ValueError: if they are missing, or the model has another vocabulary than the tokenizer.
-    """
+    """The rows of text that a run reads; the main process prepares what is then kept for all."""
     loaded: list[TextData] = []
 
     def prepare() -> None:

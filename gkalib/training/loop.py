@@ -180,9 +180,6 @@ class Trainer:
 
         Returns:
             The module to call in training; ``model`` and ``average`` are those to evaluate.
-
-        Raises:
-            ValueError: if the checkpoint is damaged or of another run.
         """
         config, launch = self.config, self.launch
         if launch.shard and (config.optimizer == "muon" or config.dtype == "float16"):
@@ -256,9 +253,6 @@ class Trainer:
         Args:
             step: its number, from 0.
             loss: what this process's parts had of the step's loss.
-
-        Raises:
-            ValueError: if it is no number; nothing is saved then.
         """
         norm = optimizer_step(self._state)
         loss = loss.detach().to(self.processes.device)

@@ -50,11 +50,7 @@ def record_of(
 
 
 def open_run(folder: Path, *, step: int | None = None, averaged: bool = False) -> TrainedModel:
-    """A trained model from its folder.
-
-    Raises:
-        ValueError: if there is none, with where to look.
-    """
+    """A trained model from its folder."""
     if not folder.is_dir():
         raise ValueError(f"evaluate: no folder {folder}; training writes to runs/RECIPE/ARM-SCALE-sSEED")
     return load_checkpoint(folder, step=step, averaged=averaged)
@@ -105,11 +101,7 @@ def score_tasks(
     limit: int | None = None,
     shots: int | None = None,
 ) -> list[TaskResult]:
-    """What a decoder of text reaches in CORE's tasks; the processes share the questions.
-
-    Raises:
-        ValueError: if the run is not of text, or a task is unknown or its questions are not here.
-    """
+    """What a decoder of text reaches in CORE's tasks; the processes share the questions."""
     model, tokenizer = _decoder(trained, processes)
     share = processes.rank, processes.size
     return evaluate_tasks(

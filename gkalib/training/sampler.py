@@ -70,11 +70,7 @@ class Sampler:
         return step * self.batch / self.length
 
     def times(self, steps: int) -> np.ndarray:
-        """How often each row is read in so many steps, ``[length]``, in an order that draws none anew.
-
-        Raises:
-            ValueError: if rows are drawn, or epochs repeat them.
-        """
+        """How often each row is read in so many steps, ``[length]``, in an order that draws none anew."""
         if self.kind == "random" or self.repeats != 1:
             raise ValueError(
                 f"train: an order {self.kind!r} with {self.repeats} repeats does not count its rows"

@@ -18,9 +18,6 @@ def save_snapshot(folder: Path, state: TrainState, *, step: int) -> None:
     """Write ``folder/snapshots/step-00000100.safetensors``, the weights alone; every process calls it.
 
     It gets its name when all of it is on the disk. No other snapshot is ever deleted for it.
-
-    Raises:
-        ValueError: if the disk is full or cannot be written to; nothing of the attempt is left.
     """
     from safetensors import SafetensorError  # an extra: this package is imported without it
     from safetensors.torch import save_file
@@ -46,9 +43,6 @@ def save_snapshot(folder: Path, state: TrainState, *, step: int) -> None:
 
 def read_snapshots(folder: Path) -> list[Snapshot]:
     """The snapshots of a run in the order of their steps; none where it kept none.
-
-    Raises:
-        ValueError: if one is damaged.
 
     Taught in: chapter 24.
     """

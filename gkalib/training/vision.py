@@ -33,9 +33,6 @@ def load_data(config: VisionConfig, processes: Processes) -> tuple[VisionConfig,
 
     The main process fetches and unpacks what is then there for all. A folder of one's own gives the model its
     number of classes; a measurement reads at most the pictures that are held out.
-
-    Raises:
-        ValueError: if they are missing, or have another number of classes than the model.
     """
     loaded: list[ImageData] = []
     processes.first(lambda: loaded.append(image_data(config.data, limit=config.limit)))
@@ -212,9 +209,6 @@ def mixer(config: VisionConfig) -> Callable[[Tensor, Tensor, int], tuple[Tensor,
     area instead. y is one-hot, smoothed. The function takes pictures ``[n c s s]``, labels ``[n]`` and a key,
     and returns pictures and targets ``[n classes]``.
 
-    Raises:
-        ValueError: if parts have an odd number of pictures, which cannot be mixed in pairs.
-
     References:
         Zhang et al., mixup, 2018; Yun et al., CutMix, 2019; Szegedy et al., 2016, on smoothing. Chapter 21
         uses them.
@@ -250,9 +244,6 @@ def held_out(config: VisionConfig, images: Images, processes: Processes, *, work
 
     No picture is left out or taken twice, and every process has the same number of batches: the rows are cut
     into blocks of nearly equal length, and a process takes every ``size``-th row of each.
-
-    Raises:
-        ValueError: if there are fewer pictures than processes, or than ``eval_images``.
     """
     count = len(images) if config.eval_images is None else config.eval_images
     if not processes.size <= count <= len(images):
