@@ -1,7 +1,7 @@
 """Loaders of the data that the book is computed on, each checked against its registered sha256.
 
-What is not here and cannot be fetched, or is another than the registered one, is a ``ValueError`` that says what
-to do.
+What is not here and cannot be fetched, or is another than the registered one, is a ``ValueError`` that says
+what to do.
 """
 
 from gkalib.data.cifar import cifar10, cifar100
