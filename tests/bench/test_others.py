@@ -34,21 +34,6 @@ def test_gates_pass():
     others.check_regression("cpu")
 
 
-def test_cases_cover_every_method_and_length():
-    cases = others.smooth_cases("full", "cpu")
-    assert {case["n"] for case in cases} == {256, 512, 1024, 2048, 4096, 8192}
-    assert {case["arm"] for case in cases} == {
-        "eager-cdist",
-        "eager-matmul",
-        "dense",
-        "padded",
-        "flex",
-        "linear",
-        "auto",
-    }
-    assert len(cases) == 42
-
-
 @pytest.mark.slow
 def test_rows_are_kept_with_their_ratios(store, monkeypatch, capsys):
     rows = run.run("regression", scale="smoke", keep=True)

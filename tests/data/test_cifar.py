@@ -163,17 +163,3 @@ def test_a_hundred_classes_have_their_authors_names():
     for name, layout in LAYOUTS.items():
         together = hashlib.sha256("".join(f + s for f, s in sorted(layout.files.items())).encode())
         assert DATASETS[name].sha256 == together.hexdigest()
-
-
-def test_the_real_one_has_the_mean_and_the_deviation_that_everybody_prints():
-    if not registry.ready("cifar10"):
-        pytest.skip("cifar10 is not here: python -m gkalib data get cifar10")
-    data = image_data("cifar10")
-    assert np.bincount(data.train.labels).tolist() == [5000] * 10
-    assert np.bincount(data.held_out.labels).tolist() == [1000] * 10
-    pictures, levels = data.train.pixels, np.arange(256) / 255
-    shares = [np.bincount(pictures[..., k].ravel(), minlength=256) / pictures[..., k].size for k in range(3)]
-    means = [share @ levels for share in shares]
-    deviations = [(share @ (levels - mean) ** 2) ** 0.5 for share, mean in zip(shares, means, strict=True)]
-    assert np.allclose(means, (0.49140, 0.48216, 0.44653), atol=5e-6)
-    assert np.allclose(deviations, (0.24703, 0.24349, 0.26159), atol=5e-6)

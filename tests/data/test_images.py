@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gkalib.data import images, registry
-from gkalib.data.images import image_data, made_up
+from gkalib.data.images import image_data
 from tests.data.test_folders import folder, pixels
 
 
@@ -31,33 +31,6 @@ def test_made_up_pictures_are_the_same_every_time_and_of_the_size_asked_for():
     assert not np.array_equal(picture, first.train.picture(6))
     assert not np.array_equal(picture, first.held_out.picture(5))
     assert image_data("made-up").train.picture(0).size == (32, 32)
-
-
-@pytest.mark.parametrize("classes", [10, 40, 200])
-def test_the_class_of_a_made_up_picture_shows(classes):
-    """Where the spectrum of a held-out picture is large, how its channels go together, and its mean."""
-    data = made_up(32, classes, train=2, held_out=60)
-
-    def seen(image):
-        mean = image.mean((0, 1))
-        waves = np.fft.fft2(image - mean, axes=(0, 1))
-        together = (waves[..., :1] * waves[..., 1:].conj()).real  # forgets the phase
-        near = np.abs(np.fft.fftfreq(32, 1 / 32)) <= 5
-        return together[near][:, near].ravel() / 1e7, mean
-
-    def drawn(label, number):
-        images = made_up(32, classes, train=classes, held_out=1).train
-        images.labels[:] = label
-        return seen(pixels(images, number).astype(float))
-
-    known = [[drawn(label, number) for number in range(3)] for label in range(classes)]
-    means = [[np.mean([one[part] for one in each], 0) for part in (0, 1)] for each in known]
-    hits = 0
-    for index in range(len(data.held_out)):
-        found = seen(pixels(data.held_out, index).astype(float))
-        far = [sum(((a - b) ** 2).mean() for a, b in zip(found, mean, strict=True)) for mean in means]
-        hits += int(np.argmin(far)) == data.held_out.labels[index]
-    assert hits > 54
 
 
 def test_sets_of_gray_pictures_are_split_as_their_authors_did():

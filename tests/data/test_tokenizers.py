@@ -4,7 +4,6 @@ import hashlib
 import json
 import zipfile
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -98,30 +97,6 @@ def test_gpt2_has_its_published_numbers():
     assert tokenizer.decode([50_256]) == "<|endoftext|>"
     assert tokenizer.encode("hello world").tolist() == [31373, 995]
     assert np.flatnonzero(tokenizer.byte_lengths() == 0).tolist() == [50_256]
-
-
-def test_gpt2_merges_in_the_order_of_its_list():
-    """Against merging by hand: the earliest pair of the list first, as long as one is there."""
-    tokenizer = published()
-    stored = json.loads(tokenizer.to_json())["backend"]["model"]
-    order = {tuple(pair): number for number, pair in enumerate(stored["merges"])}
-    words = sorted({word for word in data.state_of_the_union().split() if word.isalpha()})
-    for word in words[::10]:
-        parts = ["Ġ", *word]  # a space is written as this letter
-        while len(parts) > 1:
-            pairs = list(pairwise(parts))
-            best = min(pairs, key=lambda pair: order.get(pair, len(order)))
-            if best not in order:
-                break
-            place = pairs.index(best)
-            parts[place : place + 2] = ["".join(best)]
-        assert tokenizer.encode(f" {word}").tolist() == [stored["vocab"][part] for part in parts]
-
-
-def test_pairs_are_learned_the_most_frequent_first():
-    tokenizer = train_bpe(["abab abab abab cd cd"], 256 + len(SPECIAL) + 2)
-    merges = json.loads(tokenizer.to_json())["backend"]["model"]["merges"]
-    assert merges == [["a", "b"], ["ab", "ab"]]  # six times, then three
 
 
 def test_learning_counts_and_nothing_else():

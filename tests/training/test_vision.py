@@ -103,11 +103,6 @@ def test_without_an_average_only_the_model_is_measured(tmp_path):
     assert not any(name.startswith("ema_") for name in metrics)
 
 
-def test_the_first_loss_is_that_of_guessing_over_the_whole_batch(tmp_path):
-    train(small(steps=1, smoothing=0.0, augment=Augment()), launch(tmp_path))
-    assert float(rows_of(tmp_path)[0]["loss"]) == pytest.approx(torch.tensor(4.0).log().item(), abs=0.1)
-
-
 def test_workers_change_no_bit(tmp_path):
     run = small(steps=4)
     train(run, launch(tmp_path / "none"))
