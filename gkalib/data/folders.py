@@ -163,7 +163,6 @@ class Files(Images):
     """
 
     def __init__(self, root: Path, names: np.ndarray, labels: np.ndarray):
-        """Keep where they are."""
         self.root, self.names, self.labels = root, names, labels
 
     def picture(self, index: int) -> Picture:
@@ -186,7 +185,6 @@ class HubRows(Images):
     """
 
     def __init__(self, table: Any, rows: np.ndarray | None = None):
-        """Read the labels."""
         self.table, self.rows = table, np.arange(len(table)) if rows is None else rows
         self.labels = np.asarray(table.with_format("numpy")["label"][:], np.int64)[self.rows]
 

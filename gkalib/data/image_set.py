@@ -46,7 +46,6 @@ class Images(ABC):
     labels: np.ndarray
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.labels)
 
     @abstractmethod
@@ -82,7 +81,6 @@ class Arrays(Images):
     """
 
     def __init__(self, pixels: np.ndarray, labels: np.ndarray):
-        """Keep both."""
         assert pixels.dtype == np.uint8 and len(pixels) == len(labels)
         self.pixels, self.labels = pixels, np.asarray(labels, np.int64)
 

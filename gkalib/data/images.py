@@ -318,7 +318,6 @@ class MadeUp(Images):
     """
 
     def __init__(self, size: int, classes: int, count: int, seed: int):
-        """Draw the labels."""
         if size < 1 or not 1 <= classes <= 4000:
             raise ValueError(
                 f"data: made-up pictures have a size from 1 and 1 to 4000 classes, not {size} and {classes}"

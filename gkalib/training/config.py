@@ -88,7 +88,6 @@ class TrainConfig(ABC):
     smaller: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self):
-        """Refuse what cannot be run."""
         for name in ("batch", "device_batch", "steps"):
             number = getattr(self, name)
             if number is not None and number < 1:

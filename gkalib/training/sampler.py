@@ -56,7 +56,6 @@ class Sampler:
     repeats: int = 1
 
     def __post_init__(self):
-        """Refuse an empty data set."""
         if self.length < 1:
             raise ValueError("train: the data has no rows to train on")
 
