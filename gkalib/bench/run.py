@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from gkalib import results
 from gkalib.bench.cases import LOST, WRONG, Case, Comparison, Row, Sweep
 from gkalib.bench.catalog import benchmark
-from gkalib.bench.timing import device_name, time_case
+from gkalib.bench.timing import keep as keep_rows
+from gkalib.bench.timing import time_case
 
 SWEPT = ("arm", "n", "ms", "ms_q10", "ms_q90", "peak_mib")
 KEPT = ("ms", "ms_q10", "ms_q90", "peak_mib", "process_mib")  # of a sweep's rows, with the ratios
@@ -97,14 +97,16 @@ def _sweep(name: str, sweep: Sweep, *, device: str, scale: str, keep: bool) -> l
             if column in KEPT or column in ratios.values()
         }
         names = dict.fromkeys(column for row in mine for column in row)
-        _save(
+        keep_rows(
+            "bench",
             f"{name}-{arm}",
-            [{column: row.get(column, "") for column in names} for row in mine],
             metrics,
-            {"benchmark": name, "cases": [case for case in cases if case["arm"] == arm]},
-            scale=scale,
+            [{column: row.get(column, "") for column in names} for row in mine],
             device=device,
-            seconds=sum(row["wall_seconds"] for row in mine),
+            packages=_packages(device),
+            recipe={"benchmark": name, "cases": [case for case in cases if case["arm"] == arm]},
+            scale=scale,
+            wall_seconds=sum(row["wall_seconds"] for row in mine),
         )
     return rows
 
@@ -126,8 +128,9 @@ def _compare(
     for row in rows:
         print(_line(row[column] for column in columns), "", row.get("reason", ""))
     if keep:
-        metrics, seconds = comparison.summarize(rows), time.perf_counter() - start
-        _save(f"{name}-{shape}", rows, metrics, case, scale=scale, device=device, seconds=seconds)
+        fields = {"recipe": case, "scale": scale, "wall_seconds": time.perf_counter() - start}
+        where = {"device": device, "packages": _packages(device)}
+        keep_rows("bench", f"{name}-{shape}", comparison.summarize(rows), rows, **where, **fields)
     return [{"shape": shape, **row} for row in rows]
 
 
@@ -164,27 +167,5 @@ def _line(cells: Iterable[object]) -> str:
     return "  ".join(f"{cell:>18}" for cell in shown)
 
 
-def _save(
-    arm: str,
-    rows: list[Row],
-    metrics: dict[str, float],
-    recipe: Row,
-    *,
-    scale: str,
-    device: str,
-    seconds: float,
-) -> None:
-    """Keep rows as a run of the experiment `bench`."""
-    packages = ("torch", "numpy", "triton" if device == "cuda" else "statsmodels")
-    record = results.Record(
-        experiment="bench",
-        arm=arm,
-        scale=scale,
-        recipe=recipe,
-        seed=0,
-        device=device_name(device),
-        wall_seconds=seconds,
-        metrics=metrics,
-        **results.provenance(*packages),
-    )
-    results.save(record, rows=rows)
+def _packages(device: str) -> tuple[str, ...]:
+    return "torch", "numpy", "triton" if device == "cuda" else "statsmodels"

@@ -8,11 +8,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
 
@@ -57,6 +57,23 @@ class Times:
 def device_name(device: str) -> str:
     """A device in words, as records name it."""
     return torch.cuda.get_device_name() if device == "cuda" else results.processor()
+
+
+def keep(
+    experiment: str,
+    arm: str,
+    metrics: Mapping[str, int | float],
+    rows: Sequence[Row] = (),
+    *,
+    device: str,
+    packages: Sequence[str] = ("torch", "triton"),
+    root: Path | None = None,
+    **fields: Any,
+) -> None:
+    """Save what was measured on a device as a run; the fields are further ones of its record."""
+    where = {"seed": 0, "device": device_name(device), **results.provenance(*packages)}
+    record = results.Record(experiment=experiment, arm=arm, metrics=dict(metrics), **where, **fields)
+    results.save(record, rows=rows, root=root)
 
 
 def cache_bytes(device: str) -> int:

@@ -11,10 +11,9 @@ from dataclasses import asdict, fields, replace
 import torch
 from torch import Tensor
 
-from gkalib import results
+from gkalib.bench import timing
 from gkalib.bench.cases import Row, reason_of
 from gkalib.bench.fused import TOLERANCE, relative_error
-from gkalib.bench.timing import alive, device_name
 from gkalib.gpu.operations import MASKS, OPERATIONS, Check, Operation, Sizes
 from gkalib.masks import Mask
 
@@ -65,7 +64,7 @@ def run(operation: str, types: Sequence[str] = (), *, device: str) -> list[Row]:
                 rows += compare(operation, check, generator)
         except Exception as error:  # what keeps a check from being made is what its row says
             rows.append(_failed(check, reason_of(error)))
-        if not alive(device):
+        if not timing.alive(device):
             rows.append(_failed(check, "the device is lost, and later cases were not run"))
             break
         if time.perf_counter() - kept > EVERY:
@@ -201,15 +200,14 @@ def _keep(arm: str, rows: list[Row], *, device: str, seed: int, seconds: float) 
                 largest(f"relative_{kind}_{row['dtype']}", row["error"] / row["plain"])
     counted = {tuple(row[part.name] for part in fields(Check)) for row in rows}
     metrics |= {"cases": len(counted), "rows": len(rows), "wrong": sum(not row["right"] for row in rows)}
-    record = results.Record(
-        experiment=EXPERIMENT,
-        arm=arm,
+    timing.keep(
+        EXPERIMENT,
+        arm,
+        metrics,
+        rows,
+        device=device,
+        packages=("torch", "triton", "numpy"),
         scale="full" if device == "cuda" else "smoke",
         recipe={"operation": arm, "inputs": seed},
-        seed=0,
-        device=device_name(device),
         wall_seconds=seconds,
-        metrics=metrics,
-        **results.provenance("torch", "triton", "numpy"),
     )
-    results.save(record, rows=rows)

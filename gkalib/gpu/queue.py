@@ -23,7 +23,7 @@ import torch
 
 from gkalib import results
 from gkalib.bench.goals import report
-from gkalib.bench.timing import device_name
+from gkalib.bench.timing import device_name, keep
 from gkalib.gpu import pack
 from gkalib.gpu.jobs import PACKAGE, TRAININGS, Job, code_hash, jobs
 
@@ -136,7 +136,7 @@ def reproduce(
         for each in states(known, name, [results.folder(), store]):
             todo += [each] if each.state != "done" else []
             print(each if each.state == "done" else f"{each}: to do")
-        queue = Queue(device, name, store, out, log, end)
+        queue = Queue(device, store, out, log, end)
         at_once = max(1, (os.cpu_count() or 1) - 1) if side_by_side else 1
         first = list(itertools.takewhile(lambda each: not each.job.alone, todo))
         queue.run(first, at_once, warm=_worth_warming(todo, 60 * minutes, at_once) if side_by_side else [])
@@ -151,7 +151,7 @@ class Queue:
     """What runs jobs, notes how they ended, and packs what they saved.
 
     Args:
-        device: ``"cuda"`` or ``"cpu"``; name: in words.
+        device: ``"cuda"`` or ``"cpu"``.
         store: for what jobs save; out: the folder for the pack of it, or None.
         log: for what they print.
         end: when the time is over, by the monotonic clock.
@@ -159,7 +159,6 @@ class Queue:
     """
 
     device: str
-    name: str
     store: Path
     out: Path | None
     log: IO[str]
@@ -202,18 +201,17 @@ class Queue:
             return
         self.ended.append((job.name, how))
         if how == "done":
-            record = results.Record(
-                experiment=EXPERIMENT,
-                arm=job.name,
+            keep(
+                EXPERIMENT,
+                job.name,
+                {"estimate": job.seconds},
+                device=self.device,
+                packages=("torch",),
+                root=self.store,
                 scale="smoke" if self.device == "cpu" else "full",
                 recipe={"call": job.call, "arguments": dict(job.arguments), "code": process.code},
-                seed=0,
-                device=self.name,
                 wall_seconds=round(seconds, 1),
-                metrics={"estimate": job.seconds},
-                **results.provenance("torch"),
             )
-            results.save(record, root=self.store)
         if self.out is not None:
             pack.pack(self.store, self.out, code=code_hash())
 

@@ -263,19 +263,15 @@ def run(
             for width, kind in timed
         )
         name = "-".join([program.replace("_", "-"), *(f"d{width}" for width in widths)])
-        results.save(
-            results.Record(
-                experiment=EXPERIMENT,
-                arm=name,
-                scale="full",
-                recipe={"program": program, "table": known[program], "widths": [*widths], "bits": [*bits]},
-                seed=0,
-                device=timing.device_name("cuda"),
-                wall_seconds=time.perf_counter() - start,
-                metrics={"entries": len(timed), "timings": len(times), "changes": moved},
-                **results.provenance("torch", "triton"),
-            ),
-            rows=rows(times),
+        timing.keep(
+            EXPERIMENT,
+            name,
+            {"entries": len(timed), "timings": len(times), "changes": moved},
+            rows(times),
+            device="cuda",
+            scale="full",
+            recipe={"program": program, "table": known[program], "widths": [*widths], "bits": [*bits]},
+            wall_seconds=time.perf_counter() - start,
         )
         if lost is not None:
             raise lost

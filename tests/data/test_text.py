@@ -3,8 +3,11 @@
 import io
 import tarfile
 
+import numpy as np
 import pytest
 
+from gkalib import data
+from gkalib.data import registry
 from gkalib.data.text import TEXTS, books, plain, split_text
 
 
@@ -30,6 +33,19 @@ def test_books_stand_in_the_order_of_their_names(tmp_path):
             packed.addfile(member, io.BytesIO(name.encode()))
     expected = {"austen-emma": "shelf/austen-emma.txt", "zola-nana": "shelf/zola-nana.txt"}
     assert list(books(tmp_path / "books.tgz").items()) == list(expected.items())
+
+
+def test_most_lines_are_as_long_as_a_page_is_wide():
+    if not registry.ready("novels"):
+        pytest.skip("novels is not here: python -m gkalib data get novels")
+    text = data.novels()
+    assert len(text) == 11_744_904
+    assert len(set(text)) == 95
+    assert {symbol for symbol in text if not symbol.isascii()} == set("æèéî")
+    lengths = np.array([len(line) for line in text.split("\n") if line])
+    counts = np.bincount(lengths)
+    assert counts.argmax() == 69
+    assert (lengths <= 78).mean() > 0.999
 
 
 @pytest.mark.parametrize("documents", [False, True])
