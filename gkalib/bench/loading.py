@@ -18,7 +18,7 @@ from gkalib.data.folders import Files
 from gkalib.data.image_set import Arrays, Images, as_picture
 from gkalib.data.rows import Documents, Packed, Rows, Windows
 from gkalib.training import recipe
-from gkalib.training.config import LanguageConfig, TrainConfig, VisionConfig
+from gkalib.training.config import LOADERS, LanguageConfig, TrainConfig, VisionConfig
 from gkalib.training.language import ORDERS
 from gkalib.training.launch import PEAK, SHARE, cost
 from gkalib.training.sampler import Sampler
@@ -37,7 +37,6 @@ FED = {
     "packed": [("gka-nanochat-d20", arm, "full") for arm in ("baseline", "gka")],
 }
 AT_ONCE = 64  # pictures of a timed call
-LOADERS = 15  # processes that load pictures, on a host of sixteen cores with one card
 PHOTOGRAPH = (375, 500)  # height and width of a typical picture of ImageNet
 QUALITY = 90  # at which such a picture takes about as many bytes as one of ImageNet
 FILES = 48

@@ -15,6 +15,7 @@ from gkalib.bench.catalog import benchmark
 from gkalib.bench.timing import keep as keep_rows
 from gkalib.bench.timing import time_case
 
+PACKAGES = ("torch", "numpy", "triton", "statsmodels")
 SWEPT = ("arm", "n", "ms", "ms_q10", "ms_q90", "peak_mib")
 KEPT = ("ms", "ms_q10", "ms_q90", "peak_mib", "process_mib")  # of a sweep's rows, with the ratios
 SHOWN = (
@@ -103,7 +104,7 @@ def _sweep(name: str, sweep: Sweep, *, device: str, scale: str, keep: bool) -> l
             metrics,
             [{column: row.get(column, "") for column in names} for row in mine],
             device=device,
-            packages=_packages(device),
+            packages=PACKAGES,
             recipe={"benchmark": name, "cases": [case for case in cases if case["arm"] == arm]},
             scale=scale,
             wall_seconds=sum(row["wall_seconds"] for row in mine),
@@ -129,7 +130,7 @@ def _compare(
         print(_line(row[column] for column in columns), "", row.get("reason", ""))
     if keep:
         fields = {"recipe": case, "scale": scale, "wall_seconds": time.perf_counter() - start}
-        where = {"device": device, "packages": _packages(device)}
+        where = {"device": device, "packages": PACKAGES}
         keep_rows("bench", f"{name}-{shape}", comparison.summarize(rows), rows, **where, **fields)
     return [{"shape": shape, **row} for row in rows]
 
@@ -165,7 +166,3 @@ def _alone(call: Callable[..., Any], *arguments: Any) -> Any:
 def _line(cells: Iterable[object]) -> str:
     shown = (f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in cells)
     return "  ".join(f"{cell:>18}" for cell in shown)
-
-
-def _packages(device: str) -> tuple[str, ...]:
-    return "torch", "numpy", "triton" if device == "cuda" else "statsmodels"

@@ -30,7 +30,7 @@ def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
     """The commit, whether the tree was clean, the date and the versions of ``packages``, for a ``Record``.
 
     Args:
-        packages: names of installed distributions whose versions matter to the run.
+        packages: names of distributions whose versions matter to the run, where they are installed.
         root: a folder inside the repository; the one that holds this file where not given. Files below
             ``data/results`` do not make the tree unclean: runs write there.
     """
@@ -48,8 +48,16 @@ def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
         "commit": git("rev-parse", "--short=12", "HEAD") or "unknown",
         "clean": changes == "",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {name: metadata.version(name) for name in packages},
+        "versions": {name: version for name in packages if (version := _version(name))},
     }
+
+
+def _version(distribution: str) -> str:
+    """Which version is installed, or nothing."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def processor() -> str:

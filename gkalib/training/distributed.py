@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gkalib.training.config import LaunchConfig, TrainConfig
 
+T = TypeVar("T")
 LOOK = 0.1  # seconds between two looks for the main process's note
 LOCK, HOLDER = ".lock", ".holder"  # a locked file cannot be read everywhere: another says who has it
 _FIRSTS = itertools.count()  # every process asks for the same ones in the same order
@@ -191,6 +192,12 @@ class Processes:
             problem = store.get(note).decode()
         if problem:
             raise ValueError(problem)
+
+    def in_turn(self, make: Callable[[], T]) -> T:
+        """What each process makes, the main one first: what it fetches and prepares is then there for all."""
+        made: list[T] = []
+        self.first(lambda: made.append(make()))
+        return made[0] if made else make()
 
     def refuse(self, problem: str) -> None:
         """Go on if the main process has no problem.

@@ -26,32 +26,25 @@ SAMPLED = 200  # tokens of a sample
 
 def load_data(config: LanguageConfig, processes: Processes) -> TextData:
     """The rows of text that a run reads; the main process prepares what is then kept for all."""
-    loaded: list[TextData] = []
-
-    def prepare() -> None:
-        loaded.append(
-            text_data(
-                config.data,
-                tokenizer=config.tokenizer,
-                vocab_size=config.model.vocab_size,
-                rows=config.rows,
-                context=config.model.context,
-                wrap=config.wrap,
-                limit=config.limit,
-                registers=config.model.registers,
-            )
+    made = processes.in_turn(
+        lambda: text_data(
+            config.data,
+            tokenizer=config.tokenizer,
+            vocab_size=config.model.vocab_size,
+            rows=config.rows,
+            context=config.model.context,
+            wrap=config.wrap,
+            limit=config.limit,
+            registers=config.model.registers,
         )
-
-    processes.first(prepare)
-    if not loaded:
-        prepare()
-    size = loaded[0].tokenizer.vocab_size
+    )
+    size = made.tokenizer.vocab_size
     if size != config.model.vocab_size:
         raise ValueError(
             f"train: the tokenizer has {size} tokens and the model a vocabulary of "
             f"{config.model.vocab_size} (model.vocab_size)"
         )
-    return loaded[0]
+    return made
 
 
 @final

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -42,7 +41,7 @@ def record_of(
         device=device_name(processes),
         wall_seconds=round(fitted.seconds, 1),
         metrics=fitted.metrics,
-        **results.provenance(*(package for package in PACKAGES if _installed(package))),
+        **results.provenance(*PACKAGES),
     )
     if keep:
         processes.first(lambda: results.save(record, rows=thinned(fitted.rows)))
@@ -182,10 +181,3 @@ def _decoder(trained: TrainedModel, processes: Processes) -> tuple[GPT, Tokenize
     if not isinstance(trained.model, GPT) or trained.tokenizer_json is None:
         raise ValueError(f"evaluate: {trained.config.experiment} is no model of text, which this needs")
     return trained.model.to(processes.device), tokenizer_of(trained.tokenizer_json)
-
-
-def _installed(package: str) -> bool:
-    try:
-        return bool(metadata.version(package))
-    except metadata.PackageNotFoundError:
-        return False

@@ -34,9 +34,7 @@ def load_data(config: VisionConfig, processes: Processes) -> tuple[VisionConfig,
     The main process fetches and unpacks what is then there for all. A folder of one's own gives the model its
     number of classes; a measurement reads at most the pictures that are held out.
     """
-    loaded: list[ImageData] = []
-    processes.first(lambda: loaded.append(image_data(config.data, limit=config.limit)))
-    data = loaded[0] if loaded else image_data(config.data, limit=config.limit)
+    data = processes.in_turn(lambda: image_data(config.data, limit=config.limit))
     classes, held_out = len(data.classes), len(data.held_out)
     if Path(config.data).is_dir():
         config = replace(config, model=replace(config.model, num_classes=classes))
@@ -180,7 +178,7 @@ def training_transform(config: VisionConfig) -> Transform:
         if operation.name.startswith("Posterize"):
             operation.aug_fn = _posterized
     if augment.crop is None:
-        whole = _resized(size)
+        whole = transforms.Resize(size, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(size)
         first = transforms.Compose([*whole, transforms.RandomHorizontalFlip(augment.flip)])
     return transforms.Compose([_mode(config), first, colors, last])
 
@@ -294,12 +292,7 @@ def _mode(config: VisionConfig) -> Callable[[Image.Image], Image.Image]:
     """Gray or color, whatever the file has."""
     if config.model.channels not in (1, 3):
         raise ValueError(f"train: pictures have 1 or 3 channels, the model {config.model.channels}")
-    mode = "L" if config.model.channels == 1 else "RGB"
-    return partial(_converted, mode)
-
-
-def _converted(mode: str, picture: Image.Image) -> Image.Image:
-    return picture if picture.mode == mode else picture.convert(mode)
+    return partial(Image.Image.convert, mode="L" if config.model.channels == 1 else "RGB")
 
 
 def _posterized(picture: Image.Image, bits: int, **_: Any) -> Image.Image:
@@ -307,10 +300,3 @@ def _posterized(picture: Image.Image, bits: int, **_: Any) -> Image.Image:
     if bits < 1:
         return Image.new(picture.mode, picture.size)
     return picture if bits >= 8 else ImageOps.posterize(picture, bits)
-
-
-def _resized(size: int) -> list[Callable[[Any], Any]]:
-    from torchvision import transforms
-
-    bicubic = transforms.InterpolationMode.BICUBIC
-    return [transforms.Resize(size, bicubic), transforms.CenterCrop(size)]
