@@ -267,7 +267,7 @@ class Look:
     def __call__(self) -> None:
         """Write the figures and say which."""
         try:
-            from gkalib.experiments.look import look
+            from gkalib.experiments.inspect_run import inspect_run
         except ModuleNotFoundError as missing:
             remedy = "pip install 'gkalib[vision,language,book]'"
             raise ValueError(f"look: needs {missing.name}: {remedy}") from missing
@@ -277,7 +277,7 @@ class Look:
         other = "picture" if read == "text" else "text"
         if getattr(self, other) is not None:
             raise ValueError(f"look: {run.experiment} reads {read}: leave --{other} out")
-        lines = look(
+        lines = inspect_run(
             loaded,
             processes,
             folder=self.trained.run,

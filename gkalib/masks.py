@@ -100,7 +100,7 @@ class KeyPadding(Mask):
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         if self.lengths.shape[0] != batch:
-            raise ValueError(f"KeyPadding: {self.lengths.shape[0]} lengths for a batch of {batch}")
+            raise ValueError(f"KeyPadding has {self.lengths.shape[0]} lengths for a batch of {batch}")
 
     def extra_repr(self) -> str:
         return f"{self.lengths.shape[0]} lengths"
@@ -171,8 +171,8 @@ class Document(Mask):
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         if self.ids.shape[0] not in (1, batch) or self.ids.shape[1] != keys or queries > keys:
             raise ValueError(
-                f"Document: ids {list(self.ids.shape)} do not fit a batch of {batch} with {queries} queries "
-                f"and {keys} keys"
+                f"Document has ids {list(self.ids.shape)}, which do not fit a batch of {batch} with "
+                f"{queries} queries and {keys} keys"
             )
 
     def extra_repr(self) -> str:
@@ -199,7 +199,7 @@ class Pairs(Mask):
         super().__init__()
         if allowed.dtype != torch.bool or not 2 <= allowed.ndim <= 4:
             raise ValueError(
-                f"mask: a tensor must be boolean [n m], [h n m] or [b h n m], True where a key is seen, not "
+                f"mask must be boolean [n m], [h n m] or [b h n m], True where a key is seen, not "
                 f"{allowed.dtype} {list(allowed.shape)}; numbers to add are a bias"
             )
         allowed = allowed.reshape(*[1] * (4 - allowed.ndim), *allowed.shape)
@@ -215,7 +215,7 @@ class Pairs(Mask):
         wanted = (batch, heads, queries, keys)
         if any(have not in (1, want) for have, want in zip(self.allowed.shape, wanted, strict=True)):
             raise ValueError(
-                f"mask: shape {list(self.allowed.shape)} does not broadcast to the weights' "
+                f"mask {list(self.allowed.shape)} does not broadcast to the weights' "
                 f"(b h n m = {' '.join(map(str, wanted))})"
             )
 
@@ -247,7 +247,7 @@ class MaskFunction(Mask):
         allowed = self.function(b, h, q, k)
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
             kind = allowed.dtype if isinstance(allowed, Tensor) else repr(allowed)
-            raise ValueError(f"mask: {self!r} must give a boolean tensor, not {kind}")
+            raise ValueError(f"smooth: the mask {self!r} must return a boolean tensor, not {kind}")
         return allowed
 
     def extra_repr(self) -> str:
@@ -296,6 +296,29 @@ def as_mask(rule: Mask | Tensor | Callable[..., Tensor]) -> Mask:
     return MaskFunction(rule)
 
 
+def mask_and_bias(attn_mask: Tensor | None, *, name: str) -> tuple[Mask | None, Tensor | None]:
+    """A mask and a bias from PyTorch's one argument for both.
+
+    Args:
+        attn_mask: True where a key is seen; or numbers to add to the scores, of which −∞ hides a key.
+        name: of the caller, for errors.
+    """
+    if attn_mask is None:
+        return None, None
+    boolean = attn_mask.dtype == torch.bool
+    if not (boolean or attn_mask.is_floating_point()) or not 2 <= attn_mask.ndim <= 4:
+        raise ValueError(
+            f"{name}: attn_mask must be boolean, True where a key is seen, or numbers to add to the scores, "
+            f"[n m], [h n m] or [b h n m], not {attn_mask.dtype} {list(attn_mask.shape)}"
+        )
+    if boolean:
+        return Pairs(attn_mask), None
+    hidden = attn_mask.isneginf()
+    bias = attn_mask.masked_fill(hidden, 0.0)
+    only_hides = not (bias.requires_grad or torch.compiler.is_compiling() or bias.any())
+    return Pairs(~hidden), None if only_hides else bias
+
+
 CAUSAL = Causal()  # to make a module costs more than a small forward pass
 
 
@@ -304,6 +327,13 @@ def joined(first: Mask | None, second: Mask | None) -> Mask | None:
     if first is None or second is None:
         return first or second
     return first & second
+
+
+def added(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """Two biases as one, where either may be missing."""
+    if first is None or second is None:
+        return first if second is None else second
+    return first + second
 
 
 def parts(mask: Mask | None) -> list[Mask]:

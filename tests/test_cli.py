@@ -119,7 +119,7 @@ def test_data_check_says_what_it_did_not_check(
 def test_what_a_user_can_mend_is_one_line_and_status_two(capsys: pytest.CaptureFixture):
     assert main(["data", "get", "mcicle"]) == 2
     printed = capsys.readouterr()
-    assert printed.err.startswith("datasets: no data set named 'mcicle'. Known: ")
+    assert printed.err.startswith("data: no data set named 'mcicle'. Known: ")
     assert printed.err.count("\n") == 1 and printed.out == ""
 
 

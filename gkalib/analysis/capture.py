@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gkalib.evaluation import evaluating
 from gkalib.layers.mixed import MixedAttention
-from gkalib.smoothing import Method, Problem, solve, weights_of
+from gkalib.smoothing import Method, Problem, compute_output, compute_weights
 
 
 @final
@@ -104,16 +104,16 @@ class _Recorder(Method):
             deepcopy(slot).requires_grad_(False) for slot in (problem.kernel, problem.normalizer)
         )
         self.record(replace(problem, kernel=kernel, normalizer=normalizer), self.weights(problem))
-        return solve(problem, self.method)
+        return compute_output(problem, self.method)
 
     def weights(self, problem: Problem) -> Tensor:
         """The weights ``[b h n m]`` that the method gives the values."""
         if self.exact:
-            return weights_of(problem)
+            return compute_weights(problem)
         batch, _, _, keys = problem.sizes
         each = torch.eye(keys, dtype=problem.query.dtype, device=problem.query.device)
         values = each.expand(batch, problem.grouped_key.shape[1], keys, keys)
-        return solve(replace(problem, grouped_value=values, one_tensor=False), self.method)
+        return compute_output(replace(problem, grouped_value=values, one_tensor=False), self.method)
 
 
 @contextmanager

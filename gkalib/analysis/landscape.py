@@ -32,7 +32,7 @@ def using(model: nn.Module, weights: Weights) -> Iterator[nn.Module]:
 
     Taught in: chapter 24.
     """
-    tensors = _tensors(model, weights)
+    tensors = _tensors("using", model, weights)
     before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     try:
         _copy(tensors, weights)
@@ -41,14 +41,14 @@ def using(model: nn.Module, weights: Weights) -> Iterator[nn.Module]:
         _copy(tensors, before)
 
 
-def _tensors(model: nn.Module, weights: Weights) -> dict[str, Tensor]:
+def _tensors(caller: str, model: nn.Module, weights: Weights) -> dict[str, Tensor]:
     own = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     for name, tensor in weights.items():
         if name not in own:
-            raise ValueError(f"landscape: the model has no {name!r}")
+            raise ValueError(f"{caller}: the model has no {name!r}")
         if own[name].shape != tensor.shape:
             shapes = f"{list(own[name].shape)}, and {list(tensor.shape)} was given"
-            raise ValueError(f"landscape: the model's {name!r} has shape {shapes}")
+            raise ValueError(f"{caller}: the model's {name!r} has shape {shapes}")
     return {name: own[name] for name in weights}
 
 
@@ -83,10 +83,10 @@ def trajectory_plane(snapshots: Sequence[Weights]) -> "Plane":
         Taught in: chapter 24.
     """
     if len(snapshots) < 3:
-        raise ValueError(f"landscape: a trajectory needs three snapshots or more, not {len(snapshots)}")
+        raise ValueError(f"trajectory_plane: needs three snapshots or more, not {len(snapshots)}")
     shapes = [{name: tensor.shape for name, tensor in weights.items()} for weights in snapshots]
     if any(shape != shapes[0] for shape in shapes):
-        raise ValueError("landscape: the snapshots do not hold the same tensors in the same shapes")
+        raise ValueError("trajectory_plane: the snapshots do not hold the same tensors in the same shapes")
     names = [name for name, tensor in snapshots[-1].items() if tensor.is_floating_point()]
     gram = torch.zeros(len(snapshots), len(snapshots), dtype=torch.float64)
     for name in names:
@@ -97,7 +97,7 @@ def trajectory_plane(snapshots: Sequence[Weights]) -> "Plane":
     squares, left = torch.linalg.eigh(centered)
     squares, left = squares.flip(0)[:-1].clamp(min=0), left.flip(1)[:, :-1]  # centering leaves a zero
     if not squares[1] > squares[0] * torch.finfo(torch.float64).eps * len(snapshots):
-        raise ValueError("landscape: the snapshots lie on a line, or are all the same")
+        raise ValueError("trajectory_plane: the snapshots lie on a line, or are all the same")
     scores = left * squares.sqrt()
     coordinates = scores - scores[-1]
     sign = torch.where(coordinates[0] < 0, -1.0, 1.0).double()
@@ -137,10 +137,10 @@ def random_plane(weights: Weights, *, seed: int, scale: str = "filter") -> "Plan
         Li et al., Visualizing the loss landscape of neural nets, 2018, section 4. Taught in: chapter 24.
     """
     if scale not in SCALES:
-        raise ValueError(f"landscape: scale must be one of {', '.join(SCALES)}, not {scale!r}")
+        raise ValueError(f"random_plane: scale must be one of {', '.join(SCALES)}, not {scale!r}")
     moved = {name: tensor.detach() for name, tensor in weights.items() if tensor.is_floating_point()}
     if not any(tensor.ndim > 1 for tensor in moved.values()) and scale == "filter":
-        raise ValueError("landscape: no tensor has filters; a random plane needs one with two axes or more")
+        raise ValueError("random_plane: no tensor has filters; it needs one with two axes or more")
     generator = torch.Generator().manual_seed(seed)
     first, second = (
         {name: torch.randn(t.shape, generator=generator, dtype=torch.float64) for name, t in moved.items()}
@@ -194,11 +194,11 @@ def loss_on(
     Taught in: chapter 24.
     """
     if points < 2 or (span is not None and not span > 0):
-        raise ValueError(f"landscape: points must be two or more and span positive, not {points} and {span}")
+        raise ValueError(f"loss_on: points must be two or more and span positive, not {points} and {span}")
     first, second = plane.ticks(points, span)
     losses = torch.empty(points, points, dtype=torch.float64)
+    tensors = _tensors("loss_on", model, plane.origin)
     with using(model, plane.origin), torch.no_grad():
-        tensors = _tensors(model, plane.origin)
         for i, alpha in enumerate(first.tolist()):
             for j, beta in enumerate(second.tolist()):
                 _copy(tensors, plane.at(alpha, beta))
@@ -241,7 +241,7 @@ def walk_shares(lengths: Float[Tensor, " steps"]) -> Float[Tensor, " steps"]:
         training, 2018. Taught in: chapter 24.
     """
     if not bool((lengths > 0).any()):
-        raise ValueError("landscape: a walk needs a step with a length above zero")
+        raise ValueError("walk_shares: a walk needs a step with a length above zero")
     done = torch.cat([lengths.new_zeros(1), lengths.double().square().cumsum(0)])
     gram = torch.minimum(done, done[:, None])
     centered = gram - gram.mean(0) - gram.mean(1, keepdim=True) + gram.mean()
@@ -268,9 +268,7 @@ def step_cosine(snapshots: Sequence[Weights]) -> float:
     products = _products(snapshots)
     lengths = products.diagonal().clamp(min=0).sqrt()
     if len(lengths) < 2 or not bool((lengths > 0).all()):
-        raise ValueError(
-            "landscape: a cosine needs three snapshots or more, each different from the one before"
-        )
+        raise ValueError("step_cosine: needs three snapshots or more, each different from the one before")
     return (products.diagonal(1) / (lengths[1:] * lengths[:-1])).mean().item()
 
 

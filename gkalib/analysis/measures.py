@@ -68,7 +68,7 @@ def own(weights: Rows) -> Float[Tensor, "*b n"]:
     """
     queries, keys = weights.shape[-2:]
     if queries > keys:
-        raise ValueError(f"look: {queries} queries have no own keys among {keys}")
+        raise ValueError(f"own: {queries} queries have no own keys among {keys}")
     return magnitudes(weights).diagonal(keys - queries, -2, -1)
 
 
@@ -155,10 +155,10 @@ def bandwidths(model: nn.Module) -> Float[Tensor, "layers heads"]:
         elif isinstance(module, Smoother) and module not in inside:
             rows.append(_sigma(module))
     if not any(row.isfinite().any() for row in rows):
-        raise ValueError(f"look: no kernel in {type(model).__name__} has a bandwidth σ")
+        raise ValueError(f"bandwidths: no kernel in {type(model).__name__} has a bandwidth σ")
     counts = sorted({len(row) for row in rows})
     if len(counts) > 1:
-        raise ValueError(f"look: layers have {counts} heads, and a table of σ needs one number")
+        raise ValueError(f"bandwidths: layers have {counts} heads, and a table of σ needs one number")
     return torch.stack(rows)
 
 

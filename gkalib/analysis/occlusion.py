@@ -35,10 +35,10 @@ def occlusion(model: nn.Module, images: Images, labels: Labels) -> Maps:
     References:
         Zeiler and Fergus, 2014, who cover patches with gray. Taught in: chapter 23.
     """
-    vit = _vision_transformer(model)
+    vit = _vision_transformer("occlusion", model)
     extra, tokens = vit.config.extra, vit.config.length
     if vit.config.positions in ("rope", "susie"):
-        raise ValueError(f"look: {vit.config.positions} counts tokens, so none can be taken out")
+        raise ValueError(f"occlusion: {vit.config.positions} counts tokens, so none can be taken out")
     everything = torch.arange(tokens, device=images.device)
     whole = _logit(model, images, labels)
     falls = []
@@ -62,17 +62,17 @@ def saliency(model: nn.Module, images: Images, labels: Labels) -> Maps:
 
     Taught in: chapter 23.
     """
-    vit = _vision_transformer(model)
-    seen: list[Tensor] = []
+    vit = _vision_transformer("saliency", model)
+    tokens: list[Tensor] = []
 
     def leaf(x: Tensor) -> Tensor:
-        seen.append(x.detach().requires_grad_())
-        return seen[0]
+        tokens.append(x.detach().requires_grad_())
+        return tokens[0]
 
     with _first_input(vit, leaf):
         score = _logit(model, images, labels).sum()
-    (gradient,) = torch.autograd.grad(score, seen)
-    return (seen[0] * gradient).sum(-1)[:, vit.config.extra :].detach()
+    (gradient,) = torch.autograd.grad(score, tokens)
+    return (tokens[0] * gradient).sum(-1)[:, vit.config.extra :].detach()
 
 
 @torch.no_grad()
@@ -91,7 +91,7 @@ def residual_share(model: nn.Module, images: Images) -> Float[Tensor, " layers"]
 
     Taught in: chapter 23.
     """
-    blocks: Any = _vision_transformer(model).blocks
+    blocks: Any = _vision_transformer("residual_share", model).blocks
     streams: list[Tensor] = []
     branches: list[Tensor] = []
     handles = []
@@ -127,8 +127,7 @@ def agreement(maps: Maps, truth: Maps) -> tuple[float, float]:
     """
     if maps.shape != truth.shape or maps.shape[0] < 2:
         raise ValueError(
-            f"look: agreement compares maps of at least two pictures, not {list(maps.shape)} with "
-            f"{list(truth.shape)}"
+            f"agreement: needs maps of at least two pictures, not {list(maps.shape)} and {list(truth.shape)}"
         )
     first, second = _ranks(maps), _ranks(truth)
     scale = (first.square().sum(1) * second.square().sum(1)).sqrt()
@@ -143,9 +142,9 @@ def _ranks(maps: Tensor) -> Tensor:
     return (less - more).double() / 2
 
 
-def _vision_transformer(model: nn.Module) -> ViT:
+def _vision_transformer(name: str, model: nn.Module) -> ViT:
     if not isinstance(model, ViT):
-        raise ValueError("look: wants a vision transformer of gkalib.models")
+        raise ValueError(f"{name}: needs a vision transformer of gkalib.models, not {type(model).__name__}")
     return model
 
 

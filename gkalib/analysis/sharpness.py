@@ -48,7 +48,8 @@ def sharpness(
 
     Taught in: chapter 24.
     """
-    return _curvature(model, loss, torch.ones_like, steps=steps, tolerance=tolerance, seed=seed)
+    options = {"steps": steps, "tolerance": tolerance, "seed": seed}
+    return _curvature("sharpness", model, loss, torch.ones_like, **options)
 
 
 def relative_sharpness(
@@ -71,21 +72,22 @@ def relative_sharpness(
     References:
         Kwon et al., ASAM: adaptive sharpness-aware minimization, 2021, with η = 0. Taught in: chapter 24.
     """
-    return _curvature(model, loss, torch.abs, steps=steps, tolerance=tolerance, seed=seed)
+    options = {"steps": steps, "tolerance": tolerance, "seed": seed}
+    return _curvature("relative_sharpness", model, loss, torch.abs, **options)
 
 
 def _curvature(
-    model: nn.Module, loss: Loss, unit: Product, *, steps: int, tolerance: float, seed: int
+    name: str, model: nn.Module, loss: Loss, unit: Product, *, steps: int, tolerance: float, seed: int
 ) -> Curvature:
     if steps < 1:
-        raise ValueError(f"sharpness: steps must be at least 1, not {steps}")
+        raise ValueError(f"{name}: steps must be at least 1, not {steps}")
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with _differentiable(model), torch.enable_grad():
         value = loss(model)
         if not bool(value.isfinite()):
-            raise ValueError(f"sharpness: the loss is {value.item()}, which has no curvature")
+            raise ValueError(f"{name}: the loss is {value.item()}, which has no curvature")
         if not value.requires_grad:
-            raise ValueError("sharpness: the loss depends on no parameter of the model that has a gradient")
+            raise ValueError(f"{name}: the loss depends on no parameter of the model that has a gradient")
         gradients = torch.autograd.grad(value, parameters, create_graph=True, materialize_grads=True)
         gradient = torch.cat([part.flatten() for part in gradients])
         size = unit(torch.cat([parameter.detach().flatten() for parameter in parameters]))
@@ -98,7 +100,7 @@ def _curvature(
                     gradient, parameters, size * vector, retain_graph=True, materialize_grads=True
                 )
             except NotImplementedError as error:
-                raise ValueError(f"sharpness: the loss cannot be differentiated twice: {error}") from None
+                raise ValueError(f"{name}: the loss cannot be differentiated twice: {error}") from None
             return size * torch.cat([part.flatten() for part in parts])
 
         start = torch.randn(size.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

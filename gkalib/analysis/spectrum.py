@@ -77,7 +77,7 @@ def energy_rank(values: Float[Tensor, "*batch k"], share: float = 0.99) -> Int64
     Taught in: chapter 24.
     """
     if not 0 < share <= 1:
-        raise ValueError(f"spectrum: the share must be above 0 and at most 1, not {share}")
+        raise ValueError(f"energy_rank: share must be above 0 and at most 1, not {share}")
     energy = values.double().square()
     kept = energy.cumsum(-1) / _total(energy, "energy_rank")
     # The last sum may round to just below one.
@@ -87,7 +87,7 @@ def energy_rank(values: Float[Tensor, "*batch k"], share: float = 0.99) -> Int64
 def _total(values: Tensor, name: str) -> Tensor:
     total = values.sum(-1, keepdim=True)
     if not bool((total > 0).all()):
-        raise ValueError(f"spectrum: {name} needs a singular value above zero in every matrix")
+        raise ValueError(f"{name}: needs a singular value above zero in every matrix")
     return total
 
 
@@ -148,9 +148,9 @@ def histogram(weights: Weights, *, bins: int = 61, span: float | None = None) ->
         Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 24.
     """
     if not weights:
-        raise ValueError("spectrum: a histogram needs parameters, and none are given")
+        raise ValueError("histogram: needs parameters, and none are given")
     if bins < 1 or (span is not None and not span > 0):
-        raise ValueError(f"spectrum: bins and span must be positive, not {bins} and {span}")
+        raise ValueError(f"histogram: bins and span must be positive, not {bins} and {span}")
     grouped: dict[str, list[Tensor]] = {}
     for name, tensor in weights.items():
         grouped.setdefault(kind(name), []).append(tensor.detach().double().cpu().flatten())

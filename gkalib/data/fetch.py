@@ -279,7 +279,7 @@ def fetch_hub(hub: Hub) -> Path:
     try:
         client = import_module("huggingface_hub")
     except ModuleNotFoundError as missing:
-        raise ValueError("datasets: the hub needs huggingface_hub: pip install 'gkalib[hub]'") from missing
+        raise ValueError("data: the hub needs huggingface_hub: pip install 'gkalib[hub]'") from missing
     folder, wanted = default_cache() / hub.folder, [f"*{pattern}" for pattern in hub.files.values()]
     say(f"fetching {hub.repo} from the hub ({hub.size})")
     try:
@@ -292,7 +292,7 @@ def fetch_hub(hub: Hub) -> Path:
     except Exception as failure:  # its errors share no class: no network, no such set, no access, disk full
         reason = str(failure).strip().splitlines()[0] if str(failure).strip() else type(failure).__name__
         raise ValueError(
-            f"datasets: the hub's {hub.repo} could not be fetched: {reason}; if it cannot be reached "
+            f"data: the hub's {hub.repo} could not be fetched: {reason}; if it cannot be reached "
             f"from here, {_by_hand(hub)}"
         ) from failure
     sums = {file.rfilename: file.lfs.sha256 for file in info.siblings if file.lfs}

@@ -106,7 +106,7 @@ def picture(name: str) -> Float[np.ndarray, "height width *channels"]:
         scikit-image's ``skimage.data``. Chapter 5 denoises some.
     """
     if name not in _PICTURES:
-        raise ValueError(f"datasets: no picture named {name!r}. Known: {', '.join(_PICTURES)}")
+        raise ValueError(f"data: no picture named {name!r}. Known: {', '.join(_PICTURES)}")
     require("skimage", name)
     with (files("skimage") / "data" / _PICTURES[name][0]).open("rb") as stream:
         pixels = require("PIL.Image", name).open(stream)

@@ -86,13 +86,9 @@ def passages(count: int, length: int) -> Tensor:
     encoder, (first, *text, last) = _encoder_and_text()
     most = encoder.config["max_position_embeddings"]
     if count < 1 or not 3 <= length <= most:
-        raise ValueError(
-            f"datasets: count must be at least 1 and length 3 to {most}, not {count} and {length}"
-        )
+        raise ValueError(f"data: count must be at least 1 and length 3 to {most}, not {count} and {length}")
     if count * (length - 2) > len(text):
-        raise ValueError(
-            f"datasets: the text has {len(text)} tokens, too few for {count} passages of {length}"
-        )
+        raise ValueError(f"data: the text has {len(text)} tokens, too few for {count} passages of {length}")
     starts = [index * len(text) // count for index in range(count)]
     return torch.tensor([[first, *text[start : start + length - 2], last] for start in starts])
 

@@ -75,7 +75,7 @@ def registered(name: str) -> Dataset:
     """The data set of that name."""
     spelled = name.replace("-", "_")
     if spelled not in DATASETS:
-        raise ValueError(f"datasets: no data set named {name!r}. Known: {', '.join(DATASETS)}")
+        raise ValueError(f"data: no data set named {name!r}. Known: {', '.join(DATASETS)}")
     return DATASETS[spelled]
 
 
@@ -107,7 +107,7 @@ def verified(name: str, content: Content) -> Content:
     expected, sha256 = registered(name).sha256, digest(content)
     if sha256 != expected:
         raise ValueError(
-            f"datasets: the content of {name!r} has sha256 {sha256}, not {expected}: "
+            f"data: the content of {name!r} has sha256 {sha256}, not {expected}: "
             f"another version of its source? ({registered(name).source})"
         )
     return content
@@ -121,7 +121,7 @@ def require(package: str, name: str) -> ModuleType:
         top = package.split(".")[0]
         distribution = {"skimage": "scikit-image", "PIL": "pillow"}.get(top, top)
         raise ValueError(
-            f"datasets: {name!r} needs {distribution}. Install it with: pip install {distribution}"
+            f"data: {name!r} needs {distribution}. Install it with: pip install {distribution}"
         ) from missing
 
 
@@ -132,7 +132,7 @@ def archive_path(name: str) -> Path:
     """
     sources, failures = registered(name).sources, []
     if not sources:
-        raise ValueError(f"datasets: {name!r} has no archive, it comes from {registered(name).source}")
+        raise ValueError(f"data: {name!r} has no archive, it comes from {registered(name).source}")
     try:
         if here := next(filter(None, map(files.find, sources)), None):
             return here
@@ -146,7 +146,7 @@ def archive_path(name: str) -> Path:
             failures.append(str(failure))
     names = " and ".join(source.file for source in registered(name).sources)
     raise ValueError(
-        f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
+        f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
         f"(looked for {names} in {' and '.join(map(str, files.places()))}; {'; '.join(failures)})"
     )
 
@@ -156,11 +156,11 @@ def folder_text(name: str, file: str) -> str:
     folder = registered(name).folder
     if folder is None or file not in folder.files:
         names = "none" if folder is None else ", ".join(folder.files)
-        raise ValueError(f"datasets: {name!r} has no file {file!r}. Its files: {names}")
+        raise ValueError(f"data: {name!r} has no file {file!r}. Its files: {names}")
     try:
         return files.read_file(folder, file)
     except (ValueError, OSError) as failure:
-        raise ValueError(f"datasets: {name!r} is not here: {failure}") from failure
+        raise ValueError(f"data: {name!r} is not here: {failure}") from failure
 
 
 def hub_files(name: str, part: str) -> list[Path]:
@@ -168,10 +168,10 @@ def hub_files(name: str, part: str) -> list[Path]:
     source = registered(name).hub
     if source is None or part not in source.files:
         names = "none" if source is None else ", ".join(source.files)
-        raise ValueError(f"datasets: {name!r} has no part {part!r} on the hub. Its parts: {names}")
+        raise ValueError(f"data: {name!r} has no part {part!r} on the hub. Its parts: {names}")
     if not (paths := files.find_hub(source, part)):
         raise ValueError(
-            f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
+            f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
             f"({files.hub_instructions(source)})"
         )
     return paths
@@ -202,7 +202,7 @@ def get(name: str) -> None:
 def check(name: str) -> None:
     """Load a data set that is here and compare its content with the registry; fetch nothing."""
     if not ready(name):
-        raise ValueError(f"datasets: {name!r} is not here. Get it with: python -m gkalib data get {name}")
+        raise ValueError(f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}")
     entry = registered(name)
     if entry.hub is not None:
         files.verify_hub(entry.hub)

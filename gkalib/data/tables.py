@@ -44,7 +44,7 @@ def mcycle() -> Table:
     # statsmodels keeps it among the inputs of its tests and has no loader for it
     text = files("statsmodels") / "gam" / "tests" / "results" / "motorcycle.csv"
     if not text.is_file():
-        raise ValueError("datasets: this statsmodels came without its tests' data, which holds 'mcycle'")
+        raise ValueError("data: this statsmodels came without its tests' data, which holds 'mcycle'")
     rows = np.loadtxt(text.read_text().splitlines(), delimiter=",", skiprows=1)
     return verified("mcycle", Table(rows[:, :1], rows[:, 1], ("time (ms)",), "acceleration (g)"))
 

@@ -342,9 +342,7 @@ def benchmark(name: str) -> list[Item]:
     Chapter 22 evaluates models on them.
     """
     if name not in (*_SOURCES, "winograd"):
-        raise ValueError(
-            f"datasets: no questions named {name!r}. Known: {', '.join((*_SOURCES, 'winograd'))}"
-        )
+        raise ValueError(f"data: no questions named {name!r}. Known: {', '.join((*_SOURCES, 'winograd'))}")
     if name == "winograd":
         lines = folder_text("winograd", "winograd_wsc.jsonl").splitlines()
         items: list[Any] = [_winograd(json.loads(line)) for line in lines]

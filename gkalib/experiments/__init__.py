@@ -10,13 +10,13 @@ from gkalib.experiments.tasks import TASKS, Task, task
 MEASURED = ("approximations", "counts", "kan-mlp", "karat-rank", "structure", "traps")
 """The experiments that are measured, not trained; ``gkalib.experiments.runner`` runs both."""
 
-# what experiments are made of
-_FURNITURE = {"__main__", "look", "loop", "options", "runner", "study", "tasks"}
+# the files of this folder that define no experiment
+_SHARED = {"__main__", "inspect_run", "loop", "options", "runner", "study", "tasks"}
 
 
 def experiments() -> list[str]:
     """The names of the experiments that are made of studies: the files of this folder that define them."""
-    names = {module.name for module in pkgutil.iter_modules(__path__)} - _FURNITURE
+    names = {module.name for module in pkgutil.iter_modules(__path__)} - _SHARED
     return sorted({name.replace("_", "-") for name in names} - {*MEASURED})
 
 
@@ -27,7 +27,7 @@ def experiment(name: str) -> tuple[list[Study], Measure | None]:
         ValueError: if there is no such experiment.
     """
     if name not in experiments():
-        raise ValueError(f"train: no experiment {name!r}. Known: {', '.join(experiments())}")
+        raise ValueError(f"experiment: no experiment {name!r}. Known: {', '.join(experiments())}")
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     return module.studies(), getattr(module, "measure", None)
 

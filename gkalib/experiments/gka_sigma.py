@@ -7,7 +7,7 @@ import torch
 from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
 from gkalib.kernels import Gaussian
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 
 STARTS = (0.5, 1.0, 1.5, None, 4.0, 8.0, 32.0)  # None is d^¼, 2.38 for heads of 32 numbers
 
@@ -42,7 +42,7 @@ def measure(model: Any, learned: Any) -> dict[str, float]:
     found = {}
     captured = capture_attention(model, learned.held_out[0][:64])
     for number, (one, block) in enumerate(zip(captured, model.blocks, strict=True), start=1):
-        weights, layer = weights_of(one.problems[0], "dense"), block.attn
+        weights, layer = compute_weights(one.problems[0], "dense"), block.attn
         own = weights.diagonal(dim1=-2, dim2=-1)
         found[f"neighbors_{number}"] = (1 / weights.square().sum(-1)).mean().item()
         found[f"diagonal_{number}"] = own.mean().item()

@@ -202,5 +202,5 @@ def task(name: str, **data: Any) -> Task:
         ValueError: if there is no such task, or its data is not here.
     """
     if name not in TASKS:
-        raise ValueError(f"train: no task {name!r}. Known: {', '.join(TASKS)}")
+        raise ValueError(f"task: no task {name!r}. Known: {', '.join(TASKS)}")
     return TASKS[name](**data)

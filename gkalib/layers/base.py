@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from gkalib.kernels import Kernel
 from gkalib.layers.parts import POSITIONS, HeadNorm, merge, split
-from gkalib.masks import CAUSAL, Causal, Mask, Pairs, as_mask, joined, parts
+from gkalib.masks import CAUSAL, Causal, Mask, added, as_mask, joined, mask_and_bias, parts
 from gkalib.normalizers import Dropout, Normalizer, RowSum
-from gkalib.smoothing import Cache, Method, Problem, Recurrent, pose, solve
+from gkalib.smoothing import Cache, Method, Problem, Recurrent, compute_output, make_problem
 from gkalib.smoothing.problem import Rule
 
 Tokens = Float[Tensor, "b n dim"]
@@ -56,21 +56,6 @@ def _options_of(layer: type[nn.Module]) -> set[str]:
     return names
 
 
-def _rule_and_bias(name: str, attn_mask: Tensor | None) -> tuple[Mask | None, Tensor | None]:
-    """timm's mask as a rule and as numbers to add to the scores, of which −∞ hides a key."""
-    if attn_mask is None:
-        return None, None
-    if attn_mask.dtype == torch.bool:
-        return Pairs(attn_mask), None
-    if not attn_mask.is_floating_point():
-        raise ValueError(
-            f"{name}: attn_mask must be boolean, True for a key seen, or numbers to add to the scores, not "
-            f"{attn_mask.dtype}"
-        )
-    hidden = attn_mask.isneginf()
-    return Pairs(~hidden), attn_mask.masked_fill(hidden, 0.0)
-
-
 class Smoother(nn.Module):
     r"""An attention layer: project, place, smooth, merge the heads.
 
@@ -102,14 +87,15 @@ class Smoother(nn.Module):
         device, dtype: of the parameters.
 
     Raises:
-        ValueError: if the heads do not divide the width, an option is unknown or not implemented; and when a
-            slot is assigned what does not fit it.
+        ValueError: when a slot is assigned what does not fit it.
 
     Chapter 4 builds it by hand.
     """
 
     projections: tuple[str, ...] = ("query", "key", "value")
     """The linear maps of the tokens that it has, in the order in which they are drawn."""
+    leading: ClassVar[tuple[str, ...]] = ("kernel",)
+    """The slots whose parameters come before the projections'; recorded runs depend on the order."""
     causal: ClassVar[bool] = True
     """Whether it is defined under a causal mask."""
     decodes: ClassVar[bool] = True
@@ -167,7 +153,8 @@ class Smoother(nn.Module):
         self.head_dim = dim // num_heads if head_dim is None else head_dim
         self.qkv_bias, self.registers, self.channels, self.method = qkv_bias, registers, channels, method
         self.factory = {"device": device, "dtype": dtype or torch.get_default_dtype()}
-        self.register_module("kernel", None)  # the variant's to set
+        for slot in self.leading:
+            self.register_module(slot, None)
         norm = HeadNorm if norm_layer is None else norm_layer
         self.query_norm = norm(self.head_dim, **self.factory) if qk_norm else nn.Identity()
         self.key_norm = norm(self.head_dim, **self.factory) if qk_norm else nn.Identity()
@@ -181,8 +168,9 @@ class Smoother(nn.Module):
         self.proj_drop = nn.Dropout(proj_drop)
         for projection in self.projections:
             self.add_module(projection, nn.Linear(dim, inner, bias=qkv_bias, **self.factory))
+        for slot in _SLOTS:  # a leading one keeps its place
+            self.register_module(slot, None)
         self.normalizer = RowSum()
-        self.register_module("mask", None)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a slot takes only what fits it."""
@@ -225,11 +213,7 @@ class Smoother(nn.Module):
         return split(x[..., start:stop], self.num_heads)
 
     def own_channels(self) -> tuple[int, int]:
-        """The part of the token's width that makes those heads; a constructor calls it to check it early.
-
-        Raises:
-            ValueError: if it is not as wide as the heads.
-        """
+        """The part of the token's width that makes those heads; a constructor calls it to check it early."""
         start, stop = self.channels or (0, self.dim)
         if not 0 <= start < stop <= self.dim or stop - start != self.num_heads * self.head_dim:
             raise ValueError(
@@ -239,11 +223,7 @@ class Smoother(nn.Module):
         return start, stop
 
     def cache(self, batch: int, length: int) -> Cache:
-        """An empty cache for ``length`` tokens, registers included.
-
-        Raises:
-            ValueError: if the variant cannot decode.
-        """
+        """An empty cache for ``length`` tokens, registers included."""
         if not self.decodes:
             raise ValueError(f"{self.name()}: cannot decode token by token: {self.why_not}")
         return Cache(batch, length)
@@ -261,15 +241,31 @@ class Smoother(nn.Module):
         cache: Cache | Recurrent | None = None,
         value_bias: Tensor | None = None,
     ) -> Problem:
-        """The smoothing problem that ``forward`` solves; the arguments are ``forward``'s."""
+        """What ``forward`` computes, as a problem.
+
+        Args:
+            x: ``[b n dim]``.
+            attn_mask: True where a query may see a key, broadcasting to ``[b h n m]``; or numbers,
+                as ``bias``, of which −∞ hides a key.
+            is_causal: whether no query sees a later key.
+            context: ``[b m dim]``, the tokens attended to; None is ``x``.
+            mask: what ``smooth`` takes for a mask, on top of the two above and of the layer's own.
+            bias: numbers to add to the scores, broadcasting to ``[b h n m]``.
+            positions: (query positions, key positions); None counts the tokens.
+            cache: what ``cache`` made and earlier calls filled, or a ``Recurrent`` where the kernel has
+                features; ``x`` is then the new tokens.
+            value_bias: ``[b h m e]``, added to the values.
+
+        Raises:
+            ValueError: if the variant does not implement what is asked, or the shapes do not fit.
+        """
         name = self.name()
         if cache is not None and (context is not None or positions is not None):
             raise ValueError(f"{name}: a cache holds this layer's own tokens; no context, no positions")
-        rule, numbers = _rule_and_bias(name, attn_mask)
-        mask = joined(self.mask, None if mask is None else as_mask(mask))
+        rule, numbers = mask_and_bias(attn_mask, name=name)
+        mask = joined(self.mask, self._fitting("mask", mask))
         mask = joined(joined(mask, CAUSAL if is_causal else None), rule)
-        if numbers is not None:
-            bias = numbers if bias is None else bias + numbers
+        bias = added(bias, numbers)
         if not self.causal and any(isinstance(part, Causal) for part in parts(mask)):
             raise ValueError(f"{name}: cannot be causal: {self.why_not}")
         query, key, value = self.project(x, x if context is None else context)
@@ -293,7 +289,7 @@ class Smoother(nn.Module):
                 if earlier:  # the keys may lie in any order
                     rows = torch.arange(earlier, cache.filled, device=key.device)
                     positions = rows, key_position
-        return pose(
+        return make_problem(
             query,
             key,
             value,
@@ -306,52 +302,20 @@ class Smoother(nn.Module):
         )
 
     def forward(
-        self,
-        x: Tokens,
-        attn_mask: Tensor | None = None,
-        is_causal: bool = False,
-        *,
-        context: Context | None = None,
-        mask: Rule | None = None,
-        bias: Tensor | None = None,
-        positions: tuple[Tensor, Tensor] | None = None,
-        cache: Cache | Recurrent | None = None,
-        value_bias: Tensor | None = None,
+        self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False, **options: Any
     ) -> Float[Tensor, "b n out"]:
         """Attend from the tokens ``x`` to themselves, or to ``context``.
 
         Args:
-            x: ``[b n dim]``.
-            attn_mask: True where a query may see a key, broadcasting to ``[b h n m]``; or numbers,
-                as ``bias``, of which −∞ hides a key.
-            is_causal: whether no query sees a later key.
-            context: ``[b m dim]``, the tokens attended to; None is ``x``.
-            mask: what ``smooth`` takes for a mask, on top of the two above and of the layer's own.
-            bias: numbers to add to the scores, broadcasting to ``[b h n m]``.
-            positions: (query positions, key positions); None counts the tokens.
-            cache: what ``cache`` made and earlier calls filled, or a ``Recurrent`` where the kernel has
-                features; ``x`` is then the new tokens.
-            value_bias: ``[b h m e]``, added to the values.
+            x, attn_mask, is_causal, options: as for ``problem``.
 
         Returns:
             ``[b n dim]``, or the merged heads where there is no output projection.
-
-        Raises:
-            ValueError: if the variant does not implement what is asked, or the shapes do not fit.
         """
-        problem = self.problem(
-            x,
-            attn_mask,
-            is_causal,
-            context=context,
-            mask=mask,
-            bias=bias,
-            positions=positions,
-            cache=cache,
-            value_bias=value_bias,
-        )
+        problem = self.problem(x, attn_mask, is_causal, **options)
+        cache = options.get("cache")
         method = cache if isinstance(cache, Recurrent) else self.method
-        out = self.finish(solve(problem, method), problem)
+        out = self.finish(compute_output(problem, method), problem)
         return self.proj_drop(self.proj(merge(out)))
 
     def extra_repr(self) -> str:

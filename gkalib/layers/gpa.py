@@ -39,6 +39,8 @@ class GaussianProcessAttention(Smoother):
         Gaussian Process Attention with Kernel Modeling, equations 3 to 6. Chapter 8 teaches it.
     """
 
+    leading = ()
+
     def __init__(
         self,
         dim: int,
@@ -54,5 +56,4 @@ class GaussianProcessAttention(Smoother):
         super().__init__(dim, num_heads, **layer)
         check_start("gpa", num_terms, alpha=alpha, sigma=sigma, length=length, tau=tau)
         bank = DecayingPeriodicBank(num_heads, num_terms, alpha=alpha, sigma=sigma, length=length, tau=tau)
-        del self.kernel  # so that its parameters follow the projections', as in the recorded runs
         self.kernel = (ExpDot() * bank).to(**self.factory)

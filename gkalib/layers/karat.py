@@ -111,17 +111,17 @@ class KolmogorovArnoldAttention(Smoother):
         return bind(bound, operator=_operator(num_heads, **taken))
 
     def problem(
-        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, **given: Any
+        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, **options: Any
     ) -> Problem:
-        keys = x if given.get("context") is None else given["context"]
+        keys = x if options.get("context") is None else options["context"]
         for operator in self.normalizer.modules():
             if not isinstance(operator, RowOperator):
                 continue
-            if attn_mask is not None or given.get("mask") is not None or self.mask is not None:
+            if attn_mask is not None or options.get("mask") is not None or self.mask is not None:
                 raise ValueError(f"karat: takes no mask: {self.why_not}")
             if keys.shape[1] != operator.keys:
                 raise ValueError(f"karat: was built for {operator.keys} tokens, given {keys.shape[1]}")
-        return super().problem(x, attn_mask, is_causal, **given)
+        return super().problem(x, attn_mask, is_causal, **options)
 
 
 _OPERATOR = (

@@ -52,7 +52,7 @@ class Neighborhood(Mask):
         tokens = self.extra + self.rows * self.columns
         if queries != tokens or keys != tokens:
             raise ValueError(
-                f"krause: a grid of {self.rows} by {self.columns} and {self.extra} extra tokens are {tokens} "
+                f"a grid of {self.rows} by {self.columns} and {self.extra} extra tokens are {tokens} "
                 f"tokens, not {queries} queries and {keys} keys"
             )
 

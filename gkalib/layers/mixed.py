@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from gkalib.layers.base import Context, Smoother, Tokens
-from gkalib.smoothing.problem import Rule
+from gkalib.layers.base import Smoother, Tokens
 
 __all__ = ["MixedAttention"]
 
@@ -84,27 +83,22 @@ class MixedAttention(nn.Module):
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
         *,
-        context: Context | None = None,
-        mask: Rule | None = None,
-        bias: Tensor | None = None,
-        positions: tuple[Tensor, Tensor] | None = None,
         cache: list | None = None,
-        value_bias: Tensor | None = None,
+        **options: Any,
     ) -> Tokens:
         """As ``Smoother.forward``; ``cache`` is what ``cache`` made."""
         branches = self._smoothers()
-        attn_masks, biases, value_biases = map(self._by_branch, (attn_mask, bias, value_bias))
+        options["attn_mask"] = attn_mask
+        of_heads = {
+            name: self._by_branch(options.pop(name, None)) for name in ("attn_mask", "bias", "value_bias")
+        }
         outs = [
             branch(
                 x,
-                attn_masks[index],
-                is_causal,
-                context=context,
-                mask=mask,
-                bias=biases[index],
-                positions=positions,
+                is_causal=is_causal,
                 cache=None if cache is None else cache[index],
-                value_bias=value_biases[index],
+                **{name: tensors[index] for name, tensors in of_heads.items()},
+                **options,
             )
             for index, branch in enumerate(branches)
         ]

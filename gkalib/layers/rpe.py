@@ -49,6 +49,7 @@ class RelativePositionAttention(Smoother):
     """
 
     sized = True
+    leading = ()
 
     def __init__(  # the slots of the layer, all by keyword
         self,
@@ -81,7 +82,6 @@ class RelativePositionAttention(Smoother):
             seed = int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
             scale = scale / self.head_dim if normalize else scale
             content = PositiveRandom(self.head_dim, count, scale=scale, seed=seed, stabilizer="row")
-        del self.kernel  # so that its parameters follow the projections', as in the recorded runs
         self.kernel = (content * LagTable(num_heads, length)).to(**self.factory)
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:

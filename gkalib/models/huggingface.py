@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.layers import Smoother
-from gkalib.masks import CAUSAL, Mask, Pairs, joined
-from gkalib.models.swap import Plain, seen, weights_in
+from gkalib.masks import CAUSAL, Mask, Pairs, added, joined, mask_and_bias
+from gkalib.models.swap import Plain, weights_in
 from gkalib.normalizers import Dropout
-from gkalib.smoothing import pose, solve
+from gkalib.smoothing import compute_output, make_problem
 
 NAME = "gkalib"  # of our function, and of the mask that goes with it, in the interfaces of transformers
 
@@ -210,12 +210,9 @@ def attend(
         if given.get(argument) is not None:
             raise ValueError(f"replace_attention: {type(module).__name__} {reason}, which no slot does")
     queries, width = query.shape[2], query.shape[3]
-    mask: Mask | None = None
-    bias = position_bias
-    if attention_mask is not None:
-        mask, numbers = seen(attention_mask)
-        bias = numbers if bias is None else bias if numbers is None else bias + numbers
-    elif causal and queries > 1:
+    mask, numbers = mask_and_bias(_hidden_by_infinity(attention_mask), name="replace_attention")
+    bias = added(position_bias, numbers)
+    if attention_mask is None and causal and queries > 1:
         mask = CAUSAL
         # Without a mask nothing is filled beyond the queries of a cache of a fixed length.
         key, value = key[:, :, :queries], value[:, :, :queries]
@@ -226,7 +223,7 @@ def attend(
     positions = _positions(layer, mask, causal, query, key, given.get("position_ids"))
     if positions is not None and mask is CAUSAL:  # a rule of positions, where the order of tokens is meant
         mask = Pairs(torch.ones(queries, queries, dtype=torch.bool, device=query.device).tril())
-    problem = pose(
+    problem = make_problem(
         layer.query_norm(query),
         layer.key_norm(key),
         value,
@@ -237,9 +234,16 @@ def attend(
         positions=positions,
         name=layer.name(),
     )
-    out = layer.finish(solve(problem, layer.method), problem)
+    out = layer.finish(compute_output(problem, layer.method), problem)
     weights = weights_in(layer, problem) if given.get("output_attentions") else None
     return out.transpose(1, 2).contiguous(), weights
+
+
+def _hidden_by_infinity(mask: Tensor | None) -> Tensor | None:
+    """A mask of numbers with −∞ where these models write the least number of a type."""
+    if mask is None or not mask.is_floating_point():
+        return mask
+    return mask.masked_fill(mask <= torch.finfo(mask.dtype).min / 2, -torch.inf)
 
 
 def _positions(
@@ -301,5 +305,4 @@ class HiddenStates(nn.Module):
             raise ValueError(
                 "replace_attention: the mask must be a tensor [b h n m]; use attn_implementation='sdpa'"
             )
-        mask, bias = seen(attention_mask)
-        return self.layer(hidden_states, bias, mask=mask), None
+        return self.layer(hidden_states, _hidden_by_infinity(attention_mask)), None

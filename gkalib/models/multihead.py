@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.layers import Smoother
-from gkalib.masks import CAUSAL, joined
-from gkalib.models.swap import Plain, seen, weights_in
+from gkalib.masks import CAUSAL, Pairs, added, joined
+from gkalib.models.swap import Plain, weights_in
 
 
 def taken_apart(model: nn.Module, path: str, module: Any) -> Plain | str | None:
@@ -89,20 +89,22 @@ class Multihead(nn.Module):
         context = x if self_attention else self._batch_first(key)
         # The flag says that attn_mask is the causal mask; the rule is cheaper than its pairs.
         causal = is_causal and x.shape[1] == context.shape[1]
-        mask, bias = CAUSAL if causal else None, None
+        given = []
         if attn_mask is not None and not causal:
-            pairs = attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (x.shape[0], -1))
-            mask, bias = seen(~pairs if pairs.dtype == torch.bool else pairs)
+            given.append(attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (x.shape[0], -1)))
         if key_padding_mask is not None:
-            padding = key_padding_mask.reshape(x.shape[0], 1, 1, -1)
-            real, numbers = seen(~padding if padding.dtype == torch.bool else padding)
-            mask = joined(mask, real)
-            bias = numbers if bias is None else bias if numbers is None else bias + numbers
-        given = {"attn_mask": bias, "mask": mask, "context": None if self_attention else context}
-        out = self.layer(x, **given)
+            given.append(key_padding_mask.reshape(x.shape[0], 1, 1, -1))
+        mask, bias = CAUSAL if causal else None, None
+        for numbers in given:
+            if numbers.dtype == torch.bool:  # True for a key not seen
+                mask = joined(mask, Pairs(~numbers))
+            else:
+                bias = added(bias, numbers)
+        options = {"attn_mask": bias, "mask": mask, "context": None if self_attention else context}
+        out = self.layer(x, **options)
         weights = None
         if need_weights:
-            problem = self.layer.problem(x, **given) if isinstance(self.layer, Smoother) else None
+            problem = self.layer.problem(x, **options) if isinstance(self.layer, Smoother) else None
             weights = weights_in(self.layer, problem)
             weights = weights.mean(1) if average_attn_weights else weights
         if not batched:

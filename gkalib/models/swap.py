@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.layers import Smoother, reset_parameters
-from gkalib.masks import Mask, Pairs
-from gkalib.smoothing import Problem, weights_of
+from gkalib.smoothing import Problem, compute_weights
 
 
 @dataclass(frozen=True)
@@ -124,22 +123,12 @@ def weights_in(layer: Any, problem: Problem | None) -> Tensor:
             f"replace_attention: {name_of(layer)} forms no weights; ask for none (need_weights=False, "
             "output_attentions=False)"
         )
-    return weights_of(problem)
+    return compute_weights(problem)
 
 
 def name_of(cls: Any) -> str:
     """The name of a variant, or of any other class."""
     return cls.name() if hasattr(cls, "name") else cls.__name__
-
-
-def seen(mask: Tensor) -> tuple[Mask, Tensor | None]:
-    """Which keys are seen and what is added to scores, of a mask True for a key seen or one of numbers."""
-    if mask.dtype == torch.bool:
-        return Pairs(mask), None
-    hidden = mask <= torch.finfo(mask.dtype).min / 2
-    numbers = mask.masked_fill(hidden, 0.0)
-    nothing = not torch.compiler.is_compiling() and not numbers.any()
-    return Pairs(~hidden), None if nothing else numbers
 
 
 @torch.no_grad()

@@ -135,15 +135,15 @@ class RowOperator(Normalizer):
     def check_sizes(self, heads: int, keys: int) -> None:
         """Raise ``ValueError`` if the operator was not built for so many heads and keys."""
         if keys != self.keys:
-            raise ValueError(f"the operator was built for {self.keys} keys, given {keys}")
+            raise ValueError(f"RowOperator: was built for {self.keys} keys, given {keys}")
         if heads != self.num_heads:
-            raise ValueError(f"the operator has {self.num_heads} heads, the scores {heads}")
+            raise ValueError(f"RowOperator: has {self.num_heads} heads, the scores {heads}")
 
     def _check(self, scores: Scores) -> None:
         self.check_sizes(scores.shape[-3], scores.shape[-1])
         # While a graph is traced there are no numbers to look at.
         if not torch.compiler.is_compiling() and not scores.is_meta and scores.isneginf().any():
-            raise ValueError("the operator takes no mask: a function of the whole row has no place for −∞")
+            raise ValueError("RowOperator: takes no mask: a function of the whole row has no place for −∞")
 
     def extra_repr(self) -> str:
         return (

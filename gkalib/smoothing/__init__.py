@@ -4,10 +4,10 @@ from gkalib.smoothing.api import (
     METHODS,
     Explanation,
     attention_weights,
+    compute_output,
+    compute_weights,
     explain,
     smooth,
-    solve,
-    weights_of,
 )
 from gkalib.smoothing.cache import Cache, Recurrent
 from gkalib.smoothing.fused import Fused
@@ -20,7 +20,7 @@ from gkalib.smoothing.methods.linformer import Linformer
 from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.methods.padded import Padded
 from gkalib.smoothing.methods.toeplitz import Toeplitz
-from gkalib.smoothing.problem import Problem, pose
+from gkalib.smoothing.problem import Problem, make_problem
 from gkalib.smoothing.reference import Reference
 
 __all__ = [
@@ -45,8 +45,8 @@ __all__ = [
     "attention_weights",
     "explain",
     "gauss_bound",
-    "pose",
+    "make_problem",
     "smooth",
-    "solve",
-    "weights_of",
+    "compute_output",
+    "compute_weights",
 ]

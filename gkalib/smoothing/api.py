@@ -17,7 +17,7 @@ from gkalib.smoothing.methods.linear import Linear
 from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.methods.padded import Padded
 from gkalib.smoothing.methods.toeplitz import Toeplitz
-from gkalib.smoothing.problem import ROW_SUM, Positions, Problem, Rule, pose
+from gkalib.smoothing.problem import ROW_SUM, Positions, Problem, Rule, make_problem
 from gkalib.smoothing.reference import Reference, reference_weights
 
 EXP_DOT = ExpDot()
@@ -96,7 +96,7 @@ def smooth(
     """
     key, value = _tensors("smooth", query, key, value)
     slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
-    return solve(pose(query, key, value, kernel, **slots, name="smooth"), method)
+    return compute_output(make_problem(query, key, value, kernel, **slots, name="smooth"), method)
 
 
 def attention_weights(
@@ -128,7 +128,7 @@ def attention_weights(
     """
     key, _ = _tensors("attention_weights", query, key, None)
     slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
-    return weights_of(pose(query, key, None, kernel, **slots, name="attention_weights"), method)
+    return compute_weights(make_problem(query, key, None, kernel, **slots, name="attention_weights"), method)
 
 
 def _tensors(name: str, query: Tensor, key: Any, value: Any) -> tuple[Tensor, Tensor]:
@@ -141,28 +141,22 @@ def _tensors(name: str, query: Tensor, key: Any, value: Any) -> tuple[Tensor, Te
     return key, key if value is None else value
 
 
-def solve(problem: Problem, method: str | Method = "auto") -> Tensor:
-    """The output of a problem already posed, such as an attention layer's; ``smooth`` is ``pose`` and this.
+def compute_output(problem: Problem, method: str | Method = "auto") -> Tensor:
+    """The output of a problem, such as an attention layer's; ``smooth`` is ``make_problem`` and this.
 
     Args:
-        problem: what ``pose`` made.
+        problem: what ``make_problem``, or the ``problem`` of an attention layer, returned.
         method: as for ``smooth``.
-
-    Raises:
-        ValueError: if the method named cannot compute it.
     """
     return _method(problem, method)(problem)
 
 
-def weights_of(problem: Problem, method: str = "reference") -> Tensor:
-    """The weights ``[b h n m]`` of a problem already posed; ``attention_weights`` is ``pose`` and this.
+def compute_weights(problem: Problem, method: str = "reference") -> Tensor:
+    """The weights ``[b h n m]`` of a problem; ``attention_weights`` is ``make_problem`` and this.
 
     Args:
-        problem: what ``pose``, or the ``problem`` of an attention layer, made.
+        problem: as for ``compute_output``.
         method: ``"reference"`` or ``"dense"``.
-
-    Raises:
-        ValueError: if the method does not form weights.
     """
     if method not in WEIGHTS:
         raise ValueError(
@@ -197,7 +191,7 @@ def explain(
     """
     key, value = _tensors("explain", query, key, value)
     slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
-    problem = pose(query, key, value, kernel, **slots, name="explain")
+    problem = make_problem(query, key, value, kernel, **slots, name="explain")
     return Explanation(
         _choose(problem).name, {name: method.refuses(problem) for name, method in METHODS.items()}
     )

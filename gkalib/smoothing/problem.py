@@ -156,7 +156,7 @@ class Problem:
         return self.masked(self.kernel.log(query[:, :, _all_if_none(rows)], key, lag), rows)
 
 
-def pose(
+def make_problem(
     query: Tensor,
     key: Tensor,
     value: Tensor | None,
@@ -193,8 +193,7 @@ def pose(
     if positions is not None:
         positions = _positions(name, positions, batch, queries, keys)
     if mask is not None:
-        mask = _mask(name, mask, positions)
-        mask.check(batch, heads, queries, keys)
+        mask = _mask(name, mask, positions, (batch, heads, queries, keys))
     if bias is not None:
         if kernel.signed:
             raise ValueError(
@@ -265,13 +264,13 @@ def _shapes(tensors: dict[str, Tensor]) -> str:
     )
 
 
-def _mask(name: str, mask: Rule, positions: Positions | None) -> Mask:
-    """What was given as a mask, as one."""
-    if not isinstance(mask, Mask):
-        try:
-            mask = as_mask(mask)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+def _mask(name: str, mask: Rule, positions: Positions | None, sizes: tuple[int, int, int, int]) -> Mask:
+    """What was given as a mask, as one, if it fits b, h, n and m."""
+    try:
+        mask = as_mask(mask)
+        mask.check(*sizes)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     functions = [rule for rule in parts(mask) if isinstance(rule, MaskFunction)]
     if positions is not None and functions:
         raise ValueError(

@@ -144,7 +144,7 @@ def bank_lines(axes: Axes, kernel: DecayingPeriodicBank, length: int) -> None:
         Gaussian Process Attention with Kernel Modeling, equations 3 to 6. Taught in: chapter 23.
     """
     if length < 1:
-        raise ValueError(f"look: a bank is drawn over at least one lag, not {length}")
+        raise ValueError(f"bank_lines: length must be at least 1 lag, not {length}")
     colors = list(style.PALETTE.values())
     for head, row in enumerate(array(kernel.lag_table(length))):
         axes.plot(row, color=colors[head % len(colors)], label=f"head {head}")

@@ -7,7 +7,7 @@ from torch import nn
 from gkalib import attention, capture_attention, gpt, replace_attention, vit
 from gkalib.analysis import mass
 from gkalib.models import GPTConfig, ViTConfig
-from gkalib.smoothing import solve, weights_of
+from gkalib.smoothing import compute_output, compute_weights
 from tests.variants import HEADS, LENGTH, VARIANTS
 
 SMALL = ViTConfig(image_size=16, patch_size=4, dim=32, depth=2, num_heads=4, num_classes=5)
@@ -44,14 +44,14 @@ def test_the_problem_seen_is_the_layers_own():
     problem = layer.problem(x)
     for name in ("query", "key", "value"):
         torch.testing.assert_close(getattr(seen.problems[0], name), getattr(problem, name))
-    torch.testing.assert_close(seen.weights, weights_of(problem))
+    torch.testing.assert_close(seen.weights, compute_weights(problem))
 
 
 def test_a_method_that_is_not_exact_is_seen_as_it_is():
     layer = attention("nystrom", landmarks=4)(32, HEADS, length=LENGTH)
     x = torch.randn(1, LENGTH, 32)
     (seen,) = capture_attention(layer, x)
-    definition = solve(layer.problem(x), "reference")
+    definition = compute_output(layer.problem(x), "reference")
     assert not torch.allclose(seen.weights @ layer.problem(x).value, definition, atol=1e-3)
 
 
@@ -116,8 +116,8 @@ def test_what_was_captured_stays_when_the_model_changes():
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.mul_(2)
-    assert not weights_of(seen.problems[0]).requires_grad
-    torch.testing.assert_close(weights_of(seen.problems[0]), seen.weights)
+    assert not compute_weights(seen.problems[0]).requires_grad
+    torch.testing.assert_close(compute_weights(seen.problems[0]), seen.weights)
 
 
 def test_a_method_with_parameters_keeps_its_place():

@@ -111,11 +111,13 @@ def test_only_rank_counts():
 
 def test_what_cannot_be_asked_is_refused():
     images, labels = pictures()
-    with pytest.raises(ValueError, match="look: rope counts tokens"):
+    with pytest.raises(ValueError, match=r"^occlusion: rope counts tokens"):
         occlusion(model("softmax", positions="rope"), images, labels)
     with pytest.raises(ValueError, match="karat: was built for 10 tokens, given 9"):
         occlusion(model(gkalib.attention("karat", rank=4)), images, labels)
-    with pytest.raises(ValueError, match="look: wants a vision transformer"):
+    with pytest.raises(
+        ValueError, match=r"^residual_share: needs a vision transformer of gkalib.models, not Linear"
+    ):
         residual_share(torch.nn.Linear(2, 2), images)
-    with pytest.raises(ValueError, match="look: agreement compares maps of at least two pictures"):
+    with pytest.raises(ValueError, match=r"^agreement: needs maps of at least two pictures"):
         agreement(torch.ones(1, 4), torch.ones(1, 4))

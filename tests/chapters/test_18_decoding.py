@@ -8,7 +8,7 @@ import torch
 from gkalib.kernels import Gaussian
 from gkalib.layers import attention
 from gkalib.models import GPTConfig, gpt
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 from gkalib.smoothing.fused.decode import parts
 from tests.tolerance import equal
 
@@ -38,7 +38,7 @@ def test_the_sum_of_a_row_is_between_one_and_its_length():
         kernel = problem.kernel(problem.query, problem.key).tril()
         sums, length = kernel.sum(-1), torch.arange(1, 31)
         assert (sums >= 1).all() and (sums <= length * (1 + 1e-12)).all()
-        equal(weights_of(problem, "dense"), kernel / sums[..., None])
+        equal(compute_weights(problem, "dense"), kernel / sums[..., None])
     assert torch.allclose(sums, length.double().expand_as(sums))
 
 

@@ -11,7 +11,7 @@ import gkalib
 from gkalib import capture_attention
 from gkalib.analysis import discarded, entropy, neighbors, own, received, rollout
 from gkalib.layers import attention
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 from gkalib.viz import maps
 
 
@@ -48,13 +48,13 @@ def test_a_token_of_gka_keeps_the_share_that_its_distances_leave_it():
     layer, x = gka(1.7), tokens()
     heads = x.unflatten(-1, (2, 8)).transpose(1, 2)
     others = (-torch.cdist(heads, heads).square() / (2 * 1.7**2)).exp().sum(-1) - 1
-    torch.testing.assert_close(own(weights_of(layer.problem(x))), 1 / (1 + others))
+    torch.testing.assert_close(own(compute_weights(layer.problem(x))), 1 / (1 + others))
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 2.0, 30.0])
 @pytest.mark.parametrize("n", [2, 12, 60])
 def test_no_key_of_gka_receives_more_than_the_root_of_the_trace(sigma, n):
-    weights = weights_of(gka(sigma).problem(tokens(n)))
+    weights = compute_weights(gka(sigma).problem(tokens(n)))
     trace = weights.diagonal(dim1=-2, dim2=-1).sum(-1)
     assert (received(weights).amax(-1) <= trace.sqrt() + 1e-12).all()
     assert (trace <= n + 1e-12).all()
@@ -65,12 +65,12 @@ def test_a_star_comes_within_a_factor_of_two_of_the_most_a_key_can_receive(n):
     side = (np.log(n)) ** 0.5  # at σ = 1: exp(-side²/2) = 1/√n
     x = torch.cat([torch.zeros(1, n), side * torch.eye(n)])[None].double()
     layer = attention("gka", sigma=1.0)(n, 1, dtype=torch.float64)
-    assert received(weights_of(layer.problem(x))).max() > 0.45 * n**0.5
+    assert received(compute_weights(layer.problem(x))).max() > 0.45 * n**0.5
 
 
 def test_the_masked_picture_of_gka_ends_as_its_closest_pair_while_tokens_see_only_themselves():
     x = tokens(n=6)
-    wide, narrow = (weights_of(gka(sigma).problem(x))[0, 0] for sigma in (1.5, 0.1))
+    wide, narrow = (compute_weights(gka(sigma).problem(x))[0, 0] for sigma in (1.5, 0.1))
     assert own(narrow).min() > 1 - 1e-6 and own(wide).min() < 0.7
     picture = maps.off_diagonal(narrow) / maps.off_diagonal(narrow).max()
     distance = torch.cdist(x[0, :, :8], x[0, :, :8]) + 1e9 * torch.eye(6, dtype=torch.float64)

@@ -149,7 +149,7 @@ def test_missing_data_names_the_command_and_the_places(cache, monkeypatch):
     with pytest.raises(ValueError) as failure:
         data.minilm()
     message = str(failure.value)
-    assert "datasets: 'minilm' is not here. Get it with: python -m gkalib data get minilm" in message
+    assert "data: 'minilm' is not here. Get it with: python -m gkalib data get minilm" in message
     assert str(cache) in message
     assert message.endswith("no network)")
 
@@ -227,7 +227,7 @@ def test_what_no_package_carries_says_where_to_put_it_and_where_it_is_to_be_had(
         getattr(text, name)()
     message = str(failure.value)
     first = DATASETS[name].needs[0]
-    assert message.startswith(f"datasets: '{name}' is not here: no package carries {first}: put it")
+    assert message.startswith(f"data: '{name}' is not here: no package carries {first}: put it")
     assert f"into the folder {folder.name} of {cache}" in message
     assert message.endswith(f"to be had from {folder.source}")
 

@@ -149,7 +149,7 @@ def test_where_it_is_not_every_way_to_get_it_is_named(place):
         image_data("imagenet")
     message = str(failure.value)
     assert message.startswith(
-        "datasets: 'imagenet' is not here. Get it with: python -m gkalib data get imagenet\n(about 150 GB of"
+        "data: 'imagenet' is not here. Get it with: python -m gkalib data get imagenet\n(about 150 GB of"
     )
     assert "has accepted its terms (hf auth login)" in message
     assert (

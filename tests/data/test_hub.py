@@ -73,7 +73,7 @@ def test_a_fetch_that_broke_off_has_no_files_until_it_is_taken_up_again(cache, m
     serve(monkeypatch, breaks=ConnectionError("the line is dead\nmore"))
     with pytest.raises(
         ValueError,
-        match=r"^datasets: the hub.s somebody/something could not be fetched: the line is dead; if it cannot",
+        match=r"^data: the hub.s somebody/something could not be fetched: the line is dead; if it cannot",
     ):
         fetch_hub(SET)
     assert (cache / "data" / "train-0.parquet").is_file()
@@ -105,7 +105,7 @@ def test_missing_files_name_the_command_the_repository_and_the_folder(cache, mon
     with pytest.raises(ValueError) as failure:
         registry.hub_files("something", "train")
     assert str(failure.value) == (
-        "datasets: 'something' is not here. Get it with: python -m gkalib data get something\n"
+        "data: 'something' is not here. Get it with: python -m gkalib data get something\n"
         "(11 bytes of the hub's data set somebody/something, once its terms are accepted; or put its files "
         f"train-*.parquet and test-*.parquet into the folder something of {cache.parent})"
     )

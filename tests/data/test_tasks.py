@@ -69,5 +69,5 @@ def test_a_question_reads_as_in_core(name):
 
 
 def test_unknown_questions_are_refused():
-    with pytest.raises(ValueError, match="datasets: no questions named 'mmlu'"):
+    with pytest.raises(ValueError, match="data: no questions named 'mmlu'"):
         benchmark("mmlu")

@@ -118,5 +118,5 @@ def test_a_missing_text_names_what_to_do(name, tmp_path, monkeypatch):
     with pytest.raises(ValueError) as failure:
         smoke(data=name, rows="documents")
     message = str(failure.value)
-    assert message.startswith(f"datasets: '{name.replace('-', '_')}' is not here")
+    assert message.startswith(f"data: '{name.replace('-', '_')}' is not here")
     assert str(tmp_path) in message

@@ -134,5 +134,5 @@ def test_bad_settings(changes, message):
 
 
 def test_an_unknown_task_names_the_known_ones():
-    with pytest.raises(ValueError, match=r"^train: no task 'chess'. Known: digits, "):
+    with pytest.raises(ValueError, match=r"^task: no task 'chess'. Known: digits, "):
         train(study(task="chess"))

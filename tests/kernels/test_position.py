@@ -159,7 +159,9 @@ def test_every_method_of_forms_computes_them_with_their_gradient(name, sizes, ma
         same(out, exact)
         for have, want in zip(torch.autograd.grad((out * weight).sum(), leaves), wanted, strict=True):
             same(have, want)
-    assert "n × m numbers" in METHODS["padded"].refuses(gkalib.smoothing.pose(query, key, value, kernel))
+    assert "n × m numbers" in METHODS["padded"].refuses(
+        gkalib.smoothing.make_problem(query, key, value, kernel)
+    )
 
 
 def test_positions_given_read_the_same_table():

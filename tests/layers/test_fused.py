@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gkalib.layers import attention
-from gkalib.smoothing import METHODS, solve
+from gkalib.smoothing import METHODS, compute_output
 from tests.layers.test_variant_laws import DECODING, layer, smoothers, tokens
 from tests.tolerance import oracle
 from tests.variants import DIM, HEADS, VARIANTS
@@ -57,7 +57,7 @@ def test_karat_as_the_paper_trains_it(mode):
     made = variant(DIM, HEADS).double()
     problem = made.problem(tokens(batch=1))
     assert METHODS["fused"].refuses(problem) is None
-    oracle(solve(problem, "fused"), solve(problem, "reference"))
+    oracle(compute_output(problem, "fused"), compute_output(problem, "reference"))
 
 
 @pytest.mark.parametrize("name", [name for name in FUSED if name in DECODING and name != "mixed"])

@@ -7,7 +7,7 @@ import torch
 
 from gkalib.kernels import ExpDot
 from gkalib.layers import attention
-from gkalib.smoothing import smooth, weights_of
+from gkalib.smoothing import compute_weights, smooth
 from tests.tolerance import agree, equal
 
 HEADS, DIM, LENGTH = 4, 32, 17
@@ -28,7 +28,7 @@ def on_a_sphere() -> torch.Tensor:
 
 
 def weights(module, x, **given):
-    return weights_of(module.problem(x, **given))
+    return compute_weights(module.problem(x, **given))
 
 
 def merged(weights, value):
@@ -119,12 +119,12 @@ def test_on_a_sphere_it_is_softmax_attention_of_the_tokens_themselves():
     scale = torch.tensor(SIGMAS, dtype=torch.float64) ** -2
     equal(weights(module, x), torch.softmax(scale[:, None, None] * (xh @ xh.mT), -1))
     start = layer().problem(x)  # σ = d^¼ is the temperature √d
-    equal(weights_of(start), weights_of(replace(start, kernel=ExpDot())))
+    equal(compute_weights(start), compute_weights(replace(start, kernel=ExpDot())))
 
 
 def test_off_the_sphere_it_is_not():
     problem = layer().problem(torch.randn(1, LENGTH, DIM, dtype=torch.float64))
-    assert (weights_of(problem) - weights_of(replace(problem, kernel=ExpDot()))).abs().max() > 0.01
+    assert (compute_weights(problem) - compute_weights(replace(problem, kernel=ExpDot()))).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("window", [1, 5, LENGTH])
@@ -185,7 +185,7 @@ def test_the_language_form_turns_and_normalizes_what_it_compares():
     plain = layer(sigma=SIGMAS, qk_norm=True, position="rope", values="plain").problem(x, is_causal=True)
     equal(plain.query, placed)
     equal(plain.value, heads(x))
-    equal(weights_of(plain), weights_of(problem))
+    equal(compute_weights(plain), compute_weights(problem))
     swapped = module.key_norm(module.position(heads(x), torch.arange(LENGTH)))
     equal(swapped, placed)  # the order of norm and rotation does not matter
 
@@ -204,7 +204,7 @@ def test_smooth_is_given_one_tensor():
     x = heads(tokens())
     problem = layer().problem(tokens())
     assert problem.query is problem.key and problem.key is problem.value
-    equal(smooth(x, x, x, layer().kernel), weights_of(layer().problem(x.transpose(1, 2).flatten(2))) @ x)
+    equal(smooth(x, x, x, layer().kernel), compute_weights(layer().problem(x.transpose(1, 2).flatten(2))) @ x)
 
 
 @pytest.mark.parametrize(

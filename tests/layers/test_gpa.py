@@ -8,7 +8,7 @@ import torch
 from gkalib.kernels import ExpDot
 from gkalib.layers import attention
 from gkalib.masks import Causal
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 from tests.tolerance import equal
 
 SMALL = {"num_terms": 5, "length": 20.0, "tau": (2.0, 9.0)}
@@ -46,10 +46,10 @@ def test_weights_are_the_formula():
     tau, length = torch.linspace(2, 9, 5).double(), 20.0
     bank = (torch.exp(-delta / length) * torch.exp(-2 * torch.sin(delta / tau) ** 2)).sum(-1)
     scores = (query @ key.mT / math.sqrt(8) + bank).masked_fill(lag < 0, -torch.inf)
-    weights = weights_of(layer.problem(x, is_causal=True))
+    weights = compute_weights(layer.problem(x, is_causal=True))
     # The bank's own numbers are float32 logarithms, which the layer only widens.
     torch.testing.assert_close(weights, scores.softmax(-1), rtol=1e-5, atol=1e-7)
-    equal(weights_of(layer.problem(x, is_causal=True), "dense"), weights)
+    equal(compute_weights(layer.problem(x, is_causal=True), "dense"), weights)
 
 
 def test_a_bank_of_zeros_is_softmax_attention_and_stays_zero():
@@ -89,7 +89,7 @@ def test_equation_6_is_softmax_over_rotated_products_plus_the_bank():
     lag = (places[:, None] - places).abs()
     scores = ExpDot().log(query, key) + layer.kernel.second.lag_table(16)[:, lag]
     scores = scores.masked_fill(places[:, None] < places, -torch.inf)
-    equal(weights_of(problem), scores.softmax(-1))
+    equal(compute_weights(problem), scores.softmax(-1))
 
 
 @pytest.mark.parametrize("position", [None, "rope"])

@@ -7,7 +7,7 @@ from gkalib.layers import attention
 from gkalib.layers.krause import KrauseAttention, Neighborhood, growing
 from gkalib.masks import Causal
 from gkalib.models import GPTConfig, gpt
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 from tests.tolerance import equal
 
 DIM, HEADS, N = 32, 4, 16
@@ -24,7 +24,7 @@ def layer(**options):
 
 
 def weights(made, x, **asked):
-    return weights_of(made.problem(x, **asked))
+    return compute_weights(made.problem(x, **asked))
 
 
 @pytest.mark.parametrize("top_k", [N, N + 5, None])
@@ -48,7 +48,7 @@ def test_all_keys_and_no_projections_are_gka(x):
 def test_each_row_listens_to_the_k_nearest(x):
     made = layer(top_k=3)
     problem = made.problem(x)
-    w = weights_of(problem)
+    w = compute_weights(problem)
     assert ((w > 0).sum(-1) == 3).all()
     distance = torch.cdist(problem.query, problem.key)
     nearest = distance.topk(3, largest=False).indices

@@ -8,7 +8,7 @@ from scipy.special import lambertw
 
 from gkalib.layers import attention
 from gkalib.layers.l2 import inverse_phi, lipschitz_bound
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 
 
 def _layer(dim: int = 8, heads: int = 2, **options) -> torch.nn.Module:
@@ -35,7 +35,7 @@ def test_it_is_the_papers_formula():
 
 
 def test_a_token_is_nearest_to_itself():
-    weights = weights_of(_layer().problem(torch.randn(2, 9, 8, dtype=torch.float64)))
+    weights = compute_weights(_layer().problem(torch.randn(2, 9, 8, dtype=torch.float64)))
     assert (weights.diagonal(dim1=-2, dim2=-1) == weights.amax(-1)).all()
 
 

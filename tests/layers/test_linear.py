@@ -6,7 +6,7 @@ from torch.nn.functional import elu
 
 from gkalib.layers import attention
 from gkalib.layers.parts import merge, split
-from gkalib.smoothing import Cache, Recurrent, weights_of
+from gkalib.smoothing import Cache, Recurrent, compute_weights
 from tests.tolerance import equal
 
 
@@ -24,7 +24,7 @@ def test_the_formula():
 
 def test_rows_sum_to_a_little_less_than_one():
     problem = _layer().problem(torch.randn(1, 5, 32, dtype=torch.float64))
-    missing = 1 - weights_of(problem).sum(-1)
+    missing = 1 - compute_weights(problem).sum(-1)
     assert ((missing > 0) & (missing < 1e-6)).all()
 
 

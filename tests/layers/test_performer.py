@@ -12,7 +12,7 @@ from gkalib.kernels import ExpDot, PositiveRandom, RandomFourier
 from gkalib.kernels.features import orthogonal_gaussian
 from gkalib.layers import attention
 from gkalib.layers.parts import split
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 from tests.tolerance import equal
 
 DIM, DRAWS = 8, 2000
@@ -140,7 +140,7 @@ def test_the_formula():
     omega = layer.kernel.omega
     phi = [(t @ omega.T - t.square().sum(-1, keepdim=True) / 2).exp() / 6**0.5 for t in (query, key)]
     kernel = phi[0] @ phi[1].mT
-    equal(weights_of(layer.problem(x)).detach(), (kernel / kernel.sum(-1, keepdim=True)).detach())
+    equal(compute_weights(layer.problem(x)).detach(), (kernel / kernel.sum(-1, keepdim=True)).detach())
 
 
 def test_the_number_of_features():

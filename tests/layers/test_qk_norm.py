@@ -9,7 +9,7 @@ from torch.nn.functional import cosine_similarity
 import gkalib
 from gkalib.kernels import Gaussian
 from gkalib.layers import attention
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 
 # HeadNorm adds float32's spacing to the mean square, so a length is √d up to some 1e-7.
 NORM = {"rtol": 1e-5, "atol": 1e-5}
@@ -35,7 +35,7 @@ def test_scores_are_a_factor_times_the_cosine(options, factor):
     x, cosines = _cosines(layer)
     problem = layer.problem(x)
     torch.testing.assert_close(problem.kernel.log(problem.query, problem.key), factor * cosines, **NORM)
-    torch.testing.assert_close(weights_of(problem), (factor * cosines).softmax(-1), **NORM)
+    torch.testing.assert_close(compute_weights(problem), (factor * cosines).softmax(-1), **NORM)
 
 
 def test_it_is_rbf_attention_on_the_sphere_with_gamma_half_the_factor():
@@ -43,7 +43,7 @@ def test_it_is_rbf_attention_on_the_sphere_with_gamma_half_the_factor():
     on_unit_sphere = [one / math.sqrt(8) for one in (problem.query, problem.key)]
     gamma = math.log2(240) / 2
     gaussian = gkalib.attention_weights(*on_unit_sphere, Gaussian((2 * gamma) ** -0.5))
-    torch.testing.assert_close(weights_of(problem), gaussian, **NORM)
+    torch.testing.assert_close(compute_weights(problem), gaussian, **NORM)
 
 
 def test_rms_is_softmax_attention_with_heads_normalized():
@@ -57,10 +57,10 @@ def test_rms_is_softmax_attention_with_heads_normalized():
 def test_the_length_of_a_key_counts_for_nothing():
     layer, _ = _problem(norm="rms")
     x = torch.randn(1, 7, 24, dtype=torch.float64)
-    before = weights_of(layer.problem(x))
+    before = compute_weights(layer.problem(x))
     with torch.no_grad():
         layer.key.weight.mul_(100)
-    torch.testing.assert_close(weights_of(layer.problem(x)), before, **NORM)
+    torch.testing.assert_close(compute_weights(layer.problem(x)), before, **NORM)
 
 
 def test_g_is_one_number_and_learns():

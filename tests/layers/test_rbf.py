@@ -12,7 +12,7 @@ from gkalib.layers import attention
 from gkalib.masks import Causal
 from gkalib.models.gpt import gpt
 from gkalib.normalizers import RowSum, Unnormalized
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 from tests.tolerance import equal
 
 
@@ -181,7 +181,7 @@ def test_the_unnormalized_form_is_the_softmax_form_times_its_mass():
     averaging = attention("rbf", project_out=False)(16, 2).double()
     free = attention("rbf", form="unnormalized", project_out=False)(16, 2).double()
     free.load_state_dict(averaging.state_dict())
-    weights = weights_of(free.problem(x, is_causal=True))
+    weights = compute_weights(free.problem(x, is_causal=True))
     assert (weights >= 0).all() and (weights <= 1).all()
     assert ((weights > 0) == torch.ones(9, 9, dtype=torch.bool).tril()).all()
     mass = weights.sum(-1).transpose(1, 2)[..., None].expand(2, 9, 2, 8).reshape(2, 9, 16)
@@ -203,9 +203,9 @@ def test_half_the_articles_gamma_is_softmax_attention_without_votes():
     rbf.load_state_dict(dot.state_dict())
     posed = dot.problem(x)
     votes = (posed.key.square().sum(-1) / (2 * math.sqrt(8))).exp()[..., None, :]
-    elected = weights_of(rbf.problem(x)) * votes
+    elected = compute_weights(rbf.problem(x)) * votes
     torch.testing.assert_close(
-        elected / elected.sum(-1, keepdim=True), weights_of(posed), rtol=1e-11, atol=1e-13
+        elected / elected.sum(-1, keepdim=True), compute_weights(posed), rtol=1e-11, atol=1e-13
     )
 
 

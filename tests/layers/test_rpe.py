@@ -7,7 +7,7 @@ from torch import nn
 from gkalib.layers import attention
 from gkalib.layers.parts import HeadNorm, merge, split
 from gkalib.masks import Causal, Window
-from gkalib.smoothing import Cache, weights_of
+from gkalib.smoothing import Cache, compute_weights
 from tests.tolerance import agree, equal
 
 DIM, HEADS, LENGTH = 32, 4, 16
@@ -70,7 +70,7 @@ def test_a_table_of_one_slope_forgets():
     layer, x = _layer(), _tokens()
     lags = torch.arange(-LENGTH + 1, LENGTH, dtype=torch.float64)
     layer.kernel.second.bias.data = (-100 * lags.abs()).expand(HEADS, -1)
-    equal(weights_of(layer.problem(x)), torch.eye(LENGTH, dtype=torch.float64).expand(2, HEADS, -1, -1))
+    equal(compute_weights(layer.problem(x)), torch.eye(LENGTH, dtype=torch.float64).expand(2, HEADS, -1, -1))
 
 
 @pytest.mark.parametrize("method", ["toeplitz", "dense"])

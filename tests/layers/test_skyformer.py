@@ -5,7 +5,7 @@ import torch
 
 from gkalib.layers import attention
 from gkalib.masks import KeyPadding
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 from tests.tolerance import equal
 
 LENGTH = 12
@@ -25,7 +25,7 @@ def test_its_weights_are_the_papers_scaled_exponentials():
     query, key, root_d = problem.query, problem.key, 8**0.5
     d_query, d_key = ((one.square().sum(-1) / root_d).exp() for one in (query, key))
     scaled = d_query[..., None] ** -0.5 * (query @ key.mT / root_d).exp() * d_key[..., None, :] ** -0.5
-    equal(weights_of(problem), scaled)
+    equal(compute_weights(problem), scaled)
 
 
 def test_with_every_token_a_landmark_it_is_exact():

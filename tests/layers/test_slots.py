@@ -96,7 +96,7 @@ def test_two_layers_may_share_a_kernel():
         ("normalizer", TopK, "normalizer must be a gkalib normalizer such as RowSum(), not <class"),
         ("mask", "causal", "mask must be a gkalib mask such as Causal(), a boolean tensor, or a function"),
         ("mask", Causal, "mask must be a gkalib mask such as Causal(), a boolean tensor, or a function"),
-        ("mask", torch.ones(3, 3), "mask: a tensor must be boolean"),
+        ("mask", torch.ones(3, 3), "mask must be boolean"),
         ("mask", RowSum(), "mask must be a gkalib mask such as Causal(), a boolean tensor, or a function"),
     ],
 )

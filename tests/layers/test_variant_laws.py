@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gkalib.layers import Smoother, attention, bind, variants
 from gkalib.masks import Causal, KeyPadding, Window
-from gkalib.smoothing import solve, weights_of
+from gkalib.smoothing import compute_output, compute_weights
 from tests.tolerance import agree, equal
 from tests.variants import DIM, HEADS, LENGTH, VARIANTS
 
@@ -72,7 +72,7 @@ def test_parameters_are_the_formulas(name):
 def test_the_method_chosen_gives_the_definition(name, causal):
     for one in smoothers(layer(name)):
         problem = one.problem(tokens(), is_causal=causal)
-        equal(solve(problem, one.method), solve(problem, "reference"))
+        equal(compute_output(problem, one.method), compute_output(problem, "reference"))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -80,11 +80,11 @@ def test_averages_are_averages(name):
     for one in smoothers(layer(name)):
         problem = one.problem(tokens())
         if problem.normalizer.averages:
-            weights = weights_of(problem)
+            weights = compute_weights(problem)
             assert (weights >= 0).all()
             equal(weights.sum(-1), torch.ones_like(weights[..., 0]))
         else:
-            sums = weights_of(problem).sum(-1)
+            sums = compute_weights(problem).sum(-1)
             assert (sums - 1).abs().max() > 1e-9  # it says that it does not average, and it does not
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gkalib.layers import attention
-from gkalib.smoothing import weights_of
+from gkalib.smoothing import compute_weights
 from tests.tolerance import equal
 
 HEADS, DIM, LENGTH = 4, 32, 17
@@ -52,7 +52,7 @@ def test_tied_to_a_multiple_of_the_identity_it_is_gka_on_a_sphere():
     with torch.no_grad():
         vlt.query.weight.copy_(torch.eye(DIM))
         vlt.key.weight.copy_(torch.eye(DIM))
-    equal(weights_of(vlt.problem(x)), weights_of(gka.problem(x)))
+    equal(compute_weights(vlt.problem(x)), compute_weights(gka.problem(x)))
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,50 @@ def test_softmax_answers_as_the_layer_did(given, bias, batch_first):
         close(out, expected)
 
 
+@pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
+@pytest.mark.parametrize("padded", [None, "numbers", "booleans"])
+@pytest.mark.parametrize(
+    "shape", [(7, 7), (8, 7, 7), (7, 5)], ids=["all heads", "a head's own", "of another sequence"]
+)
+def test_a_mask_that_adds_numbers_answers_and_learns_as_in_the_layer(shape, padded, need_weights):
+    layer = multihead().double()
+    ours = swapped(layer)
+    generator = torch.Generator().manual_seed(4)
+    bias = torch.randn(shape, generator=generator, dtype=torch.float64)
+    hidden = torch.rand(shape, generator=generator) < 0.2
+    hidden[..., 0] = False
+    bias = bias.masked_fill(hidden, -torch.inf)
+    x, context = TOKENS.double(), (TOKENS if shape[-1] == 7 else MEMORY).double()
+    given = {"need_weights": need_weights, "average_attn_weights": False}
+    if padded is not None:
+        padding = PADDED[:, : shape[-1]].clone()
+        padding[1, 3] = True
+        numbers = torch.zeros(padding.shape, dtype=torch.float64).masked_fill(padding, -torch.inf)
+        given["key_padding_mask"] = numbers if padded == "numbers" else padding
+    results = []
+    for model in (layer, ours):
+        leaves = [x.clone().requires_grad_(), context.clone().requires_grad_(), bias.clone().requires_grad_()]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a mask of each kind, which PyTorch then adds
+            out, weights = model(leaves[0], leaves[1], leaves[1], attn_mask=leaves[2], **given)
+        results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+        results[-1] += [weights] if need_weights else []
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)  # PyTorch's order of sums
+
+
+def test_a_mask_of_zeros_that_learns_gets_its_gradient():
+    layer = multihead().double()
+    ours, x = swapped(layer), TOKENS.double()
+    slopes = []
+    for model in (layer, ours):
+        bias = torch.zeros(7, 7, dtype=torch.float64, requires_grad=True)
+        out = model(x, x, x, attn_mask=bias)[0]
+        slopes.append(torch.autograd.grad(out.square().sum(), bias)[0])
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-10, atol=1e-12)
+    assert slopes[1].abs().max() > 1e-6
+
+
 def test_without_weights_a_batch_or_one_sequence():
     layer, x = multihead(), TOKENS[0]
     out, weights = swapped(layer)(x, x, x, need_weights=False)

@@ -5,7 +5,7 @@ import torch
 
 import gkalib
 from gkalib.normalizers import Unnormalized
-from gkalib.smoothing import METHODS, Dense, pose
+from gkalib.smoothing import METHODS, Dense, make_problem
 from tests.cases import KERNELS, MASKS, NORMALIZERS, SHAPES, tensors
 from tests.tolerance import agree
 
@@ -116,7 +116,7 @@ def _refusal(method: str, kernel: str, mask: str = "none", normalizer: str = "ro
     query = inputs[0]
     slots = {"mask": MASKS[mask](*query.shape[:3:2], 17), "normalizer": NORMALIZERS[normalizer]()}
     with torch.no_grad():
-        reason = METHODS[method].refuses(pose(*inputs, function, **slots))
+        reason = METHODS[method].refuses(make_problem(*inputs, function, **slots))
         if reason is not None:
             with pytest.raises(ValueError, match="cannot compute this") as error:
                 gkalib.smooth(*inputs, function, method=method, **slots)

@@ -51,9 +51,12 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
         ),
         (
             lambda: _smooth(mask=torch.ones(18, 19, dtype=torch.bool)),
-            "mask: shape [1, 1, 18, 19] does not broadcast",
+            "smooth: mask [1, 1, 18, 19] does not broadcast to the weights' (b h n m = 2 12 19 19)",
         ),
-        (lambda: _smooth(mask=torch.zeros(19, 19)), "mask: a tensor must be boolean"),
+        (
+            lambda: _smooth(mask=torch.zeros(19, 19)),
+            "smooth: mask must be boolean [n m], [h n m] or [b h n m], True where",
+        ),
         (lambda: _smooth(normalizer="softmax"), "normalizer must be a gkalib normalizer such as RowSum()"),
         (
             lambda: _smooth(positions=(torch.arange(3), torch.arange(19))),
@@ -81,7 +84,10 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
             "smooth: bias [3, 19] does not broadcast to the scores' (b h n m = 2 12 19 19)",
         ),
         (lambda: _smooth(bias=torch.zeros(19), kernel=kernels.Dot()), "Dot may be negative"),
-        (lambda: _smooth(mask=lambda b, h, q, k: q - k), "must give a boolean tensor, not torch.int64"),
+        (
+            lambda: _smooth(mask=lambda b, h, q, k: q - k),
+            "smooth: the mask MaskFunction(<lambda>) must return a boolean tensor",
+        ),
         (
             lambda: _smooth(mask=lambda b, h, q, k: q > k, positions=(torch.arange(19), torch.arange(19))),
             "counts rows, which positions and a cache of the last tokens do not",

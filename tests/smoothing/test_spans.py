@@ -5,7 +5,7 @@ import torch
 
 from gkalib import masks
 from gkalib.kernels import Gaussian
-from gkalib.smoothing import pose
+from gkalib.smoothing import make_problem
 from gkalib.smoothing.spans import Spans, spans_of, why_not
 from tests.cases import MASKS
 
@@ -15,7 +15,7 @@ SIZES = {"square": (2, 23, 23), "rectangular": (3, 7, 40), "one query": (2, 1, 9
 
 def _problem(mask, batch, queries, keys, positions=None):
     query, key = torch.zeros(batch, 1, queries, 2), torch.zeros(batch, 1, keys, 2)
-    return pose(query, key, key, Gaussian(1.0), mask=mask, positions=positions, name="smooth")
+    return make_problem(query, key, key, Gaussian(1.0), mask=mask, positions=positions, name="smooth")
 
 
 def _seen(spans: Spans, batch: int, rows: int, columns: int) -> torch.Tensor:

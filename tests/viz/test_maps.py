@@ -66,7 +66,7 @@ def test_a_bank_is_drawn_by_its_formula(axes):
     ]
     for line in axes.lines:
         np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-5)
-    with pytest.raises(ValueError, match="at least one lag, not 0"):
+    with pytest.raises(ValueError, match=r"^bank_lines: length must be at least 1 lag, not 0"):
         bank_lines(axes, kernel, 0)
 
 

@@ -99,7 +99,7 @@ def plan(
     """
     (queries, dim), keys = query.shape, key.shape[0]
     if clusters is not None and clusters > keys:
-        raise ValueError(f"fast-gauss: clusters {clusters} is above the {keys} keys")
+        raise ValueError(f"FastGauss: clusters {clusters} is above the {keys} keys")
     reach = reach_of(eps)
     centers, distance = [0], (key - key[0]).norm(dim=1)
     count, best = clusters or 1, None
@@ -124,7 +124,7 @@ def plan(
         count = min(2 * count, keys)
     if best is None:
         limit = f"above {ORDERS[-1]}" if order is None else f"other than {order}"
-        raise ValueError(f"fast-gauss: {clusters} clusters need an order {limit} for eps {eps}")
+        raise ValueError(f"FastGauss: {clusters} clusters need an order {limit} for eps {eps}")
     return best
 
 
@@ -250,7 +250,7 @@ class FastGauss(Method):
         size = terms * points.element_size()
         if size > self.memory:
             raise ValueError(
-                f"fast-gauss: an expansion of order {order} in {dim} dimensions has {terms} terms, "
+                f"FastGauss: an expansion of order {order} in {dim} dimensions has {terms} terms, "
                 f"more than fit into {self.memory} bytes"
             )
         block = self.memory // size

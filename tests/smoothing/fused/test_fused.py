@@ -5,7 +5,7 @@ import torch
 
 import gkalib
 from gkalib import kernels, masks, normalizers
-from gkalib.smoothing import METHODS, Fused, pose
+from gkalib.smoothing import METHODS, Fused, make_problem
 from tests.cases import HEADS, KERNELS, MASKS, SHAPES, tensors
 from tests.tolerance import agree, oracle
 
@@ -165,7 +165,7 @@ def test_inputs_that_do_not_lie_side_by_side():
 
 def _reason(*inputs, kernel=None, **slots):
     kernel = kernels.Gaussian(1.0) if kernel is None else kernel
-    return METHODS["fused"].refuses(pose(*inputs, kernel, **slots))
+    return METHODS["fused"].refuses(make_problem(*inputs, kernel, **slots))
 
 
 def _small(width=8, n=6):

@@ -9,7 +9,7 @@ import torch
 import gkalib
 from gkalib import kernels, masks
 from gkalib.normalizers import RowSum, TopK, Unnormalized
-from gkalib.smoothing import FastGauss, gauss_bound, pose
+from gkalib.smoothing import FastGauss, gauss_bound, make_problem
 from gkalib.smoothing.methods.fast_gauss import _graded
 from tests.tolerance import equal
 
@@ -174,7 +174,7 @@ def test_refusals_give_their_reason(kernel, slots, reason):
     inputs = _tensors(2)
     with pytest.raises(ValueError, match=re.escape(f"fast-gauss cannot compute this: {reason}")):
         gkalib.smooth(*inputs, kernel, method=FastGauss(), **slots)
-    assert reason in FastGauss().refuses(pose(*inputs, kernel, **slots))
+    assert reason in FastGauss().refuses(make_problem(*inputs, kernel, **slots))
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def test_refusals_give_their_reason(kernel, slots, reason):
             lambda: gauss_bound(-1.0, 3),
             "radius not negative, sigma and reach positive, not order 3, radius -1.0",
         ),
-        (lambda: _smooth(FastGauss(clusters=51)), "fast-gauss: clusters 51 is above the 50 keys"),
+        (lambda: _smooth(FastGauss(clusters=51)), "FastGauss: clusters 51 is above the 50 keys"),
         (
             lambda: _smooth(FastGauss(1e-9, clusters=1), sigma=0.01),
-            "fast-gauss: 1 clusters need an order above 199 for eps 1e-09",
+            "FastGauss: 1 clusters need an order above 199 for eps 1e-09",
         ),
         (
             lambda: _smooth(FastGauss(order=30, clusters=2, memory=2**20), dim=8),

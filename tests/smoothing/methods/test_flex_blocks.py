@@ -6,7 +6,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from gkalib import masks
 from gkalib.kernels import Gaussian
-from gkalib.smoothing import pose
+from gkalib.smoothing import make_problem
 from gkalib.smoothing.methods.flex import _blocks_of as blocks_of
 from tests.cases import MASKS
 
@@ -22,7 +22,7 @@ RULES = {
 def problem_of(mask, batch, queries, keys, positions=None):
     query, key = torch.zeros(batch, 1, queries, 2), torch.zeros(batch, 1, keys, 2)
     slots = {"mask": mask, "positions": positions, "name": "smooth"}
-    return pose(query, key, key, Gaussian(1.0), **slots)
+    return make_problem(query, key, key, Gaussian(1.0), **slots)
 
 
 def by_every_pair(problem):

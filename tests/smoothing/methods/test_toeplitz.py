@@ -7,7 +7,7 @@ import torch
 
 import gkalib
 from gkalib import kernels, masks, normalizers
-from gkalib.smoothing import METHODS, Toeplitz, pose
+from gkalib.smoothing import METHODS, Toeplitz, make_problem
 from tests.tolerance import agree, equal
 
 HEADS = 4
@@ -161,7 +161,7 @@ def test_refusals_give_their_reason(kernel, slots, reason):
     inputs = _tensors(torch.float32)
     with pytest.raises(ValueError, match=re.escape(reason)):
         gkalib.smooth(*inputs, kernel, method="toeplitz", **slots)
-    assert reason in METHODS["toeplitz"].refuses(pose(*inputs, kernel, **slots))
+    assert reason in METHODS["toeplitz"].refuses(make_problem(*inputs, kernel, **slots))
 
 
 def test_memory_must_be_positive():

@@ -12,7 +12,7 @@ from PIL import Image
 from gkalib import capture_attention, results
 from gkalib.analysis import neighbors
 from gkalib.cli import main
-from gkalib.experiments.look import sample, subject_of
+from gkalib.experiments.inspect_run import sample, subject_of
 from gkalib.training import LaunchConfig, recipe, train
 from gkalib.training.checkpoint import load_checkpoint
 from gkalib.training.distributed import Processes

@@ -29,7 +29,7 @@ from gkalib.training.record import device_name
 from gkalib.training.snapshots import read_snapshots
 from gkalib.viz import figures, style
 
-EXPERIMENT = "looking"  # what records of looks belong to, with the study of that name
+EXPERIMENT = "looking"  # of the records, with the study of that name
 PICTURES = ("astronaut", "camera", "cat", "coffee")  # of scikit-image, in its package
 SIDE = 224  # pixels of the picture below a map, as in the GKA paper
 TEXT = (
@@ -57,7 +57,7 @@ class Subject:
     tokens: tuple[str, ...]
 
 
-def look(
+def inspect_run(
     loaded: TrainedModel,
     processes: Processes,
     *,
@@ -67,7 +67,7 @@ def look(
     out: Path,
     keep: bool,
 ) -> list[str]:
-    """Draw a trained run's figures into a folder and, if asked, keep its numbers; says what was written.
+    """Draw a trained run's figures into a folder and, if asked, keep its numbers; what was written, in lines.
 
     Args:
         loaded: the model.
@@ -84,21 +84,20 @@ def look(
     begin = time.perf_counter()
     style.use()
     model = loaded.model.to(processes.device).eval()
-    shown = subject_of(loaded, processes, subject)
-    captured = capture_attention(model, shown.inputs)
-    inputs, labels = sample(loaded, processes, held_out) if held_out else (shown.inputs, None)
+    chosen = subject_of(loaded, processes, subject)
+    captured = capture_attention(model, chosen.inputs)
+    inputs, labels = sample(loaded, processes, held_out) if held_out else (chosen.inputs, None)
     measured = capture_attention(model, inputs) if held_out else captured
     weights = [layer.weights for layer in measured]
-    snapshots = [
-        one.weights for one in read_snapshots(folder.parent if NAME.fullmatch(folder.name) else folder)
-    ]
+    run_folder = folder.parent if NAME.fullmatch(folder.name) else folder
+    snapshots = [snapshot.weights for snapshot in read_snapshots(run_folder)]
     loss = None if labels is None else _loss(inputs, labels)
-    drawn = figures.attention_figures(model, captured, picture=shown.picture, tokens=shown.tokens)
-    drawn |= figures.spectrum_figures(model, weights, snapshots, loss)
+    plots = figures.attention_figures(model, captured, picture=chosen.picture, tokens=chosen.tokens)
+    plots |= figures.spectrum_figures(model, weights, snapshots, loss)
     out.mkdir(parents=True, exist_ok=True)
-    for name, figure in drawn.items():
+    for name, figure in plots.items():
         (out / f"{name}.png").write_bytes(style.png(figure, dpi=130))
-    said = [f"{len(drawn)} figures in {out}: {', '.join(drawn)}"]
+    lines = [f"{len(plots)} figures in {out}: {', '.join(plots)}"]
     if keep:
         numbers = attention_metrics(model, measured)
         if isinstance(model, ViT):
@@ -107,9 +106,9 @@ def look(
                 numbers |= agreement_metrics(model, inputs, labels, measured)
         numbers |= spectrum_metrics(model, weights, snapshots)
         rows = picture_rows(model, captured) if isinstance(model, ViT) else text_rows(model, captured)
-        record = _record(loaded, processes, shown, held_out, numbers, seconds=time.perf_counter() - begin)
-        said.append(f"{EXPERIMENT}/{results.save(record, rows=rows).name}")
-    return said
+        record = _record(loaded, processes, chosen, held_out, numbers, seconds=time.perf_counter() - begin)
+        lines.append(f"{EXPERIMENT}/{results.save(record, rows=rows).name}")
+    return lines
 
 
 def subject_of(loaded: TrainedModel, processes: Processes, given: str | None) -> Subject:
@@ -128,9 +127,11 @@ def subject_of(loaded: TrainedModel, processes: Processes, given: str | None) ->
     ids = tokenizer.encode(given or TEXT).tolist()[: config.context]
     if not ids:
         raise ValueError("look: a text needs at least one token")
-    tokens = [f"[{number}]" for number in range(config.registers)] + [tokenizer.decode([one]) for one in ids]
-    shown = tuple(token.replace("\n", "⏎").replace(" ", "␣").replace("$", r"\$") for token in tokens)
-    return Subject(torch.tensor([ids], device=processes.device), "text", None, shown)
+    tokens = [f"[{number}]" for number in range(config.registers)] + [
+        tokenizer.decode([token]) for token in ids
+    ]
+    visible = tuple(token.replace("\n", "⏎").replace(" ", "␣").replace("$", r"\$") for token in tokens)
+    return Subject(torch.tensor([ids], device=processes.device), "text", None, visible)
 
 
 def sample(loaded: TrainedModel, processes: Processes, count: int) -> tuple[Tensor, Tensor]:
@@ -180,10 +181,10 @@ def _picture(run: VisionConfig, processes: Processes, given: str) -> Subject:
     inputs = evaluation_transform(run)(picture)[None].to(processes.device)
     side = round(min(picture.size) * run.eval_crop)
     left, top = (picture.width - side) // 2, (picture.height - side) // 2
-    seen = picture.convert("L" if run.model.channels == 1 else "RGB").crop(
+    crop = picture.convert("L" if run.model.channels == 1 else "RGB").crop(
         (left, top, left + side, top + side)
     )
-    return Subject(inputs, Path(given).name, np.asarray(seen.resize((SIDE, SIDE))), ())
+    return Subject(inputs, Path(given).name, np.asarray(crop.resize((SIDE, SIDE))), ())
 
 
 def _loss(inputs: Tensor, labels: Tensor) -> Callable[[nn.Module], Tensor]:
@@ -201,7 +202,7 @@ def _loss(inputs: Tensor, labels: Tensor) -> Callable[[nn.Module], Tensor]:
 def _record(
     loaded: TrainedModel,
     processes: Processes,
-    shown: Subject,
+    subject: Subject,
     held_out: int,
     metrics: dict[str, Any],
     *,
@@ -213,7 +214,7 @@ def _record(
         experiment=EXPERIMENT,
         arm=f"{run.experiment}-{run.arm}",
         scale=run.scale,
-        recipe={"subject": shown.name, "held_out": held_out, "step": loaded.step, "run": settings},
+        recipe={"subject": subject.name, "held_out": held_out, "step": loaded.step, "run": settings},
         seed=run.seed,
         device=device_name(processes),
         wall_seconds=round(seconds, 1),
