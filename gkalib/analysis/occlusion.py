@@ -29,8 +29,7 @@ def occlusion(model: nn.Module, images: Images, labels: Labels) -> Maps:
         labels: ``[b]``, the logit c of each image.
 
     Raises:
-        ValueError: if the model is none of gkalib's vision transformers, its positions count the tokens, or
-            its attention is built for a number of tokens.
+        ValueError: if positions count the tokens, or attention is built for a number of tokens.
 
     References:
         Zeiler and Fergus, 2014, who cover patches with gray. Taught in: chapter 23.
@@ -57,9 +56,6 @@ def saliency(model: nn.Module, images: Images, labels: Labels) -> Maps:
     Args:
         model, images, labels: as for ``occlusion``.
 
-    Raises:
-        ValueError: if the model is none of gkalib's vision transformers.
-
     Taught in: chapter 23.
     """
     vit = _vision_transformer("saliency", model)
@@ -85,9 +81,6 @@ def residual_share(model: nn.Module, images: Images) -> Float[Tensor, " layers"]
 
     Args:
         model, images: as for ``occlusion``.
-
-    Raises:
-        ValueError: if the model is none of gkalib's vision transformers.
 
     Taught in: chapter 23.
     """
@@ -119,9 +112,6 @@ def agreement(maps: Maps, truth: Maps) -> tuple[float, float]:
 
     Args:
         maps, truth: ``[b patches]``.
-
-    Raises:
-        ValueError: if the shapes differ or there are fewer than two pictures.
 
     Taught in: chapter 23.
     """

@@ -43,8 +43,7 @@ def sharpness(
         seed: of the first vector.
 
     Raises:
-        ValueError: if the loss is not finite, depends on no parameter or cannot be differentiated twice, or
-            ``steps`` is below one.
+        ValueError: if the loss is not finite, depends on no parameter or cannot be differentiated twice.
 
     Taught in: chapter 24.
     """
@@ -65,9 +64,6 @@ def relative_sharpness(
 
     Args:
         model, loss, steps, tolerance, seed: as for ``sharpness``.
-
-    Raises:
-        ValueError: as ``sharpness``.
 
     References:
         Kwon et al., ASAM: adaptive sharpness-aware minimization, 2021, with η = 0. Taught in: chapter 24.

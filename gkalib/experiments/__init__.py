@@ -21,11 +21,7 @@ def experiments() -> list[str]:
 
 
 def experiment(name: str) -> tuple[list[Study], Measure | None]:
-    """The studies of an experiment, one an arm, and what it measures beyond the loss.
-
-    Raises:
-        ValueError: if there is no such experiment.
-    """
+    """The studies of an experiment, one an arm, and what it measures beyond the loss."""
     if name not in experiments():
         raise ValueError(f"experiment: no experiment {name!r}. Known: {', '.join(experiments())}")
     module = import_module(f"{__name__}.{name.replace('-', '_')}")

@@ -59,9 +59,6 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
         A record with the metrics ``val_loss`` in nats, ``baseline_loss`` of knowing the frequencies only,
         ``standard_errors``, by how many of its standard errors the paired difference of the two is above
         zero, ``train_loss`` over the last tenth of the steps, ``accuracy`` and ``parameters``.
-
-    Raises:
-        ValueError: if the study names what does not exist.
     """
     observer = measure(study) if isinstance(measure, type) else None
     model, learned, rows, seconds = fit(study, watch=observer.watch if observer else None)

@@ -70,9 +70,6 @@ def run(
         arms: those to run; all of them where none is named.
         seed, seeds: the first seed, and how many.
         smoke: train in a few steps; what is measured has no such form.
-
-    Raises:
-        ValueError: if there is no such experiment or arm.
     """
     if name in experiments.MEASURED and smoke:
         raise ValueError(f"experiment: {name} is measured, not trained, and has no smoke form")

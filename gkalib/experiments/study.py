@@ -25,9 +25,6 @@ class Study(TrainConfig):
         data: settings of the task's data that differ from its defaults.
 
     The other settings are those of ``TrainConfig``; parameters of two axes and more decay, whatever they are.
-
-    Raises:
-        ValueError: if a setting has a value that no run can have.
     """
 
     kind: ClassVar[str] = "study"

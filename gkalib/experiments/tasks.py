@@ -196,11 +196,7 @@ TASKS = {
 
 
 def task(name: str, **data: Any) -> Task:
-    """A task by its name, with settings of its data.
-
-    Raises:
-        ValueError: if there is no such task, or its data is not here.
-    """
+    """A task by its name, with settings of its data."""
     if name not in TASKS:
         raise ValueError(f"task: no task {name!r}. Known: {', '.join(TASKS)}")
     return TASKS[name](**data)

@@ -22,11 +22,7 @@ _SLOTS = ("kernel", "normalizer", "mask")
 
 
 def bind(layer: type[nn.Module], **options: Any) -> type[nn.Module]:
-    """A class of the same name whose constructor has some of its keyword arguments set.
-
-    Raises:
-        ValueError: if the constructor has no such argument.
-    """
+    """A class of the same name whose constructor has some of its keyword arguments set."""
     if not options:
         return layer
     known = _options_of(layer)

@@ -38,8 +38,7 @@ class KolmogorovArnoldAttention(Smoother):
         layer: the arguments of ``Smoother``.
 
     Raises:
-        ValueError: if there is no length, an option is unknown or does not fit; in use, for a mask and for
-            another number of keys.
+        ValueError: in use, for a mask and for another number of keys.
 
     References:
         Maity et al., Kolmogorov–Arnold attention, 2025. Chapter 9 teaches it.

@@ -71,8 +71,8 @@ class NonLocalAttention(Smoother):
         layer: the arguments of ``Smoother``.
 
     Raises:
-        ValueError: if ``form`` is unknown, the heads do not divide the width, or ``"gaussian"``, which
-            compares tokens as they are, meets positions or query and key norms.
+        ValueError: if ``"gaussian"``, which compares tokens as they are, meets positions or norms of query
+            and key.
 
     References:
         Wang et al., Non-local neural networks, 2018, equations 1 to 6. Chapter 5 teaches it.

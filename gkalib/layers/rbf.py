@@ -35,7 +35,7 @@ class RBFAttention(Smoother):
         layer: the arguments of ``Smoother``.
 
     Raises:
-        ValueError: if ``gamma`` is not positive, ``form`` is unknown, or ``xsa`` meets a ``context``.
+        ValueError: if ``xsa`` meets a ``context``.
 
     References:
         Scaled RBF Attention, 2026, article and code. Chapter 6 teaches it.

@@ -40,8 +40,7 @@ class RelativePositionAttention(Smoother):
         layer: the arguments of ``Smoother``; with ``normalize``, ``qk_norm`` and ``norm_layer`` are not read.
 
     Raises:
-        ValueError: if ``length`` is missing or below 1, ``features`` unknown, ``num_features`` below 1 or
-            ``scale`` not positive; in use, if there are more tokens than ``length``.
+        ValueError: in use, if there are more tokens than ``length``.
 
     References:
         Luo et al., Stable, Fast and Accurate: Kernelized Attention with Relative Positional Encoding, 2021.

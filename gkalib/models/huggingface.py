@@ -77,11 +77,7 @@ def taken_apart(path: str, module: Any) -> Plain | str | None:
 
 
 def inside(path: str, plain: Plain, module: Any, cls: Any) -> Smoother | None:
-    """A variant without its projections, to smooth between those of a layer; None where it has others.
-
-    Raises:
-        ValueError: if the variant does not fit between them.
-    """
+    """A variant without its projections, to smooth between those of a layer; None where it has others."""
     if not has_usual_projections(cls):
         return None
     probe: Any = cls(8 * plain.num_heads, plain.num_heads)

@@ -150,11 +150,7 @@ def _layer(
 
 
 def _attention_layers(model: nn.Module) -> tuple[dict[str, Plain], dict[str, str]]:
-    """The layers that a variant can stand for, taken apart, and the reasons why it cannot for the others.
-
-    Raises:
-        ValueError: if there is none of the first kind.
-    """
+    """The layers that a variant can stand for, taken apart, and the reasons why it cannot for the others."""
     plain: dict[str, Plain] = {}
     left: dict[str, str] = {}
     for path, module in model.named_modules():

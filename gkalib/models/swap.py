@@ -79,11 +79,7 @@ class Swap:
 
 
 def build(path: str, plain: Plain, cls: type[nn.Module]) -> tuple[nn.Module, list[str]]:
-    """A layer of a class with the weights that fit, and which of its parameters they are.
-
-    Raises:
-        ValueError: if the class does not fit where the layer stands.
-    """
+    """A layer of a class with the weights that fit, and which of its parameters they are."""
     like = plain.weights["query.weight"]
     options: dict[str, Any] = {
         "qkv_bias": "query.bias" in plain.weights,

@@ -184,9 +184,6 @@ def explain(
     Returns:
         An ``Explanation``; print it for a table.
 
-    Raises:
-        ValueError: if the problem itself does not fit together.
-
     Chapter 14 teaches it.
     """
     key, value = _tensors("explain", query, key, value)

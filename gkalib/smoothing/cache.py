@@ -24,9 +24,6 @@ class Cache:
         length: the most tokens that it can read.
         window: the most tokens that it keeps; None is all. A layer then needs a ``Window`` of at most that.
 
-    Raises:
-        ValueError: if a count is below 1; in use, if the tokens do not fit.
-
     Chapter 18 teaches it.
     """
 
@@ -122,8 +119,8 @@ class Recurrent(Method):
     a head, however many tokens it has read. Without a causal mask the new queries see all new keys.
 
     Raises:
-        ValueError: in use, if the problem has no feature map, its mask is more than ``Causal``, or it does
-            not continue what was read before.
+        ValueError: if a problem has no feature map, its mask is more than ``Causal``, or it does not continue
+            what was read before.
 
     References:
         Katharopoulos et al., Transformers are RNNs, 2020, equations 18 to 20. Chapter 11 teaches it.

@@ -46,9 +46,6 @@ class Dense(Method):
     Args:
         memory: bytes for one block of weights.
 
-    Raises:
-        ValueError: if ``memory`` is not positive.
-
     Chapter 14 measures it.
     """
 

@@ -54,9 +54,6 @@ def gauss_bound(radius: float, order: int, *, sigma: float = 1.0, reach: float =
         sigma: σ.
         reach: r; queries farther than r + r_x from the center do not use the expansion.
 
-    Raises:
-        ValueError: if ``order`` is below 1, ``radius`` negative, or ``sigma`` or ``reach`` not positive.
-
     References:
         Morariu et al., Automatic online tuning for fast Gaussian summation, 2008. Chapter 13 derives it.
     """
@@ -93,9 +90,6 @@ def plan(
         eps: ε.
         order, clusters: p and the number of clusters, where they are given; where both are, the bound is
             what it is.
-
-    Raises:
-        ValueError: if there are more clusters than keys, or no order keeps the bound with them.
     """
     (queries, dim), keys = query.shape, key.shape[0]
     if clusters is not None and clusters > keys:
@@ -151,8 +145,8 @@ class FastGauss(Method):
         memory: bytes for the terms of a block of queries or keys.
 
     Raises:
-        ValueError: if ``eps`` is not between 0 and 1 or a count is below 1; in use, if there are more
-            clusters than keys, no order keeps the bound with them, or the terms do not fit into ``memory``.
+        ValueError: in use, if there are more clusters than keys, no order keeps the bound with them, or the
+            terms do not fit into ``memory``.
 
     References:
         Yang, Duraiswami and Gumerov, Improved fast Gauss transform, 2003; Morariu et al., 2008. Chapter 13
@@ -195,9 +189,6 @@ class FastGauss(Method):
             key: ``[m d]``.
             sigma: σ.
             width: e, the number of sums, without the one for the denominator.
-
-        Raises:
-            ValueError: if there are more clusters than keys.
         """
         return self._plan(query.detach() / sigma, key.detach() / sigma, width)[0]
 

@@ -30,8 +30,8 @@ class Toeplitz(Method):
         memory: bytes for the transforms of a block of features; a few such blocks live at once.
 
     Raises:
-        ValueError: if ``memory`` is not positive; in use, on a CPU, if a row's weights sum to less than 10⁻⁹
-            of the largest row's and have to be divided by that sum.
+        ValueError: in use, on a CPU, if a row's weights sum to less than 10⁻⁹ of the largest row's and
+            have to be divided by that sum.
 
     References:
         Luo et al., Stable, Fast and Accurate: Kernelized Attention with Relative Positional Encoding, 2021,
