@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,9 +93,8 @@ def smooth(
 
     Chapters 1 to 5 teach it.
     """
-    key, value = _tensors("smooth", query, key, value)
     slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
-    return compute_output(make_problem(query, key, value, kernel, **slots, name="smooth"), method)
+    return compute_output(make_problem(query, key, value, kernel, **slots), method)
 
 
 def attention_weights(
@@ -126,19 +124,8 @@ def attention_weights(
 
     Chapter 4 teaches it.
     """
-    key, _ = _tensors("attention_weights", query, key, None)
     slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
     return compute_weights(make_problem(query, key, None, kernel, **slots, name="attention_weights"), method)
-
-
-def _tensors(name: str, query: Tensor, key: Any, value: Any) -> tuple[Tensor, Tensor]:
-    """Key and value, each the one before it where there is none."""
-    for label, given in (("key", key), ("value", value)):
-        if given is not None and not isinstance(given, Tensor):
-            hint = f"; write kernel={given!r}" if isinstance(given, Kernel) else ""
-            raise ValueError(f"{name}: {label} must be a tensor, not {given!r}{hint}")
-    key = query if key is None else key
-    return key, key if value is None else value
 
 
 def compute_output(problem: Problem, method: str | Method = "auto") -> Tensor:
@@ -186,7 +173,6 @@ def explain(
 
     Chapter 14 teaches it.
     """
-    key, value = _tensors("explain", query, key, value)
     slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
     problem = make_problem(query, key, value, kernel, **slots, name="explain")
     return Explanation(

@@ -71,29 +71,23 @@ class Cache:
         if self._key is None or self._value is None:
             self._key = _places(key, self.places)
             self._value = self._key if value is key else _places(value, self.places)
-        kept, kept_values, start = self._key, self._value, self.filled
-        one = kept_values is kept
-        self.filled += new
+        stores = [(self._key, key)]
+        if self._value is not self._key:
+            stores.append((self._value, value))
+        start, self.filled = self.filled, self.filled + new
         if new == 1 or self.filled <= self.places:
             stop = min(self.filled, self.places)
-            _write(kept, key, start)
-            if not one:
-                _write(kept_values, value, start)
-            keys = kept[:, :, :stop]
-            return (
-                keys,
-                keys if one else kept_values[:, :, :stop],
-                self._indices(stop, self.filled, key.device),
-            )
-        # Several tokens at once may each see some that the next of them overwrites: they see a longer copy.
-        earlier = min(start, self.places)
-        keys = torch.cat([kept[:, :, :earlier], key], 2)
-        values = keys if one else torch.cat([kept_values[:, :, :earlier], value], 2)
-        of_new = torch.arange(start, self.filled, device=key.device)
-        _write(kept, key, start)
-        if not one:
-            _write(kept_values, value, start)
-        return keys, values, torch.cat([self._indices(earlier, start, key.device), of_new])
+            tensors = [store[:, :, :stop] for store, _ in stores]
+            indices = self._indices(stop, self.filled, key.device)
+        else:
+            # Several tokens at once may see some that the next of them overwrites: they see a longer copy.
+            stop = min(start, self.places)
+            tensors = [torch.cat([store[:, :, :stop], tensor], 2) for store, tensor in stores]
+            of_new = torch.arange(start, self.filled, device=key.device)
+            indices = torch.cat([self._indices(stop, start, key.device), of_new])
+        for store, tensor in stores:
+            _write(store, tensor, start)
+        return tensors[0], tensors[-1], indices
 
     def _indices(self, places: int, read: int, device: torch.device) -> Tensor:
         """Which token lies in each of the first places, when so many were read."""
@@ -177,11 +171,11 @@ def _places(tensor: Tensor, places: int) -> Tensor:
     return tensor.new_zeros(*tensor.shape[:2], places, tensor.shape[3])
 
 
-def _write(kept: Tensor, tensor: Tensor, start: int) -> None:
+def _write(store: Tensor, tensor: Tensor, start: int) -> None:
     """Put tokens start, start + 1, … into their places; of those for one place, the last."""
-    places = kept.shape[2]
+    places = store.shape[2]
     tensor, start = tensor[:, :, -places:], start + max(0, tensor.shape[2] - places)
     first = start % places
     rest = min(tensor.shape[2], places - first)
-    kept[:, :, first : first + rest] = tensor[:, :, :rest]
-    kept[:, :, : tensor.shape[2] - rest] = tensor[:, :, rest:]
+    store[:, :, first : first + rest] = tensor[:, :, :rest]
+    store[:, :, : tensor.shape[2] - rest] = tensor[:, :, rest:]

@@ -158,7 +158,7 @@ class Problem:
 
 def make_problem(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | None,
     value: Tensor | None,
     kernel: Kernel,
     *,
@@ -175,8 +175,11 @@ def make_problem(
     """
     if not isinstance(kernel, Kernel):
         raise ValueError(f"{name}: kernel must be a gkalib kernel such as Gaussian(1.0), not {kernel!r}")
+    key = query if key is None else key
     given_value = key if value is None else value
-    _check_tensors(name, query, key, given_value, with_value=value is not None)
+    if not _fit(query, key, given_value):
+        tensors = {"query": query, "key": key} | ({} if value is None else {"value": value})
+        raise ValueError(f"{name}: {_misfit(tensors)}")
     if not isinstance(normalizer, Normalizer):
         raise ValueError(
             f"{name}: normalizer must be a gkalib normalizer such as RowSum(), not {normalizer!r}"
@@ -211,6 +214,8 @@ def _all_if_none(rows: slice | None) -> slice:
 
 def _fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether the three fit together, asked quickly: a small problem takes less time than all its checks."""
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        return False
     if query.dtype != key.dtype or query.dtype != value.dtype or not query.is_floating_point():
         return False
     if query.device != key.device or query.device != value.device:
@@ -224,44 +229,37 @@ def _fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return grouped and b == key_b == value_b and d == key_d > 0 and m == value_m > 0 and n > 0
 
 
-def _check_tensors(name: str, query: Tensor, key: Tensor, value: Tensor, *, with_value: bool) -> None:
-    """Raise ``ValueError`` if the three do not fit together."""
-    if _fit(query, key, value):
-        return
-    tensors = {"query": query, "key": key} | ({"value": value} if with_value else {})
+def _misfit(tensors: dict[str, Tensor]) -> str:
+    """Why query, key and value, where it is given, do not fit together."""
     for label, tensor in tensors.items():
-        wrong = None
+        if not isinstance(tensor, Tensor):
+            hint = f"; write kernel={tensor!r}" if isinstance(tensor, Kernel) else ""
+            return f"{label} must be a tensor, not {tensor!r}{hint}"
+    query, key = tensors["query"], tensors["key"]
+    value = tensors.get("value", key)
+    shapes = [f"{label} {_AXES[label]} = {' '.join(map(str, t.shape))}" for label, t in tensors.items()]
+    shown = f"({', '.join(shapes)})"
+    for label, tensor in tensors.items():
         if tensor.ndim != 4:
-            wrong = f"must have four axes {_AXES[label]}, not {tensor.ndim}"
-        elif not tensor.is_floating_point():
-            raise ValueError(f"{name}: {label} must be floating point, not {tensor.dtype}")
-        elif tensor.dtype != query.dtype or tensor.device != query.device:
-            raise ValueError(
-                f"{name}: {label} is {tensor.dtype} on {tensor.device}, "
-                f"query is {query.dtype} on {query.device}"
-            )
-        elif tensor.shape[0] != query.shape[0]:
-            wrong = f"has batch {tensor.shape[0]}, query has {query.shape[0]}"
-        elif tensor.shape[1] == 0 or query.shape[1] % tensor.shape[1]:
-            wrong = f"has {tensor.shape[1]} heads, which do not divide the query's {query.shape[1]}"
-        if wrong is not None:
-            raise ValueError(f"{name}: {label} {wrong} ({_shapes(tensors)})")
+            return f"{label} must have four axes {_AXES[label]}, not {tensor.ndim} {shown}"
+        if not tensor.is_floating_point():
+            return f"{label} must be floating point, not {tensor.dtype}"
+        if tensor.dtype != query.dtype or tensor.device != query.device:
+            other = f"query is {query.dtype} on {query.device}"
+            return f"{label} is {tensor.dtype} on {tensor.device}, {other}"
+        if tensor.shape[0] != query.shape[0]:
+            return f"{label} has batch {tensor.shape[0]}, query has {query.shape[0]} {shown}"
+        if tensor.shape[1] == 0 or query.shape[1] % tensor.shape[1]:
+            heads = f"{tensor.shape[1]} heads, which do not divide the query's {query.shape[1]}"
+            return f"{label} has {heads} {shown}"
     if key.shape[3] != query.shape[3]:
-        wrong = f"key has head dimension {key.shape[3]}, query has {query.shape[3]}"
-    elif value.shape[2] != key.shape[2]:
-        wrong = f"value has length {value.shape[2]}, key has {key.shape[2]}"
-    else:
-        wrong = "there must be at least one query, one key and one dimension"
-    raise ValueError(f"{name}: {wrong} ({_shapes(tensors)})")
+        return f"key has head dimension {key.shape[3]}, query has {query.shape[3]} {shown}"
+    if value.shape[2] != key.shape[2]:
+        return f"value has length {value.shape[2]}, key has {key.shape[2]} {shown}"
+    return f"there must be at least one query, one key and one dimension {shown}"
 
 
 _AXES = {"query": "b h n d", "key": "b h m d", "value": "b h m e"}
-
-
-def _shapes(tensors: dict[str, Tensor]) -> str:
-    return ", ".join(
-        f"{label} {_AXES[label]} = {' '.join(map(str, tensor.shape))}" for label, tensor in tensors.items()
-    )
 
 
 def _mask(name: str, mask: Rule, positions: Positions | None, sizes: tuple[int, int, int, int]) -> Mask:

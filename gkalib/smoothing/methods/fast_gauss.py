@@ -10,9 +10,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gkalib.kernels import over_heads
-from gkalib.masks import KeyPadding, parts
-from gkalib.normalizers import RowSum, Unnormalized
-from gkalib.smoothing.methods.method import Method, no_form, no_pairs
+from gkalib.masks import KeyPadding
+from gkalib.normalizers import RowSum
+from gkalib.smoothing.methods.method import (
+    Method,
+    existing_keys,
+    no_form,
+    no_pairs,
+    no_rule_but,
+    no_sums,
+)
 from gkalib.smoothing.problem import Problem
 
 ORDERS = range(1, 200)  # tried until the bound holds
@@ -106,13 +113,13 @@ def plan(
         overhead = (queries + keys) * count * dim
         orders = ORDERS if order is None else [order]
         bounds = ((p, gauss_bound(radius, p, reach=reach)) for p in orders)
-        found = next((one for one in bounds if one[1] <= eps or (order and clusters)), None)
-        if found is not None:
-            terms = math.comb(found[0] - 1 + dim, dim)
+        p, bound = next(((p, b) for p, b in bounds if b <= eps or (order and clusters)), (None, math.inf))
+        if p is not None:
+            terms = math.comb(p - 1 + dim, dim)
             operations = overhead + (keys + queries * near) * terms * (width + 1)
             if best is None or operations < best[0].operations:
                 cost = (operations, queries * keys * (dim + width))
-                best = GaussPlan(found[0], count, radius, terms, near, found[1], *cost), key[centers]
+                best = GaussPlan(p, count, radius, terms, near, bound, *cost), key[centers]
         if clusters is not None or count == keys or (best is not None and overhead > best[0].operations):
             break
         count = min(2 * count, keys)
@@ -172,12 +179,8 @@ class FastGauss(Method):
             return no_form(problem)
         if form.lag_table is not None:
             return "a kernel of the lag is no Gaussian of query and key"
-        if not isinstance(problem.normalizer, RowSum | Unnormalized):
-            return f"{problem.normalizer!r} needs the weights one by one"
-        strange = [part for part in parts(problem.mask) if not isinstance(part, KeyPadding)]
-        if strange:
-            return f"{strange[0]!r} does not leave one sum for all queries; KeyPadding does"
-        return no_pairs(problem)
+        why = "does not leave one sum for all queries; KeyPadding does"
+        return no_sums(problem) or no_rule_but(problem, KeyPadding, why=why) or no_pairs(problem)
 
     def plan(
         self, query: Float[Tensor, "n d"], key: Float[Tensor, "m d"], *, sigma: float = 1.0, width: int = 1
@@ -206,17 +209,15 @@ class FastGauss(Method):
             votes = votes + of_key[..., None]
         if of_query is not None:
             factor = factor + of_query[..., None]
-        for part in parts(problem.mask):
-            assert isinstance(part, KeyPadding)  # else it refuses
-            exists = torch.arange(key.shape[2], device=key.device) < part.lengths[:, None]
-            votes = votes.masked_fill(~exists[:, None, :, None], -torch.inf)
+        exists = existing_keys(problem)
+        votes = votes if exists is None else votes.masked_fill(~exists, -torch.inf)
         largest = votes.detach().amax(2, keepdim=True).clamp(min=torch.finfo(votes.dtype).min)
         # One more value column, of ones, sums the weights.
         value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1) * (votes - largest).exp()
         sums = torch.stack(
             [
-                self._transform(*one, needs_grad=problem.needs_grad)
-                for one in zip(points.flatten(0, 1), sources.flatten(0, 1), value.flatten(0, 1), strict=True)
+                self._transform(*head, needs_grad=problem.needs_grad)
+                for head in zip(points.flatten(0, 1), sources.flatten(0, 1), value.flatten(0, 1), strict=True)
             ]
         ).unflatten(0, query.shape[:2])
         out, total = sums[..., :-1], sums[..., -1:]
@@ -269,14 +270,14 @@ def _terms(offsets: Tensor, order: int) -> Tensor:
     return _graded(start, lambda i, terms: terms * offsets[:, i], offsets.shape[1], order)
 
 
-def _graded(one: Tensor, times: Callable[[int, Tensor], Tensor], dim: int, order: int) -> Tensor:
-    """All monomials below a degree from the one of degree zero, each made once: a variable multiplies the
+def _graded(first: Tensor, times: Callable[[int, Tensor], Tensor], dim: int, order: int) -> Tensor:
+    """All monomials below a degree from the first, of degree zero, each made once: a variable multiplies the
     monomials of the degree before that hold no earlier variable.
     """
-    degree, starts, found = one, [0] * dim, [one]
+    degree, starts, monomials = first, [0] * dim, [first]
     for _ in range(1, order):
         pieces = [times(i, degree[starts[i] :]) for i in range(dim)]
         starts = [0, *accumulate(len(piece) for piece in pieces)][:dim]
         degree = torch.cat(pieces)
-        found.append(degree)
-    return torch.cat(found)
+        monomials.append(degree)
+    return torch.cat(monomials)

@@ -5,28 +5,27 @@ import random
 import torch
 from torch import Tensor
 
-from gkalib.masks import KeyPadding, parts
-from gkalib.normalizers import RowSum, Unnormalized
-from gkalib.smoothing.methods.method import Method, no_pairs
+from gkalib.masks import KeyPadding
+from gkalib.normalizers import Unnormalized
+from gkalib.smoothing.methods.method import (
+    Method,
+    existing_keys,
+    lengths_of,
+    no_pairs,
+    no_rule_but,
+    no_sums,
+)
 from gkalib.smoothing.problem import Problem
 
 SAMPLINGS = ("uniform", "spaced")
 
 
-def lengths_of(problem: Problem) -> Tensor | None:
-    """How many keys of each sequence exist, ``[b]``; None where all do."""
-    padding = [part.lengths for part in parts(problem.mask) if isinstance(part, KeyPadding)]
-    return torch.stack(padding).amin(0).to(problem.key.device) if padding else None
-
-
 def refuses_pairs(problem: Problem, *, why: str) -> str | None:
     """Why a method that mixes keys cannot compute this: masks of pairs, and kernels of the lag."""
-    strange = [part for part in parts(problem.mask) if not isinstance(part, KeyPadding)]
-    if strange:
-        return f"{strange[0]!r} forbids pairs of query and key, and {why}"
-    if problem.kernel.of_lag:
-        return f"{type(problem.kernel).__name__} compares positions, and {why}"
-    return no_pairs(problem)
+    reason = no_rule_but(problem, KeyPadding, why=f"forbids pairs of query and key, and {why}")
+    if reason is None and problem.kernel.of_lag:
+        reason = f"{type(problem.kernel).__name__} compares positions, and {why}"
+    return reason or no_pairs(problem)
 
 
 def refuses_few(problem: Problem, rank: int, *, halves: int = 1) -> str | None:
@@ -91,11 +90,8 @@ class Nystrom(Method):
     def refuses(self, problem: Problem) -> str | None:
         if problem.kernel.signed:
             return f"{type(problem.kernel).__name__} may be negative, and its rows need not have a sum"
-        if not isinstance(problem.normalizer, RowSum | Unnormalized):
-            return f"{problem.normalizer!r} needs the weights one by one"
-        return refuses_pairs(problem, why="a landmark stands for many tokens") or refuses_few(
-            problem, self.rank
-        )
+        why = "a landmark stands for many tokens"
+        return no_sums(problem) or refuses_pairs(problem, why=why) or refuses_few(problem, self.rank)
 
     def __call__(self, problem: Problem) -> Tensor:
         query, key, value = problem.upcast()
@@ -104,10 +100,8 @@ class Nystrom(Method):
         few_queries = segment_means(query, self.rank, lengths if same else None)
         few_keys = segment_means(key, self.rank, lengths)
         log, weights = problem.kernel.log, problem.normalizer
-        last = log(few_queries, key)
-        if lengths is not None:
-            exists = torch.arange(key.shape[2], device=key.device) < lengths[:, None, None, None]
-            last = last.masked_fill(~exists, -torch.inf)
+        last, exists = log(few_queries, key), existing_keys(problem)
+        last = last if exists is None else last.masked_fill(~exists.mT, -torch.inf)
         inverse = pseudo_inverse(weights(log(few_queries, few_keys)), self.iterations)
         out = weights(log(query, few_keys)) @ (inverse @ (weights(last) @ value))
         return out.to(problem.query.dtype)
@@ -158,9 +152,9 @@ class Skyformer(Method):
         self.sampling, self.seed = sampling, seed
         middles = [(i + 0.5) / (rank // 2) for i in range(rank // 2)]
         draw = random.Random(seed)
-        drawn = [draw.random() for _ in range(rank)]
+        uniform = [draw.random() for _ in range(rank)]
         # Where in its sequence each landmark stands, from 0 to 1: queries first, then keys.
-        self._fractions = 2 * middles if sampling == "spaced" else drawn
+        self._fractions = 2 * middles if sampling == "spaced" else uniform
 
     def refuses(self, problem: Problem) -> str | None:
         form = problem.form
@@ -186,9 +180,8 @@ class Skyformer(Method):
         scale = middle.sum(-1, keepdim=True).rsqrt()
         middle = scale * middle * scale.mT
         inverse = pseudo_inverse(middle, self.iterations, bound=middle.sum(-2).amax(-1))
-        if lengths is not None:
-            exists = torch.arange(key.shape[2], device=key.device) < lengths[:, None]
-            value = value * exists[:, None, :, None]
+        exists = existing_keys(problem)
+        value = value if exists is None else value * exists
         out = kernel(query, landmarks) @ (scale * (inverse @ (scale * (kernel(landmarks, key) @ value))))
         return out.to(problem.query.dtype)
 

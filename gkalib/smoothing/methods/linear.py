@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from gkalib.masks import Causal, KeyPadding, parts
-from gkalib.normalizers import RowSum, Unnormalized
-from gkalib.smoothing.methods.method import Method, no_pairs
+from gkalib.normalizers import RowSum
+from gkalib.smoothing.methods.method import Method, existing_keys, no_pairs, no_rule_but, no_sums
 from gkalib.smoothing.problem import Problem
 
 CHUNK = 64  # keys whose pairs are formed at once under a causal mask
@@ -27,15 +27,11 @@ class Linear(Method):
     def refuses(self, problem: Problem) -> str | None:
         if problem.kernel.features() is None:
             return f"{type(problem.kernel).__name__} is not a finite inner product of features"
-        if not isinstance(problem.normalizer, RowSum | Unnormalized):
-            return f"{problem.normalizer!r} needs the weights one by one"
-        if problem.bias is not None:
-            return no_pairs(problem)
-        rules = parts(problem.mask)
-        strange = [part for part in rules if not isinstance(part, Causal | KeyPadding)]
-        if strange:
-            return f"{strange[0]!r} does not split into sums over keys; Causal and KeyPadding do"
-        if any(isinstance(part, Causal) for part in rules):
+        why = "does not split into sums over keys; Causal and KeyPadding do"
+        reason = no_sums(problem) or no_pairs(problem) or no_rule_but(problem, Causal, KeyPadding, why=why)
+        if reason:
+            return reason
+        if any(isinstance(rule, Causal) for rule in parts(problem.mask)):
             if problem.positions is not None:
                 return "its causal sums run over keys in the order given, without positions"
             if problem.sizes[2] != problem.sizes[3]:
@@ -54,14 +50,11 @@ def feature_sums(problem: Problem, state: Tensor | None = None) -> tuple[Tensor,
     query, key = features.query(query), features.key(key)
     # One more value column, of ones, sums the weights.
     value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1)
-    rules = parts(problem.mask)
-    for part in rules:
-        if isinstance(part, KeyPadding):
-            exists = torch.arange(key.shape[2], device=key.device) < part.lengths[:, None]
-            key = key * exists[:, None, :, None]
+    exists = existing_keys(problem)
+    key = key if exists is None else key * exists
     if state is None:
         state = key.new_zeros(*key.shape[:2], key.shape[-1], value.shape[-1])
-    if any(isinstance(part, Causal) for part in rules):
+    if any(isinstance(rule, Causal) for rule in parts(problem.mask)):
         sums, state = _causal_sums(query, key, value, state)
     else:
         state = state + key.mT @ value
@@ -76,9 +69,9 @@ def feature_sums(problem: Problem, state: Tensor | None = None) -> tuple[Tensor,
 
 def _causal_sums(query: Tensor, key: Tensor, value: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """φ(q_i)ᵀ Σ_{j ≤ i} φ(k_j) v_jᵀ, with the pairs inside a chunk formed and all earlier keys summed up."""
-    parts = []
+    sums = []
     for start in range(0, query.shape[2], CHUNK):
         q, k, v = (tensor[:, :, start : start + CHUNK] for tensor in (query, key, value))
-        parts.append(q @ state + (q @ k.mT).tril() @ v)
+        sums.append(q @ state + (q @ k.mT).tril() @ v)
         state = state + k.mT @ v
-    return torch.cat(parts, dim=2), state
+    return torch.cat(sums, dim=2), state

@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor, nn
 
 from gkalib.smoothing.methods.dense import Dense
-from gkalib.smoothing.methods.landmarks import lengths_of, refuses_pairs
-from gkalib.smoothing.methods.method import Method
+from gkalib.smoothing.methods.landmarks import refuses_pairs
+from gkalib.smoothing.methods.method import Method, existing_keys
 from gkalib.smoothing.problem import Problem
 
 
@@ -60,9 +59,8 @@ class Linformer(Method, nn.Module):
 
     def __call__(self, problem: Problem) -> Tensor:
         _, key, value = problem.upcast()
-        lengths = lengths_of(problem)
-        if lengths is not None:
-            exists = (torch.arange(key.shape[2], device=key.device) < lengths[:, None])[:, None, :, None]
+        exists = existing_keys(problem)
+        if exists is not None:
             key, value = key * exists, value * exists
         key_map = self.key_map[..., : key.shape[2]].to(key.dtype)
         value_map = key_map if self.value_map is None else self.value_map[..., : key.shape[2]].to(key.dtype)

@@ -6,8 +6,8 @@ from torch.utils.checkpoint import checkpoint
 
 from gkalib.kernels import Kernel, Product
 from gkalib.masks import Causal, KeyPadding, Mask, Window, parts
-from gkalib.normalizers import RowSum, Unnormalized
-from gkalib.smoothing.methods.method import Method, no_pairs
+from gkalib.normalizers import RowSum
+from gkalib.smoothing.methods.method import Method, existing_keys, no_pairs, no_rule_but, no_sums
 from gkalib.smoothing.problem import Problem
 
 RESOLVED = 1e-9  # of the largest row's sum: a smaller sum has lost the digits that float32 would show
@@ -53,11 +53,10 @@ class Toeplitz(Method):
             return "the kernel has more than one factor beside its kernels of the lag"
         if of_content and of_content[0].features() is None:
             return f"{type(of_content[0]).__name__} is not a finite inner product of features"
-        if not isinstance(problem.normalizer, RowSum | Unnormalized):
-            return f"{problem.normalizer!r} needs the weights one by one"
-        strange = [part for part in parts(problem.mask) if not isinstance(part, Causal | Window | KeyPadding)]
-        if strange:
-            return f"{strange[0]!r} is no function of the lag; Causal, Window and KeyPadding are or split off"
+        why = "is no function of the lag; Causal, Window and KeyPadding are or split off"
+        reason = no_sums(problem) or no_rule_but(problem, Causal, Window, KeyPadding, why=why)
+        if reason:
+            return reason
         if problem.positions is not None and not _consecutive(problem):
             return "its convolutions need consecutive whole positions, the same for the whole batch"
         return no_pairs(problem)
@@ -72,14 +71,10 @@ class Toeplitz(Method):
         else:
             query, key = torch.ones_like(query[..., :1]), torch.ones_like(key[..., :1])
         query, key, value = query.double(), key.double(), value.double()
-        rules = parts(problem.mask)
-        exists = torch.ones_like(key[..., :1])
-        for part in rules:
-            if isinstance(part, KeyPadding):
-                keys = torch.arange(key.shape[2], device=key.device)
-                exists = exists * (keys < part.lengths[:, None])[:, None, :, None]
+        exists, padded = torch.ones_like(key[..., :1]), existing_keys(problem)
+        exists = exists if padded is None else exists * padded
         lags = _lags(problem)
-        allowed = _allowed(lags, [part for part in rules if not isinstance(part, KeyPadding)])
+        allowed = _allowed(lags, [rule for rule in parts(problem.mask) if not isinstance(rule, KeyPadding)])
         table = torch.stack([_log_table(kernel, query, lags) for kernel in of_lag]).sum(0)
         table = torch.fft.rfft(table.masked_fill(~allowed, -torch.inf).exp(), dim=-1)[..., None]
         # One more value column, of ones, sums the weights.
