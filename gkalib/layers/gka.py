@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gkalib.kernels import Gaussian
+from gkalib.kernels.base import positive
 from gkalib.layers.base import Smoother
 from gkalib.masks import Window
 from gkalib.normalizers import RowSum
@@ -82,7 +83,6 @@ def _per_head(sigma: float | Sequence[float], num_heads: int) -> Tensor:
     each = [float(number) for number in sigma] if isinstance(sigma, Sequence) else [float(sigma)] * num_heads
     if len(each) != num_heads:
         raise ValueError(f"gka: {len(each)} values of sigma for {num_heads} heads")
-    wrong = [number for number in each if not (math.isfinite(number) and number > 0)]
-    if wrong:
-        raise ValueError(f"gka: sigma must be positive and finite, not {wrong[0]}")
-    return torch.tensor(each, dtype=torch.float64)
+    start = torch.tensor(each, dtype=torch.float64)
+    positive("gka", "sigma", start)
+    return start

@@ -1,12 +1,12 @@
 """Krause attention: a Gaussian of projected tokens that listens to few, near in content and in place."""
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gkalib.kernels import Gaussian
+from gkalib.kernels.base import positive
 from gkalib.layers.base import Smoother, bind
 from gkalib.masks import Mask, Window, joined, parts
 from gkalib.normalizers import RowSum, TopK
@@ -100,8 +100,7 @@ class KrauseAttention(Smoother):
         **layer: Any,
     ):
         super().__init__(dim, num_heads, **layer)
-        if not (math.isfinite(sigma) and sigma > 0):
-            raise ValueError(f"krause: sigma must be positive and finite, not {sigma}")
+        positive("krause", "sigma", sigma)
         if sigma_per not in ("head", "layer"):
             raise ValueError(f"krause: sigma_per must be 'head' or 'layer', not {sigma_per!r}")
         for name, count in (("top_k", top_k), ("window", window)):

@@ -1,4 +1,6 @@
-"""What layers are made of: heads of tokens, the norm of a head's vectors, positions written into them."""
+"""What layers are made of: heads of tokens, norms of their vectors, positions written into them."""
+
+import math
 
 import torch
 from einops import rearrange
@@ -14,6 +16,19 @@ def split(x: Tensor, num_heads: int) -> Tensor:
 def merge(heads: Tensor) -> Tensor:
     """Heads ``[b h n d]`` as tokens ``[b n (h d)]``."""
     return rearrange(heads, "b h n d -> b n (h d)")
+
+
+def feature_count(name: str, head_dim: int, num_features: int | None) -> int:
+    """How many random features a layer has: as given, else ⌊d ln d⌋."""
+    count = max(1, math.floor(head_dim * math.log(head_dim))) if num_features is None else num_features
+    if count < 1:
+        raise ValueError(f"{name}: num_features must be at least 1, not {count}")
+    return count
+
+
+def drawn_seed(seed: int | None) -> int:
+    """The seed given, else one from PyTorch's generator, as a parameter is drawn."""
+    return int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
 
 
 class HeadNorm(nn.Module):

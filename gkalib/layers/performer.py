@@ -3,11 +3,11 @@
 import math
 from typing import Any
 
-import torch
-
 from gkalib.kernels import PositiveRandom
+from gkalib.kernels.base import positive
 from gkalib.kernels.features import STABILIZERS, orthogonal_gaussian
 from gkalib.layers.base import Smoother
+from gkalib.layers.parts import drawn_seed, feature_count
 
 __all__ = ["PerformerAttention"]
 
@@ -50,18 +50,15 @@ class PerformerAttention(Smoother):
         **layer: Any,
     ):
         super().__init__(dim, num_heads, **layer)
-        default = max(1, math.floor(self.head_dim * math.log(self.head_dim)))
-        count = default if num_features is None else num_features
-        if count < 1:
-            raise ValueError(f"performer: num_features must be at least 1, not {count}")
-        if scale is not None and not (math.isfinite(scale) and scale > 0):
-            raise ValueError(f"performer: scale must be positive and finite, not {scale}")
+        count = feature_count("performer", self.head_dim, num_features)
+        if scale is not None:
+            positive("performer", "scale", scale)
         if stabilizer not in STABILIZERS:
             raise ValueError(f"performer: no stabilizer {stabilizer!r}. Known: {', '.join(STABILIZERS)}")
         if not (math.isfinite(floor) and floor >= 0):
             raise ValueError(f"performer: floor must be zero or positive, not {floor}")
         kernel = PositiveRandom(
-            self.head_dim, count, scale=scale, seed=_seed(seed), stabilizer=stabilizer, floor=floor
+            self.head_dim, count, scale=scale, seed=drawn_seed(seed), stabilizer=stabilizer, floor=floor
         )
         self.kernel = kernel.to(**self.factory)
 
@@ -70,8 +67,4 @@ class PerformerAttention(Smoother):
         if not isinstance(self.kernel, PositiveRandom):
             raise ValueError(f"performer: {self.kernel!r} has no random rows to draw again")
         rows, columns = self.kernel.omega.shape
-        self.kernel.omega.copy_(orthogonal_gaussian(rows, columns, seed=_seed(seed)))
-
-
-def _seed(seed: int | None) -> int:
-    return int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
+        self.kernel.omega.copy_(orthogonal_gaussian(rows, columns, seed=drawn_seed(seed)))

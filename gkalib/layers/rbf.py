@@ -1,12 +1,12 @@
 """RBF attention: a Gaussian of the distance between projected tokens, so that no key wins by its length."""
 
-import math
 from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from gkalib.kernels import Gaussian
+from gkalib.kernels.base import positive
 from gkalib.layers.base import Smoother
 from gkalib.normalizers import RowSum, Unnormalized
 from gkalib.smoothing import Problem
@@ -52,13 +52,11 @@ class RBFAttention(Smoother):
         **layer: Any,
     ):
         super().__init__(dim, num_heads, **layer)
-        precision = self.head_dim**-0.5 if gamma is None else gamma
-        if not (math.isfinite(precision) and precision > 0):
-            raise ValueError(f"rbf: gamma must be positive and finite, not {gamma}")
+        gamma = positive("rbf", "gamma", self.head_dim**-0.5 if gamma is None else gamma)
         if form not in FORMS:
             raise ValueError(f"rbf: no form {form!r}. Known: {', '.join(FORMS)}")
         self.xsa = xsa
-        self.kernel = Gaussian((2 * precision) ** -0.5)
+        self.kernel = Gaussian((2 * gamma) ** -0.5)
         self.normalizer = FORMS[form]()
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,13 +1,13 @@
 """Kernelized attention with relative positions: a feature kernel times a learned kernel of the lag."""
 
-import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gkalib.kernels import Elu, Kernel, LagTable, PositiveRandom
+from gkalib.kernels.base import positive
 from gkalib.layers.base import Smoother
+from gkalib.layers.parts import drawn_seed, feature_count
 from gkalib.smoothing import Cache
 
 __all__ = ["RelativePositionAttention"]
@@ -69,17 +69,13 @@ class RelativePositionAttention(Smoother):
             raise ValueError(f"rpe: needs length=, the number of tokens of its table of lags, not {length}")
         if features not in FEATURES:
             raise ValueError(f"rpe: no features {features!r}. Known: {', '.join(FEATURES)}")
-        if not (math.isfinite(scale) and scale > 0):
-            raise ValueError(f"rpe: scale must be positive and finite, not {scale}")
-        default = max(1, math.floor(self.head_dim * math.log(self.head_dim)))
-        count = default if num_features is None else num_features
-        if count < 1:
-            raise ValueError(f"rpe: num_features must be at least 1, not {count}")
+        positive("rpe", "scale", scale)
+        count = feature_count("rpe", self.head_dim, num_features)
         content: Kernel = Elu()
         if features == "positive-random":
             # HeadNorm makes vectors of length √d, so s / d times their product is s · cosine.
-            seed = int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
             scale = scale / self.head_dim if normalize else scale
+            seed = drawn_seed(seed)
             content = PositiveRandom(self.head_dim, count, scale=scale, seed=seed, stabilizer="row")
         self.kernel = (content * LagTable(num_heads, length)).to(**self.factory)
 

@@ -1,9 +1,9 @@
 """Skyformer: unnormalized Gaussian attention through landmarks among queries and keys."""
 
-import math
 from typing import Any
 
 from gkalib.kernels import Gaussian
+from gkalib.kernels.base import positive
 from gkalib.layers.base import Smoother
 from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import Skyformer
@@ -61,7 +61,5 @@ class SkyformerAttention(Smoother):
             raise ValueError(f"skyformer: landmarks must be even, half queries and half keys, not {rank}")
         method = Skyformer(rank, ridge=ridge, iterations=iterations, sampling=sampling, seed=seed)
         super().__init__(dim, num_heads, **{"method": method, **layer})
-        bandwidth = self.head_dim**0.25 if sigma is None else sigma
-        if not (math.isfinite(bandwidth) and bandwidth > 0):
-            raise ValueError(f"skyformer: sigma must be positive and finite, not {sigma}")
-        self.kernel, self.normalizer = Gaussian(bandwidth), Unnormalized()
+        sigma = positive("skyformer", "sigma", self.head_dim**0.25 if sigma is None else sigma)
+        self.kernel, self.normalizer = Gaussian(sigma), Unnormalized()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gkalib.layers import Smoother
 from gkalib.masks import CAUSAL, Mask, Pairs, added, joined, mask_and_bias
-from gkalib.models.swap import Plain, weights_in
+from gkalib.models.swap import Parts, layer_weights
 from gkalib.normalizers import Dropout
 from gkalib.smoothing import compute_output, make_problem
 
@@ -40,7 +40,7 @@ _REFUSED = {
 _SIGNS = {"attn_logit_softcapping": "softcap", "logit_softcapping": "softcap", "sinks": "sinks"}
 
 
-def taken_apart(path: str, module: Any) -> Plain | str | None:
+def read_layer(path: str, module: Any) -> Parts | str | None:
     """The parts of a layer, the reason why no variant can stand for it, or None for no attention."""
     if "transformers" not in sys.modules:
         return None
@@ -64,7 +64,7 @@ def taken_apart(path: str, module: Any) -> Plain | str | None:
     heads, head_dim = _sizes(module)
     if heads is None or head_dim is None:
         return f"is a {type(module).__name__}, which does not say how many heads it has"
-    return Plain(
+    return Parts(
         heads * head_dim if weights is None else weights["query.weight"].shape[1],
         heads,
         head_dim,
@@ -76,11 +76,11 @@ def taken_apart(path: str, module: Any) -> Plain | str | None:
     )
 
 
-def inside(path: str, plain: Plain, module: Any, cls: Any) -> Smoother | None:
+def between_projections(path: str, parts: Parts, module: Any, cls: Any) -> Smoother | None:
     """A variant without its projections, to smooth between those of a layer; None where it has others."""
     if not has_usual_projections(cls):
         return None
-    probe: Any = cls(8 * plain.num_heads, plain.num_heads)
+    probe: Any = cls(8 * parts.num_heads, parts.num_heads)
     if probe.projections != cls.projections or probe.head_dim != 8:
         return None
     if probe.position is not None:
@@ -93,12 +93,12 @@ def inside(path: str, plain: Plain, module: Any, cls: Any) -> Smoother | None:
         )
     if _is_causal(module) and not probe.causal:
         raise ValueError(f"replace_attention: {path} is causal, {cls.name()} cannot be: {probe.why_not}")
-    like = next(iter(plain.weights.values()))
+    like = next(iter(parts.weights.values()))
     # The projections, which go, are as small as they can be.
     layer: Any = cls(
-        1, plain.num_heads, head_dim=plain.head_dim, project_out=False, device=like.device, dtype=like.dtype
+        1, parts.num_heads, head_dim=parts.head_dim, project_out=False, device=like.device, dtype=like.dtype
     )
-    layer.dim = plain.num_heads * plain.head_dim
+    layer.dim = parts.num_heads * parts.head_dim
     for projection in layer.projections:
         delattr(layer, projection)
     return layer
@@ -109,7 +109,7 @@ def has_usual_projections(cls: type[nn.Module]) -> bool:
     return getattr(cls, "projections", None) == ("query", "key", "value")
 
 
-def use_the_interface(model: nn.Module) -> None:
+def use_interface(model: nn.Module) -> None:
     """Let the layers of a model that look their function up find ours, and with it masks of pairs."""
     from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
     from transformers.masking_utils import sdpa_mask
@@ -231,7 +231,7 @@ def attend(
         name=layer.name(),
     )
     out = layer.finish(compute_output(problem, layer.method), problem)
-    weights = weights_in(layer, problem) if given.get("output_attentions") else None
+    weights = layer_weights(layer, problem) if given.get("output_attentions") else None
     return out.transpose(1, 2).contiguous(), weights
 
 

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from gkalib.layers import Smoother
 from gkalib.masks import CAUSAL, Pairs, added, joined
-from gkalib.models.swap import Plain, weights_in
+from gkalib.models.swap import Parts, layer_weights, packed_weights
 
 
-def taken_apart(model: nn.Module, path: str, module: Any) -> Plain | str | None:
+def read_layer(model: nn.Module, path: str, module: Any) -> Parts | str | None:
     """The parts of an ``nn.MultiheadAttention``, the reason why a variant cannot stand for it, or None."""
     if not isinstance(module, nn.MultiheadAttention):
         return None
@@ -23,24 +23,18 @@ def taken_apart(model: nn.Module, path: str, module: Any) -> Plain | str | None:
         return f"has keys and values of width {module.kdim} and {module.vdim}, queries of {module.embed_dim}"
     if module.bias_k is not None or module.add_zero_attn:
         return "appends a key and a value of its own (add_bias_kv or add_zero_attn), which no variant does"
-    weights: dict[str, Tensor] = {
-        f"proj.{name}": tensor for name, tensor in module.out_proj.named_parameters()
-    }
-    for name, tensor in (("weight", module.in_proj_weight), ("bias", module.in_proj_bias)):
-        if tensor is not None:
-            for ours, part in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
-                weights[f"{ours}.{name}"] = part
-    return Plain(
+    packed = {"weight": module.in_proj_weight, "bias": module.in_proj_bias}
+    return Parts(
         module.embed_dim,
         module.num_heads,
         module.head_dim,
-        weights,
+        packed_weights(module.out_proj, packed),
         attn_drop=module.dropout,
         wrap=lambda layer: Multihead(layer, batch_first=module.batch_first),
     )
 
 
-def leave_the_fast_path(model: nn.Module) -> None:
+def leave_fast_path(model: nn.Module) -> None:
     """Let every encoder call its layers, not PyTorch with the weights of an attention that is gone."""
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoder):
@@ -105,7 +99,7 @@ class Multihead(nn.Module):
         weights = None
         if need_weights:
             problem = self.layer.problem(x, **options) if isinstance(self.layer, Smoother) else None
-            weights = weights_in(self.layer, problem)
+            weights = layer_weights(self.layer, problem)
             weights = weights.mean(1) if average_attn_weights else weights
         if not batched:
             return out[0], None if weights is None else weights[0]

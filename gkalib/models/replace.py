@@ -9,7 +9,7 @@ from gkalib.kernels import Kernel
 from gkalib.layers import Attention, Smoother, for_model, layers, variants
 from gkalib.layers import attention as attention_of
 from gkalib.models import huggingface, multihead, timm
-from gkalib.models.swap import Plain, Swap, build, name_of
+from gkalib.models.swap import Parts, Swap, build, name_of
 from gkalib.normalizers import Dropout, Normalizer
 
 
@@ -72,22 +72,22 @@ def replace_attention(
 
     Chapter 10 uses it.
     """
-    plain, left = _attention_layers(model)
-    classes, slots = _chosen(attention, len(plain))
+    replaceable, left = _attention_layers(model)
+    classes, slots = _chosen(attention, len(replaceable))
     sized = [cls for cls in classes if getattr(cls, "sized", False)]
     if sized and length is None:
         raise ValueError(
             f"replace_attention: {name_of(sized[0])} is built for a number of tokens; give length="
         )
-    first = next(iter(plain.values()))
+    first = next(iter(replaceable.values()))
     bound = for_model(classes, first.dim, first.num_heads, length=length or 0)
     # All of them before the first is put in: a variant that does not fit leaves the model as it was.
     built = [
         _layer(model, path, parts, cls, slot)
-        for (path, parts), cls, slot in zip(plain.items(), bound, slots, strict=True)
+        for (path, parts), cls, slot in zip(replaceable.items(), bound, slots, strict=True)
     ]
     copied, dropped = [], []
-    for (path, parts), (layer, names) in zip(plain.items(), built, strict=True):
+    for (path, parts), (layer, names) in zip(replaceable.items(), built, strict=True):
         module = model.get_submodule(path)
         layer.train(module.training)
         if names is None:
@@ -98,13 +98,13 @@ def replace_attention(
         dropped += [f"{_prefix(path)}{name}" for name in parts.weights if name not in names]
         model = _put(model, path, layer if parts.wrap is None else parts.wrap(layer).train(module.training))
     if any(names is None for _, names in built):
-        huggingface.use_the_interface(model)
-    multihead.leave_the_fast_path(model)
-    places = tuple(_prefix(path) for path in plain)
+        huggingface.use_interface(model)
+    multihead.leave_fast_path(model)
+    places = tuple(_prefix(path) for path in replaceable)
     fresh = [name for name, _ in model.named_parameters() if name.startswith(places) and name not in copied]
     kinds = {
         path: name_of(cls) if slot is None else f"{name_of(cls)} with {' '.join(repr(slot).split())}"
-        for path, cls, slot in zip(plain, classes, slots, strict=True)
+        for path, cls, slot in zip(replaceable, classes, slots, strict=True)
     }
     return Swap(model, kinds, copied, fresh, dropped, left)
 
@@ -124,13 +124,15 @@ def _chosen(attention: Any, depth: int) -> tuple[list[type[nn.Module]], list[Ker
 
 
 def _layer(
-    model: nn.Module, path: str, plain: Plain, cls: type[nn.Module], slot: Kernel | Normalizer | None
+    model: nn.Module, path: str, parts: Parts, cls: type[nn.Module], slot: Kernel | Normalizer | None
 ) -> tuple[nn.Module, list[str] | None]:
     """What is put into a layer of the model, and which weights it took from it; None for what goes inside."""
-    layer: Any = huggingface.inside(path, plain, model.get_submodule(path), cls) if plain.inside else None
+    layer: Any = (
+        huggingface.between_projections(path, parts, model.get_submodule(path), cls) if parts.inside else None
+    )
     names = None
     if layer is None:
-        if not plain.whole:
+        if not parts.whole:
             usual = [name for name in variants() if huggingface.has_usual_projections(attention_of(name))]
             usual = [name for name in usual if name != name_of(cls)]
             raise ValueError(
@@ -138,20 +140,20 @@ def _layer(
                 f"a cache), so {name_of(cls)}, which has other projections, cannot stand in its place. These "
                 f"smooth between its own projections: {', '.join(usual)}"
             )
-        layer, names = build(path, plain, cls)
+        layer, names = build(path, parts, cls)
     if slot is not None:
-        like = next(iter(plain.weights.values()))
+        like = next(iter(parts.weights.values()))
         own = copy.deepcopy(slot).to(device=like.device, dtype=like.dtype)
         setattr(layer, "kernel" if isinstance(slot, Kernel) else "normalizer", own)
-    for smoother in layer.modules() if plain.attn_drop else ():
+    for smoother in layer.modules() if parts.attn_drop else ():
         if isinstance(smoother, Smoother):
-            smoother.normalizer = Dropout(smoother.normalizer, plain.attn_drop)
+            smoother.normalizer = Dropout(smoother.normalizer, parts.attn_drop)
     return layer, names
 
 
-def _attention_layers(model: nn.Module) -> tuple[dict[str, Plain], dict[str, str]]:
+def _attention_layers(model: nn.Module) -> tuple[dict[str, Parts], dict[str, str]]:
     """The layers that a variant can stand for, taken apart, and the reasons why it cannot for the others."""
-    plain: dict[str, Plain] = {}
+    parts: dict[str, Parts] = {}
     left: dict[str, str] = {}
     for path, module in model.named_modules():
         if isinstance(module, Smoother):
@@ -159,17 +161,17 @@ def _attention_layers(model: nn.Module) -> tuple[dict[str, Plain], dict[str, str
                 f"replace_attention: {path or type(module).__name__} is a variant already; "
                 "assign its slots, or give attention= where it is built"
             )
-        found = (
-            multihead.taken_apart(model, path, module)
-            or timm.taken_apart(module)
-            or huggingface.taken_apart(path, module)
+        result = (
+            multihead.read_layer(model, path, module)
+            or timm.read_layer(module)
+            or huggingface.read_layer(path, module)
         )
-        if isinstance(found, Plain):
-            plain[path] = found
-        elif found is not None:
-            left[path] = found
-    if plain:
-        return plain, left
+        if isinstance(result, Parts):
+            parts[path] = result
+        elif result is not None:
+            left[path] = result
+    if parts:
+        return parts, left
     path, reason = next(iter(left.items()), ("", "has no attention layer that is known"))
     place = path or type(model).__name__
     raise ValueError(

@@ -13,7 +13,7 @@ from gkalib.smoothing import Problem, compute_weights
 
 
 @dataclass(frozen=True)
-class Plain:
+class Parts:
     """One self-attention layer of another library, taken apart.
 
     Args:
@@ -78,37 +78,47 @@ class Swap:
     __repr__ = __str__
 
 
-def build(path: str, plain: Plain, cls: type[nn.Module]) -> tuple[nn.Module, list[str]]:
+def packed_weights(proj: nn.Module, packed: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    """The weights of a layer whose query, key and value are one matrix, by the names that a variant has."""
+    weights = {f"proj.{name}": tensor for name, tensor in proj.named_parameters()}
+    for name, tensor in packed.items():
+        if tensor is not None:
+            parts = zip(("query", "key", "value"), tensor.chunk(3), strict=True)
+            weights |= {f"{ours}.{name}": part for ours, part in parts}
+    return weights
+
+
+def build(path: str, parts: Parts, cls: type[nn.Module]) -> tuple[nn.Module, list[str]]:
     """A layer of a class with the weights that fit, and which of its parameters they are."""
-    like = plain.weights["query.weight"]
+    like = parts.weights["query.weight"]
     options: dict[str, Any] = {
-        "qkv_bias": "query.bias" in plain.weights,
+        "qkv_bias": "query.bias" in parts.weights,
         "device": like.device,
         "dtype": like.dtype,
     }
-    if plain.head_dim * plain.num_heads != plain.dim:
-        options["head_dim"] = plain.head_dim
-    if plain.norms:
+    if parts.head_dim * parts.num_heads != parts.dim:
+        options["head_dim"] = parts.head_dim
+    if parts.norms:
         options["qk_norm"] = True
-    if plain.projects:
-        options |= {"proj_bias": "proj.bias" in plain.weights, "proj_drop": plain.proj_drop}
+    if parts.projects:
+        options |= {"proj_bias": "proj.bias" in parts.weights, "proj_drop": parts.proj_drop}
     else:
         options["project_out"] = False
         if not issubclass(cls, Smoother):
             raise ValueError(f"replace_attention: {name_of(cls)} has an output projection, {path} must not")
-    layer: Any = cls(plain.dim, plain.num_heads, **options)
-    inner = plain.weights["value.weight"].shape[0]
-    if not plain.projects and layer.num_heads * layer.head_dim != inner:
+    layer: Any = cls(parts.dim, parts.num_heads, **options)
+    inner = parts.weights["value.weight"].shape[0]
+    if not parts.projects and layer.num_heads * layer.head_dim != inner:
         raise ValueError(
             f"replace_attention: {name_of(cls)} gives {layer.num_heads * layer.head_dim} channels, the "
             f"projection after {path} takes {inner}"
         )
-    if plain.norms and isinstance(layer, Smoother):
-        layer.query_norm, layer.key_norm = plain.norms
-    return layer, _copy(plain, layer)
+    if parts.norms and isinstance(layer, Smoother):
+        layer.query_norm, layer.key_norm = parts.norms
+    return layer, _copy(parts, layer)
 
 
-def weights_in(layer: Any, problem: Problem | None) -> Tensor:
+def layer_weights(layer: Any, problem: Problem | None) -> Tensor:
     """The weights of a problem of a layer, ``[b h n m]``.
 
     Raises:
@@ -128,18 +138,18 @@ def name_of(cls: Any) -> str:
 
 
 @torch.no_grad()
-def _copy(plain: Plain, layer: nn.Module) -> list[str]:
+def _copy(parts: Parts, layer: nn.Module) -> list[str]:
     """Copy each linear layer whose matrix has the same shape, its bias with it; the names of what was."""
     parameters = dict(layer.named_parameters())
     copied = []
     for name, tensor in parameters.items():
         matrix = f"{name.rpartition('.')[0]}.weight"
-        if name in plain.weights and plain.weights[matrix].shape == parameters[matrix].shape:
-            tensor.copy_(plain.weights[name])
+        if name in parts.weights and parts.weights[matrix].shape == parameters[matrix].shape:
+            tensor.copy_(parts.weights[name])
             copied.append(name)
     reset_parameters(layer)  # a variant may insist on its own start
-    copied = [name for name in copied if torch.equal(parameters[name], plain.weights[name])]
-    norms = ("query_norm.", "key_norm.") if plain.norms else ()
+    copied = [name for name in copied if torch.equal(parameters[name], parts.weights[name])]
+    norms = ("query_norm.", "key_norm.") if parts.norms else ()
     return copied + [name for name in parameters if name.startswith(norms)]
 
 
@@ -156,7 +166,7 @@ def _folded(paths: list[str]) -> str:
     for path in paths:
         match = re.fullmatch(r"(.*?)(\d+)(\D*)", path)
         if match is None:
-            plain.append(path or "the model itself")
+            parts.append(path or "the model itself")
         else:
             numbers.setdefault((match[1], match[3]), []).append(int(match[2]))
     return ", ".join(

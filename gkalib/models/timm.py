@@ -4,15 +4,15 @@ import inspect
 import sys
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from gkalib.models.swap import Plain
+from gkalib.models.swap import Parts, packed_weights
 
 # What a layer is called that adds numbers to its scores by the relative position of query and key.
 _BIASES = ("relative_position_bias_table", "rel_pos", "rel_pos_h", "attention_biases", "cpb_mlp", "pos_embed")
 
 
-def taken_apart(module: Any) -> Plain | str | None:
+def read_layer(module: Any) -> Parts | str | None:
     """The parts of a layer of timm, the reason why no variant can stand for it, or None for no attention."""
     if "timm" not in sys.modules:
         return None
@@ -27,16 +27,12 @@ def taken_apart(module: Any) -> Plain | str | None:
             return f"has a {part} of its output, which no variant has"
     if module.proj.out_features != module.qkv.in_features:
         return f"projects to {module.proj.out_features} channels, not back to {module.qkv.in_features}"
-    weights: dict[str, Tensor] = {f"proj.{name}": tensor for name, tensor in module.proj.named_parameters()}
-    for name, tensor in module.qkv.named_parameters():
-        for ours, part in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
-            weights[f"{ours}.{name}"] = part
     norms = None if isinstance(module.q_norm, nn.Identity) else (module.q_norm, module.k_norm)
-    return Plain(
+    return Parts(
         module.qkv.in_features,
         module.num_heads,
         module.head_dim,
-        weights,
+        packed_weights(module.proj, dict(module.qkv.named_parameters())),
         norms,
         attn_drop=module.attn_drop.p,
         proj_drop=module.proj_drop.p,
