@@ -154,8 +154,8 @@ def _filtered(direction: Tensor, weights: Tensor) -> Tensor:
     return (rows / rows.norm(dim=1, keepdim=True) * own.norm(dim=1, keepdim=True)).reshape(weights.shape)
 
 
-def _inner(one: Weights, other: Weights) -> Tensor:
-    return torch.stack([(one[name] * other[name]).sum() for name in one]).sum()
+def _inner(first: Weights, second: Weights) -> Tensor:
+    return torch.stack([(first[name] * second[name]).sum() for name in first]).sum()
 
 
 def _unit(axis: Weights) -> dict[str, Tensor]:

@@ -175,8 +175,8 @@ def picture_rows(model: ViT, captured: Sequence[Captured]) -> list[Row]:
         for name, (_, row) in patch_rows(model, layer).items():
             rows += _table(f"patch_{name.replace(' ', '_')}", row, layer=index)
     for index in _ends(captured):
-        matrix, kept = subsample(captured[index].weights[0].mean(0), most=TOKENS)
-        rows += _table("matrix", matrix, layer=index, names=kept.tolist())
+        matrix, tokens = subsample(captured[index].weights[0].mean(0), most=TOKENS)
+        rows += _table("matrix", matrix, layer=index, names=tokens.tolist())
     return rows
 
 

@@ -42,7 +42,7 @@ def occlusion(model: nn.Module, images: Images, labels: Labels) -> Maps:
     whole = _logit(model, images, labels)
     falls = []
     for place in range(extra, tokens):
-        with _first_input(vit, lambda x, kept=everything[everything != place]: x[:, kept]):
+        with _first_input(vit, lambda x, rest=everything[everything != place]: x[:, rest]):
             falls.append(whole - _logit(model, images, labels))
     return torch.stack(falls, dim=1)
 

@@ -89,5 +89,5 @@ def subsample(matrix, *, most: int = MOST):
         Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 23.
     """
     count = matrix.shape[-1]
-    kept = np.arange(count) if count <= most else np.linspace(0, count - 1, most).round().astype(int)
-    return matrix[..., kept[:, None], kept], kept
+    tokens = np.arange(count) if count <= most else np.linspace(0, count - 1, most).round().astype(int)
+    return matrix[..., tokens[:, None], tokens], tokens

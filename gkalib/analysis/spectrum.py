@@ -73,9 +73,9 @@ def energy_rank(values: Float[Tensor, "*batch k"], share: float = 0.99) -> Int64
     if not 0 < share <= 1:
         raise ValueError(f"energy_rank: share must be above 0 and at most 1, not {share}")
     energy = values.double().square()
-    kept = energy.cumsum(-1) / _total(energy, "energy_rank")
+    shares = energy.cumsum(-1) / _total(energy, "energy_rank")
     # The last sum may round to just below one.
-    return 1 + (kept[..., :-1] < min(share, 1 - 1e-12)).sum(-1)
+    return 1 + (shares[..., :-1] < min(share, 1 - 1e-12)).sum(-1)
 
 
 def _total(values: Tensor, name: str) -> Tensor:

@@ -46,11 +46,11 @@ def measure(model: Any, learned: Any) -> dict[str, float]:
     the exponential dot product for a kernel, ``loss_<r>`` with r new random features of it, the mean of two
     draws.
     """
-    found = {f"sum_{number}": size for number, size in enumerate(_sums(model, learned), start=1)}
+    metrics = {f"sum_{number}": size for number, size in enumerate(_sums(model, learned), start=1)}
     layers = [block.attn for block in model.blocks]
     if layers[0].name() == "linear":
-        return found
-    found["loss_exact"] = _loss(model, learned, lambda layer, draw: ExpDot())
+        return metrics
+    metrics["loss_exact"] = _loss(model, learned, lambda layer, draw: ExpDot())
     for features in FEATURES:
         losses = [
             _loss(
@@ -61,8 +61,8 @@ def measure(model: Any, learned: Any) -> dict[str, float]:
             )
             for draw in range(1, DRAWS + 1)
         ]
-        found[f"loss_{features}"] = sum(losses) / DRAWS
-    return found
+        metrics[f"loss_{features}"] = sum(losses) / DRAWS
+    return metrics
 
 
 def _loss(model: Any, learned: Any, kernel: Callable[[int, int], Kernel], draw: int = 0) -> float:

@@ -39,15 +39,15 @@ def measure(model: Any, learned: Any) -> dict[str, float]:
     ``neighbors`` is the mean of 1 / Σ_j w_ij², ``diagonal`` of w_ii, ``first`` of the first token's weight on
     itself, which is the class token's where there is one.
     """
-    found = {}
+    metrics = {}
     captured = capture_attention(model, learned.held_out[0][:64])
-    for number, (one, block) in enumerate(zip(captured, model.blocks, strict=True), start=1):
-        weights, layer = compute_weights(one.problems[0], "dense"), block.attn
+    for number, (layer, block) in enumerate(zip(captured, model.blocks, strict=True), start=1):
+        weights, kernel = compute_weights(layer.problems[0], "dense"), block.attn.kernel
         own = weights.diagonal(dim1=-2, dim2=-1)
-        found[f"neighbors_{number}"] = (1 / weights.square().sum(-1)).mean().item()
-        found[f"diagonal_{number}"] = own.mean().item()
-        found[f"first_{number}"] = own[..., 0].mean().item()
-        sigmas = torch.as_tensor(layer.kernel.sigma).tolist() if isinstance(layer.kernel, Gaussian) else []
+        metrics[f"neighbors_{number}"] = (1 / weights.square().sum(-1)).mean().item()
+        metrics[f"diagonal_{number}"] = own.mean().item()
+        metrics[f"first_{number}"] = own[..., 0].mean().item()
+        sigmas = torch.as_tensor(kernel.sigma).tolist() if isinstance(kernel, Gaussian) else []
         for head, sigma in enumerate(sigmas, start=1):
-            found[f"sigma_{number}_{head}"] = sigma
-    return found
+            metrics[f"sigma_{number}_{head}"] = sigma
+    return metrics

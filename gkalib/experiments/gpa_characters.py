@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gkalib.analysis import capture_attention
+from gkalib.analysis import banks, capture_attention
 from gkalib.experiments.study import Study
-from gkalib.kernels import DecayingPeriodicBank
 from gkalib.models import gpt
 
 CONTEXT = 128
@@ -55,17 +54,12 @@ def studies() -> list[Study]:
 @torch.no_grad()
 def measure(model: Any, learned: Any) -> dict[str, float]:
     """The loss of reading on, heads without their bank and without all, and the shape of the banks."""
-    found = _longer(model, learned) | _without(model, learned)
-    found |= _newlines(model, learned) | _gaps(learned.ids == learned.characters.index("\n"))
-    if banks := banks_of(model):
-        found |= _shapes(torch.stack([bank.lag_table(CONTEXT) for bank in banks]))
-        found |= _far(model, learned)
-    return found
-
-
-def banks_of(model: Any) -> list[DecayingPeriodicBank]:
-    """The banks of a model's kernels, layer by layer."""
-    return [module for module in model.modules() if isinstance(module, DecayingPeriodicBank)]
+    metrics = _longer(model, learned) | _without(model, learned)
+    metrics |= _newlines(model, learned) | _gaps(learned.ids == learned.characters.index("\n"))
+    if kernels := banks(model):
+        metrics |= _shapes(torch.stack([bank.lag_table(CONTEXT) for bank in kernels]))
+        metrics |= _far(model, learned)
+    return metrics
 
 
 def bump(tables: Tensor, width: int) -> Tensor:
@@ -79,14 +73,14 @@ def _shapes(tables: Tensor) -> dict[str, float]:
     """G in bins of four lags: the mean over a layer's heads, and the head of the greatest bump."""
     heads = tables.flatten(0, 1)
     bumps = {width: bump(heads, width) for width in (50, 70)}
-    found = {f"bump_{width}": values.max().item() for width, values in bumps.items()}
+    metrics = {f"bump_{width}": values.max().item() for width, values in bumps.items()}
     most = heads[torch.stack(list(bumps.values())).amax(0).argmax()]
     shapes = {f"layer_{layer}": table.mean(0) for layer, table in enumerate(tables, 1)} | {"head": most}
     for name, shape in shapes.items():
-        found[f"{name}_at_0"] = shape[0].item()
+        metrics[f"{name}_at_0"] = shape[0].item()
         for start, value in zip(range(0, CONTEXT, 4), shape.unflatten(0, (-1, 4)).mean(-1), strict=True):
-            found[f"{name}_from_{start}"] = value.item()
-    return found
+            metrics[f"{name}_from_{start}"] = value.item()
+    return metrics
 
 
 def _far(model: Any, learned: Any) -> dict[str, float]:
@@ -96,19 +90,18 @@ def _far(model: Any, learned: Any) -> dict[str, float]:
     place = torch.arange(CONTEXT)
     far = place[:, None] - place >= FAR
     weight = torch.stack([(layer.weights * far)[:, :, -LATE:].sum(-1).mean((0, 2)) for layer in captured])
-    found = {"far_weight": weight.mean().item(), "far_weight_most": weight.max().item()}
+    metrics = {"far_weight": weight.mean().item(), "far_weight_most": weight.max().item()}
     before = _losses(model, inputs, labels)
-    banks = banks_of(model)
-    for bank in banks:
+    for bank in banks(model):
         bank.lag_table = partial(_leveled, type(bank).lag_table, bank)
     gain = _losses(model, inputs, labels) - before
-    for bank in banks:
+    for bank in banks(model):
         del bank.lag_table
     newline = labels == learned.characters.index("\n")
     newline[:, : CONTEXT - LATE] = False
     if newline.any():
-        found["leveled_newline"] = gain[newline].mean().item()
-    return found | {"leveled": gain.mean().item()}
+        metrics["leveled_newline"] = gain[newline].mean().item()
+    return metrics | {"leveled": gain.mean().item()}
 
 
 def _leveled(table_of: Callable[..., Tensor], bank: Any, length: int) -> Tensor:
@@ -119,8 +112,8 @@ def _leveled(table_of: Callable[..., Tensor], bank: Any, length: int) -> Tensor:
 
 def _losses(model: Any, inputs: Tensor, labels: Tensor) -> Tensor:
     """The loss of every character, ``[b n]``."""
-    parts = zip(inputs.split(8), labels.split(8), strict=True)
-    return torch.cat([cross_entropy(model(one).mT, label, reduction="none") for one, label in parts])
+    batches = zip(inputs.split(8), labels.split(8), strict=True)
+    return torch.cat([cross_entropy(model(ids).mT, after, reduction="none") for ids, after in batches])
 
 
 def _longer(model: Any, learned: Any) -> dict[str, float]:
@@ -128,14 +121,14 @@ def _longer(model: Any, learned: Any) -> dict[str, float]:
     longer = gpt(replace(model.config, context=4 * CONTEXT), attention=[type(b.attn) for b in model.blocks])
     longer.load_state_dict(model.state_dict())
     inputs, labels = learned.windows_of(learned.rest, 4 * CONTEXT, 48)
-    found = {}
+    metrics = {}
     for times in (2, 4):
         end, start = times * CONTEXT, (times - 1) * CONTEXT
         read = {"short": start, "long": 0}
         for name, begin in read.items():
             losses = _losses(longer, inputs[:, begin:end], labels[:, begin:end])
-            found[f"{name}_{times}x"] = losses[:, -LATE:].mean().item()
-    return found
+            metrics[f"{name}_{times}x"] = losses[:, -LATE:].mean().item()
+    return metrics
 
 
 def _newlines(model: Any, learned: Any) -> dict[str, float]:
@@ -152,26 +145,26 @@ def _gaps(newline: Tensor) -> dict[str, float]:
     gaps = where.diff()
     lags = range(CONTEXT)
     rates = torch.stack([newline[where[where < len(newline) - lag] + lag].double().mean() for lag in lags])
-    found = {"newlines": newline.double().mean().item(), "newline_gap": gaps[gaps > 1].mode().values.item()}
-    found |= {"newline_at_1": rates[1].item(), "newline_gap_mean": gaps[gaps > 1].double().mean().item()}
+    metrics = {"newlines": newline.double().mean().item(), "newline_gap": gaps[gaps > 1].mode().values.item()}
+    metrics |= {"newline_at_1": rates[1].item(), "newline_gap_mean": gaps[gaps > 1].double().mean().item()}
     bins = zip(range(0, CONTEXT, 4), rates.unflatten(0, (-1, 4)).mean(-1).tolist(), strict=True)
-    return found | {f"newline_from_{start}": rate for start, rate in bins}
+    return metrics | {f"newline_from_{start}": rate for start, rate in bins}
 
 
 def _without(model: Any, learned: Any) -> dict[str, float]:
     """What the loss gains, head by head, from a zero bank and from no output of the head."""
     inputs, labels = (part[::4] for part in learned.held_out)
-    whole, found = _losses(model, inputs, labels).mean(), {}
+    whole, metrics = _losses(model, inputs, labels).mean(), {}
     for layer, block in enumerate(model.blocks, 1):
         attn, count = block.attn, model.config.num_heads
         parts = {"head": attn.proj.weight.unflatten(1, (count, -1)).unbind(1)}
-        for bank in banks_of(attn):
+        for bank in banks(attn):
             parts["bank"] = bank.sigma.unbind(0)
         for name, per_head in parts.items():
             for head, part in enumerate(per_head, 1):
-                kept = part.clone()
+                before = part.clone()
                 part.zero_()
                 gain = _losses(model, inputs, labels).mean() - whole
-                found[f"without_{name}_{layer}_{head}"] = gain.item()
-                part.copy_(kept)
-    return found
+                metrics[f"without_{name}_{layer}_{head}"] = gain.item()
+                part.copy_(before)
+    return metrics

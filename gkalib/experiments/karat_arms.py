@@ -69,13 +69,13 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     with every layer's weights replaced by their mean over 256 training pictures.
     """
     assert isinstance(model, ViT) and isinstance(learned, Pictures)
-    found: dict[str, Tensor] = {}
+    metrics: dict[str, Tensor] = {}
     for number, layer in enumerate(capture_attention(model, learned.held_out[0][:64]), start=1):
         weights, problem = layer.weights, layer.problems[0]
         scores = problem.kernel.log(problem.query, problem.key)
         total = weights.sum(-1)
         largest, mass = weights.amax(-1), weights.abs().sum(-1)
-        found |= {
+        metrics |= {
             f"negative_{number}": (weights < 0).float().mean(),
             f"sum_{number}": total.mean(),
             f"sum_spread_{number}": total.std(),
@@ -87,7 +87,7 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     for block, layer in zip(model.blocks, capture_attention(model, learned.images[:256]), strict=True):
         block.get_submodule("attn").normalizer = Fixed(layer.weights.mean(0, keepdim=True))
     inputs, labels = learned.held_out
-    right = torch.cat([model(one).argmax(-1) for one in inputs.split(64)]) == labels
-    return {name: float(value) for name, value in found.items()} | {
+    right = torch.cat([model(images).argmax(-1) for images in inputs.split(64)]) == labels
+    return {name: float(value) for name, value in metrics.items()} | {
         "fixed_accuracy": right.float().mean().item()
     }

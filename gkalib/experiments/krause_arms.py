@@ -45,7 +45,7 @@ def studies() -> list[Study]:
 def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     """How alike the patches are before the first block and after each, and what each layer listens to."""
     assert isinstance(learned, Pictures)
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     tokens: list[Tensor] = []
 
     def note(block: nn.Module, given: tuple, out: Tensor) -> None:
@@ -56,10 +56,10 @@ def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     for hook in hooks:
         hook.remove()
     for number, layer in enumerate(captured, start=1):
-        found |= {f"{name}_{number}": value for name, value in of_layer(layer.weights).items()}
+        metrics |= {f"{name}_{number}": value for name, value in of_layer(layer.weights).items()}
     for layer, x in enumerate(tokens):
-        found |= {f"alike_{layer}": alike(x[:, 1:]), f"rank_{layer}": rank(x[:, 1:])}
-    return found
+        metrics |= {f"alike_{layer}": alike(x[:, 1:]), f"rank_{layer}": rank(x[:, 1:])}
+    return metrics
 
 
 def alike(x: Tensor) -> float:

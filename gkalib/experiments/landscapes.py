@@ -102,27 +102,27 @@ class Landscape(Observer):
         change of one.
         """
         assert isinstance(learned, Pictures)
-        found: dict[str, float] = {}
-        few, drawn, loss = (_on(learned.images[:n], learned.labels[:n]) for n in self.counts)
-        found |= self._path(model, loss)
-        found |= self._planes(model, drawn, learned)
-        found |= _sharp(model, loss)
-        found |= {f"{name}_{FEW}": number for name, number in _sharp(model, few).items()}
-        found |= _rescaled(model, loss)
-        found |= self._equal(model, loss)
-        found |= self._spectra(model, learned.held_out[0][:LOOKED])
-        return found
+        metrics: dict[str, float] = {}
+        few, grid_loss, loss = (_on(learned.images[:n], learned.labels[:n]) for n in self.counts)
+        metrics |= self._path(model, loss)
+        metrics |= self._planes(model, grid_loss, learned)
+        metrics |= _sharp(model, loss)
+        metrics |= {f"{name}_{FEW}": number for name, number in _sharp(model, few).items()}
+        metrics |= _rescaled(model, loss)
+        metrics |= self._equal(model, loss)
+        metrics |= self._spectra(model, learned.held_out[0][:LOOKED])
+        return metrics
 
     def rows(self, course: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """``table, step, x, y, value``: the course of the loss, the path, its shares, grids, spectra."""
-        losses = [_row("train_loss", one["train_loss"], step=one["step"]) for one in course]
+        losses = [_row("train_loss", row["train_loss"], step=row["step"]) for row in course]
         return [*losses, *self.table]
 
     def _path(self, model: nn.Module, loss: Loss) -> dict[str, float]:
         self.plane = plane = trajectory_plane(self.snapshots)
         walk = walk_shares(step_lengths(self.snapshots))
         places = plane.coordinates[:, :2].tolist()
-        self.losses = [_at(model, one, loss) for one in self.snapshots]
+        self.losses = [_at(model, weights, loss) for weights in self.snapshots]
         for step, (x, y), value in zip(self.steps, places, self.losses, strict=True):
             self.table.append(_row("path", value, step=step, x=x, y=y))
             self.table.append(_row("shadow", _at(model, plane.at(x, y), loss), step=step, x=x, y=y))
@@ -152,30 +152,30 @@ class Landscape(Observer):
             "far": (around, loss, self.points // 2 + 1, FAR),
             "fresh": (around, other, self.points // 2 + 1, 1.0),
         }
-        found: dict[str, float] = {}
-        for name, (plane, given, points, span) in wanted.items():
-            surface = loss_on(plane, model, given, points=points, span=span)
+        metrics: dict[str, float] = {}
+        for name, (plane, loss, points, span) in wanted.items():
+            surface = loss_on(plane, model, loss, points=points, span=span)
             grids = [surface] if points < self.points else [surface, _coarse(surface)]
             for grid in grids:
-                found[f"minima_{name}_{len(grid.first)}"] = float(grid.minima())
-                found[f"roughness_{name}_{len(grid.first)}"] = grid.roughness()
-            drawn = surface if name == "path" else grids[-1]
-            for i, x in enumerate(drawn.first.tolist()):
-                for j, y in enumerate(drawn.second.tolist()):
-                    self.table.append(_row(f"{name}_plane", float(drawn.losses[i, j]), x=x, y=y))
-        return found
+                metrics[f"minima_{name}_{len(grid.first)}"] = float(grid.minima())
+                metrics[f"roughness_{name}_{len(grid.first)}"] = grid.roughness()
+            grid = surface if name == "path" else grids[-1]
+            for i, x in enumerate(grid.first.tolist()):
+                for j, y in enumerate(grid.second.tolist()):
+                    self.table.append(_row(f"{name}_plane", float(grid.losses[i, j]), x=x, y=y))
+        return metrics
 
     def _equal(self, model: nn.Module, loss: Loss) -> dict[str, float]:
         """Sharpness where the loss is first as low as it is asked to be; nothing where it never is."""
         for step, weights, value in zip(self.steps, self.snapshots, self.losses, strict=True):
             if value <= EQUAL:
                 with using(model, weights):
-                    found = {f"{name}_equal": number for name, number in _sharp(model, loss).items()}
-                return {**found, "step_equal": float(step), "fixed_loss_equal": value}
+                    metrics = {f"{name}_equal": number for name, number in _sharp(model, loss).items()}
+                return {**metrics, "step_equal": float(step), "fixed_loss_equal": value}
         return {}
 
     def _spectra(self, model: nn.Module, images: Tensor) -> dict[str, float]:
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         last = len(self.snapshots) - 1
         for percent in (0, 25, 50, 100):
             weights = self.snapshots[last * percent // 100]
@@ -188,21 +188,21 @@ class Landscape(Observer):
                 for name, rows in (("before", before), ("after", layer.weights)):
                     values = singular_values(rows)
                     where = f"{name}_{number}_t{percent}"
-                    found[f"rank_{where}"] = effective_rank(values).mean().item()
+                    metrics[f"rank_{where}"] = effective_rank(values).mean().item()
                     squares = values.square()
-                    found[f"first_{where}"] = (squares[..., 0] / squares.sum(-1)).mean().item()
-                    found[f"value_{where}"] = values[..., 0].mean().item()
+                    metrics[f"first_{where}"] = (squares[..., 0] / squares.sum(-1)).mean().item()
+                    metrics[f"value_{where}"] = values[..., 0].mean().item()
                     for index, value in enumerate(values.flatten(0, -2).mean(0).tolist(), start=1):
                         self.table.append(_row(f"spectrum_{name}_{number}", value, step=step, x=index))
             ranks: dict[str, list[float]] = {}
             for name, matrix in matrices(weights).items():
                 ranks.setdefault(kind(name), []).append(effective_rank(singular_values(matrix)).item())
             for name, each in ranks.items():
-                found[f"rank_{name.replace(' ', '_')}_t{percent}"] = math.fsum(each) / len(each)
+                metrics[f"rank_{name.replace(' ', '_')}_t{percent}"] = math.fsum(each) / len(each)
         half, end = (_flat(self.snapshots[place]) for place in (last // 2, last))
-        found["histogram_moved"] = (half.sort().values - end.sort().values).abs().mean().item()
-        found["weights_moved"] = (half - end).abs().mean().item()
-        return found
+        metrics["histogram_moved"] = (half.sort().values - end.sort().values).abs().mean().item()
+        metrics["weights_moved"] = (half - end).abs().mean().item()
+        return metrics
 
 
 measure = Landscape

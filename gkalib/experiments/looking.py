@@ -31,13 +31,13 @@ def studies() -> list[Study]:
         for name in variants()
     ]
     # A step at a rate of zero: a model as it starts.
-    untrained = [replace(one, arm=f"{one.arm}-untrained", steps=1, lr=0.0) for one in trained]
+    untrained = [replace(study, arm=f"{study.arm}-untrained", steps=1, lr=0.0) for study in trained]
     with_registers = [
-        replace(one, arm=f"{one.arm}-registers{count}", model={**one.model, "registers": count})
-        for one in trained
-        for count in REGISTERS.get(one.arm, ())
+        replace(study, arm=f"{study.arm}-registers{count}", model={**study.model, "registers": count})
+        for study in trained
+        for count in REGISTERS.get(study.arm, ())
     ]
-    wide = [replace(one, arm="gka-wide", options={"sigma": 3.0}) for one in trained if one.arm == "gka"]
+    wide = [replace(study, arm="gka-wide", options={"sigma": 3.0}) for study in trained if study.arm == "gka"]
     return [*trained, *untrained, *with_registers, *wide]
 
 

@@ -123,8 +123,8 @@ def fit(study: Study, *, watch: Watch | None = None) -> tuple[nn.Module, Task, l
     losses = [float(row["loss"]) for row in fitted.rows]
     every = max(1, study.steps // ROWS)
     ends = [step for step in range(1, study.steps + 1) if step % every == 0 or step == study.steps]
-    recent = [losses[first:last] for first, last in zip([0, *ends], ends, strict=False)]
-    rows = [{"step": s, "train_loss": sum(one) / len(one)} for s, one in zip(ends, recent, strict=True)]
+    spans = zip([0, *ends], ends, strict=False)
+    rows = [{"step": last, "train_loss": sum(losses[first:last]) / (last - first)} for first, last in spans]
     return fitted.model, workload.task, rows, fitted.seconds
 
 
@@ -135,7 +135,7 @@ def evaluate(model: nn.Module, learned: Task) -> dict[str, float]:
     losses, baseline = learned.losses(model), learned.baseline()
     better = baseline - losses
     inputs, labels = learned.held_out
-    right = torch.cat([model(one).argmax(-1) for one in inputs.split(64)]) == labels
+    right = torch.cat([model(batch).argmax(-1) for batch in inputs.split(64)]) == labels
     return {
         "val_loss": losses.mean().item(),
         "baseline_loss": baseline.mean().item(),

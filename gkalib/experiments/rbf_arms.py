@@ -54,11 +54,11 @@ def studies() -> list[Study]:
 def measure(model: nn.Module, learned: Task) -> dict[str, float]:
     """What each layer attends to in held-out windows: means over heads and the later half of the queries."""
     assert isinstance(model, GPT)
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for number, layer in enumerate(capture_attention(model, learned.held_out[0][:32]), start=1):
         numbers = of_layer(layer.problems[0], layer.weights, model.config.registers)
-        found |= {f"{name}_{number}": value for name, value in numbers.items()}
-    return found
+        metrics |= {f"{name}_{number}": value for name, value in numbers.items()}
+    return metrics
 
 
 def of_layer(problem: Problem, weights: Tensor, registers: int) -> dict[str, float]:
@@ -67,7 +67,7 @@ def of_layer(problem: Problem, weights: Tensor, registers: int) -> dict[str, flo
     weights = weights[..., half:, :]
     share = weights / weights.sum(-1, keepdim=True)
     lengths = problem.key[:, :, registers:].norm(dim=-1)
-    found = {
+    metrics = {
         "neighbors": (1 / share.square().sum(-1)).mean(),
         "first": share[..., registers].mean(),
         "key_length": lengths.mean(),
@@ -75,11 +75,11 @@ def of_layer(problem: Problem, weights: Tensor, registers: int) -> dict[str, flo
     }
     if isinstance(problem.kernel, Stationary):
         values = problem.kernel(problem.query[..., half:, :], problem.key)
-        found["mass"] = values.tril(half).sum(-1).mean()
+        metrics["mass"] = values.tril(half).sum(-1).mean()
     if registers:
         middle, place = problem.query[:, :, registers:].mean((0, 2)), problem.key[0, :, 0]
-        found["register"] = share[..., :registers].sum(-1).mean()
-        found["register_to_origin"] = place.norm(dim=-1).mean()
-        found["register_to_mean"] = (place - middle).norm(dim=-1).mean()
-        found["mean_to_origin"] = middle.norm(dim=-1).mean()
-    return {name: value.item() for name, value in found.items()}
+        metrics["register"] = share[..., :registers].sum(-1).mean()
+        metrics["register_to_origin"] = place.norm(dim=-1).mean()
+        metrics["register_to_mean"] = (place - middle).norm(dim=-1).mean()
+        metrics["mean_to_origin"] = middle.norm(dim=-1).mean()
+    return {name: value.item() for name, value in metrics.items()}

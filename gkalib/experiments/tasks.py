@@ -41,8 +41,8 @@ class Task(ABC):
     def losses(self, model: nn.Module, size: int = 64) -> Tensor:
         """The held-out loss of each item, in nats per label."""
         inputs, labels = self.held_out
-        parts = zip(inputs.split(size), labels.split(size), strict=True)
-        return torch.cat([_per_item(model(one), label) for one, label in parts])
+        batches = zip(inputs.split(size), labels.split(size), strict=True)
+        return torch.cat([_per_item(model(batch), label) for batch, label in batches])
 
     def baseline(self) -> Tensor:
         """The held-out loss of each item where only the frequencies of the classes are known."""

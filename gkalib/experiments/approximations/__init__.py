@@ -66,8 +66,8 @@ def mean_value(heads: Heads, trial: Trial) -> Tensor:
 def best_of_rank(heads: Heads, trial: Trial) -> Tensor:
     """The weights cut to their largest singular values: no matrix of that rank is nearer to them."""
     left, middle, right = torch.linalg.svd(attention_weights(heads.query, heads.key, ExpDot()))
-    kept = slice(None, trial.size)
-    return (left[..., kept] * middle[..., None, kept]) @ (right[..., kept, :] @ heads.value)
+    rank = slice(None, trial.size)
+    return (left[..., rank] * middle[..., None, rank]) @ (right[..., rank, :] @ heads.value)
 
 
 def by_features(approximation: Callable[[Heads, int, int], Tensor]) -> Callable[[Heads, Trial], Tensor]:
