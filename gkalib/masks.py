@@ -1,5 +1,6 @@
 """Which keys a query may see. A mask is one rule, read by every method."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -241,6 +242,9 @@ class MaskFunction(Mask):
 
     def __init__(self, function: Callable[..., Tensor]):
         super().__init__()
+        if not torch.compiler.is_compiling() and not _takes_four(function):
+            name = getattr(function, "__name__", repr(function))
+            raise ValueError(f"mask must be a function of four numbers (b, h, q, k), which {name} is not")
         self.function = function
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -248,6 +252,14 @@ class MaskFunction(Mask):
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
             kind = allowed.dtype if isinstance(allowed, Tensor) else repr(allowed)
             raise ValueError(f"smooth: the mask {self!r} must return a boolean tensor, not {kind}")
+        if not torch.compiler.is_compiling():
+            sizes = torch.broadcast_shapes(*(number.shape for number in (b, h, q, k)))
+            given = (1,) * (len(sizes) - allowed.ndim) + tuple(allowed.shape)
+            if len(given) > len(sizes) or any(n not in (1, m) for n, m in zip(given, sizes, strict=True)):
+                raise ValueError(
+                    f"smooth: the mask {self!r} must return a tensor that broadcasts to b, h, q and k "
+                    f"{list(sizes)}, not {list(allowed.shape)}"
+                )
         return allowed
 
     def extra_repr(self) -> str:
@@ -271,6 +283,19 @@ class Both(Mask):
 
     def __repr__(self) -> str:
         return f"{self.first!r} & {self.second!r}"
+
+
+def _takes_four(function: Callable[..., Tensor]) -> bool:
+    """Whether a function can be called with b, h, q and k; one that does not say its arguments may be."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return True
+    try:
+        signature.bind("b", "h", "q", "k")
+    except TypeError:
+        return False
+    return True
 
 
 def _is_rule(rule: object) -> bool:

@@ -62,6 +62,8 @@ def capture_attention(model: nn.Module, *inputs: Any, **options: Any) -> list[Ca
     References:
         Kundu et al., Gaussian Kernel Attention, 2026, section 7. Taught in: chapter 23.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"capture_attention: model must be a module, not {model!r}")
     captured: list[Captured] = []
     owners = _owners(model)
     joined: set[str] = set()  # the variants of one mixed layer that the last entry already has

@@ -246,6 +246,13 @@ class Kernel(nn.Module, ABC):
         return Mixture(self, other)
 
 
+def owner_of_heads(kernel: Kernel) -> str:
+    """The class of a kernel, in a product or a sum that of the part, which has parameters for each head."""
+    while isinstance(kernel, _Pair):
+        kernel = kernel.first if kernel.first.heads() == kernel.heads() else kernel.second
+    return type(kernel).__name__
+
+
 class _Pair(Kernel, ABC):
     """Two kernels under one operation."""
 
@@ -260,8 +267,8 @@ class _Pair(Kernel, ABC):
         counts = {first.heads(), second.heads()} - {None, 1}
         if len(counts) > 1:
             raise ValueError(
-                f"{type(self).__name__}: {type(first).__name__} has parameters for {first.heads()} heads, "
-                f"{type(second).__name__} for {second.heads()}"
+                f"{type(self).__name__}: {owner_of_heads(first)} has parameters for {first.heads()} heads, "
+                f"{owner_of_heads(second)} for {second.heads()}"
             )
         self.first = first
         self.second = second

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gkalib.kernels import Kernel
+from gkalib.kernels.base import owner_of_heads
 from gkalib.layers.parts import POSITIONS, HeadNorm, merge, split
 from gkalib.masks import CAUSAL, Causal, Mask, added, as_mask, joined, mask_and_bias, parts
 from gkalib.normalizers import Dropout, Normalizer, RowSum
@@ -331,7 +332,7 @@ class Smoother(nn.Module):
             raise ValueError(f"{name}: {slot} must be a gkalib {slot} such as {example}, not {value!r}")
         if isinstance(value, Kernel) and value.heads() not in (None, 1, self.num_heads):
             raise ValueError(
-                f"{name}: {type(value).__name__} has parameters for {value.heads()} heads, the layer has "
+                f"{name}: {owner_of_heads(value)} has parameters for {value.heads()} heads, the layer has "
                 f"{self.num_heads}"
             )
         if isinstance(value, Normalizer) and self.attn_drop and not isinstance(value, Dropout):

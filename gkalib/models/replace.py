@@ -72,6 +72,8 @@ def replace_attention(
 
     Chapter 10 uses it.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"replace_attention: model must be a module, not {model!r}")
     replaceable, left = _attention_layers(model)
     classes, slots = _chosen(attention, len(replaceable))
     sized = [cls for cls in classes if getattr(cls, "sized", False)]
@@ -109,10 +111,17 @@ def replace_attention(
     return Swap(model, kinds, copied, fresh, dropped, left)
 
 
+def _is_choice(each: Any) -> bool:
+    """Whether it is a variant by name or class, or an object for a slot; the class of a slot is not."""
+    if isinstance(each, type):
+        return not issubclass(each, Kernel | Normalizer)
+    return isinstance(each, str | Kernel | Normalizer)
+
+
 def _chosen(attention: Any, depth: int) -> tuple[list[type[nn.Module]], list[Kernel | Normalizer | None]]:
     """The class of each layer, and what is put into its slot."""
     given = attention if isinstance(attention, list) else [attention]
-    wrong = [each for each in given if not isinstance(each, str | type | Kernel | Normalizer)]
+    wrong = [each for each in given if not _is_choice(each)]
     if wrong:
         raise ValueError(
             "replace_attention: attention must be the name of a variant, what gkalib.attention returned, a "

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gkalib.kernels import Form, Kernel
+from gkalib.kernels.base import owner_of_heads
 from gkalib.masks import Mask, MaskFunction, as_mask, parts
 from gkalib.normalizers import Dropout, Normalizer, RowSum
 from gkalib.shapes import Scores
@@ -175,10 +176,11 @@ def make_problem(
     """
     if not isinstance(kernel, Kernel):
         raise ValueError(f"{name}: kernel must be a gkalib kernel such as Gaussian(1.0), not {kernel!r}")
+    given = {"query": query, "key": key, "value": value}
     key = query if key is None else key
-    given_value = key if value is None else value
-    if not _fit(query, key, given_value):
-        tensors = {"query": query, "key": key} | ({} if value is None else {"value": value})
+    value = key if value is None else value
+    if not _fit(query, key, value):
+        tensors = {label: tensor for label, tensor in given.items() if tensor is not None}
         raise ValueError(f"{name}: {_misfit(tensors)}")
     if not isinstance(normalizer, Normalizer):
         raise ValueError(
@@ -191,7 +193,7 @@ def make_problem(
     kernel_heads = kernel.heads()
     if kernel_heads is not None and kernel_heads not in (1, heads):
         raise ValueError(
-            f"{name}: {type(kernel).__name__} has parameters for {kernel_heads} heads, query has {heads}"
+            f"{name}: {owner_of_heads(kernel)} has parameters for {kernel_heads} heads, query has {heads}"
         )
     if positions is not None:
         positions = _positions(name, positions, batch, queries, keys)
@@ -203,8 +205,8 @@ def make_problem(
                 f"{name}: {type(kernel).__name__} may be negative: no logarithm to add a bias to"
             )
         bias = _bias(name, bias, query, keys)
-    one_tensor = query is key and key is given_value
-    return Problem(query, key, given_value, kernel, mask, normalizer, positions, one_tensor, bias)
+    one_tensor = query is key and key is value
+    return Problem(query, key, value, kernel, mask, normalizer, positions, one_tensor, bias)
 
 
 def _all_if_none(rows: slice | None) -> slice:
@@ -230,12 +232,13 @@ def _fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def _misfit(tensors: dict[str, Tensor]) -> str:
-    """Why query, key and value, where it is given, do not fit together."""
+    """Why query, key and value, where they are given, do not fit together."""
     for label, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             hint = f"; write kernel={tensor!r}" if isinstance(tensor, Kernel) else ""
             return f"{label} must be a tensor, not {tensor!r}{hint}"
-    query, key = tensors["query"], tensors["key"]
+    query = tensors["query"]
+    key = tensors.get("key", query)
     value = tensors.get("value", key)
     shapes = [f"{label} {_AXES[label]} = {' '.join(map(str, t.shape))}" for label, t in tensors.items()]
     shown = f"({', '.join(shapes)})"

@@ -134,8 +134,9 @@ def test_attention_that_is_not_plain_gets_an_answer(name, message):
             "replace_attention: blocks.0.attn is a variant already",
         ),
         (lambda: nn.Linear(3, 3), "replace_attention: Linear has no attention layer that is known"),
+        (lambda: "vit_tiny", "replace_attention: model must be a module, not 'vit_tiny'"),
     ],
-    ids=["a norm inside", "ours", "no attention"],
+    ids=["a norm inside", "ours", "no attention", "a name"],
 )
 def test_what_is_not_known_is_refused(build, message):
     with pytest.raises(ValueError, match=message):
@@ -146,6 +147,8 @@ def test_an_unknown_variant_leaves_the_model_as_it_was():
     model = timm_vit()
     with pytest.raises(ValueError, match="attention: no variant named 'softmaks'"):
         replace_attention(model, "softmaks")
+    with pytest.raises(ValueError, match=r"^replace_attention: attention must be .*, not <class .*RowSum'>"):
+        replace_attention(model, RowSum)
     assert not smoothers(model)
 
 

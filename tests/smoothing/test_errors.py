@@ -76,6 +76,30 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
             lambda: gkalib.smooth(Q, K, GAUSSIAN),
             "smooth: value must be a tensor, not Gaussian(sigma=1)",
         ),
+        (
+            lambda: gkalib.smooth(GAUSSIAN, Q),
+            "smooth: query must be a tensor, not Gaussian(sigma=1); write kernel=",
+        ),
+        (
+            lambda: gkalib.smooth(Q[0]),
+            "smooth: query must have four axes b h n d, not 3 (query b h n d = 12 19 64)",
+        ),
+        (
+            lambda: _smooth(kernel=kernels.ExpDot() * kernels.LagTable(3, 19)),
+            "smooth: LagTable has parameters for 3 heads, query has 12",
+        ),
+        (
+            lambda: _smooth(mask=lambda i, j: i >= j),
+            "smooth: mask must be a function of four numbers (b, h, q, k), which <lambda> is not",
+        ),
+        (
+            lambda: _smooth(mask=lambda b, h, q, k: torch.ones(5, 5, dtype=torch.bool)),
+            "must return a tensor that broadcasts to b, h, q and k [2, 12, 19, 19], not [5, 5]",
+        ),
+        (
+            lambda: _smooth(mask=masks.KeyPadding(torch.tensor([3, 4, 5]))),
+            "smooth: KeyPadding has 3 lengths for a batch of 2",
+        ),
         (lambda: gkalib.attention_weights(Q, GAUSSIAN), "attention_weights: key must be a tensor, not Gauss"),
         (lambda: _smooth(bias=0.5), "smooth: bias must be a tensor of numbers to add to log κ, not 0.5"),
         (lambda: _smooth(bias=torch.ones(19, 19) > 0), "a tensor of numbers to add to log κ, not torch.bool"),
