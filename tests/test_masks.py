@@ -110,7 +110,7 @@ def test_the_tensors_of_a_mask_move_with_it_and_are_not_saved():
         (lambda: masks.Pairs(torch.zeros(3, 3)), "must be boolean"),
         (lambda: _seen(masks.KeyPadding(torch.ones(3, dtype=torch.long))), "3 lengths for a batch of 1"),
         (lambda: _seen(masks.Document(torch.zeros(3, dtype=torch.long))), "do not fit"),
-        (lambda: _seen(torch.ones(4, 5, dtype=torch.bool)), r"shape \[1, 1, 4, 5\] does not broadcast"),
+        (lambda: _seen(torch.ones(4, 5, dtype=torch.bool)), r"mask \[1, 1, 4, 5\] does not broadcast"),
     ],
 )
 def test_bad_masks(make, message):
