@@ -86,8 +86,6 @@ def test_a_model_of_timm_is_seen_after_replacing_and_answers_the_same():
     before = model(images)
     with pytest.raises(ValueError, match="replace_attention"):
         capture_attention(model, images)
-    with pytest.raises(ValueError, match=r"^capture_attention: model must be a module, not 'vit'"):
-        capture_attention("vit", images)
     seen = capture_attention(replace_attention(model, "softmax").model, images)
     torch.testing.assert_close(model(images), before, rtol=1e-4, atol=1e-5)
     assert [one.path for one in seen] == ["blocks.0.attn", "blocks.1.attn"]
@@ -143,3 +141,8 @@ def test_permuted_tokens_have_permuted_weights():
     layer, x, order = attention("gka")(32, HEADS), torch.randn(1, 9, 32), torch.randperm(9)
     (first,), (second,) = capture_attention(layer, x), capture_attention(layer, x[:, order])
     torch.testing.assert_close(second.weights, first.weights[:, :, order][..., order])
+
+
+def test_what_is_no_module_is_refused(as_a_user):
+    with pytest.raises(ValueError, match=r"^capture_attention: model must be a module, not 'vit'"):
+        capture_attention("vit", torch.zeros(1))

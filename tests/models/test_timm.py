@@ -138,12 +138,12 @@ def test_attention_that_is_not_plain_gets_an_answer(name, message):
     ],
     ids=["a norm inside", "ours", "no attention", "a name"],
 )
-def test_what_is_not_known_is_refused(build, message):
+def test_what_is_not_known_is_refused(build, message, as_a_user):
     with pytest.raises(ValueError, match=message):
         replace_attention(build(), "softmax")
 
 
-def test_an_unknown_variant_leaves_the_model_as_it_was():
+def test_an_unknown_variant_leaves_the_model_as_it_was(as_a_user):
     model = timm_vit()
     with pytest.raises(ValueError, match="attention: no variant named 'softmaks'"):
         replace_attention(model, "softmaks")
