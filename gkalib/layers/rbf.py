@@ -52,7 +52,8 @@ class RBFAttention(Smoother):
         **layer: Any,
     ):
         super().__init__(dim, num_heads, **layer)
-        gamma = positive("rbf", "gamma", self.head_dim**-0.5 if gamma is None else gamma)
+        gamma = self.head_dim**-0.5 if gamma is None else gamma
+        positive("rbf", "gamma", gamma)
         if form not in FORMS:
             raise ValueError(f"rbf: no form {form!r}. Known: {', '.join(FORMS)}")
         self.xsa = xsa

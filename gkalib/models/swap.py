@@ -80,7 +80,7 @@ class Swap:
 
 def packed_weights(proj: nn.Module, packed: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
     """The weights of a layer whose query, key and value are one matrix, by the names that a variant has."""
-    weights = {f"proj.{name}": tensor for name, tensor in proj.named_parameters()}
+    weights: dict[str, Tensor] = {f"proj.{name}": tensor for name, tensor in proj.named_parameters()}
     for name, tensor in packed.items():
         if tensor is not None:
             parts = zip(("query", "key", "value"), tensor.chunk(3), strict=True)
