@@ -52,12 +52,11 @@ class RBFAttention(Smoother):
         **layer: Any,
     ):
         super().__init__(dim, num_heads, **layer)
-        gamma = self.head_dim**-0.5 if gamma is None else gamma
-        positive("rbf", "gamma", gamma)
+        precision = positive("rbf", "gamma", self.head_dim**-0.5 if gamma is None else gamma)
         if form not in FORMS:
             raise ValueError(f"rbf: no form {form!r}. Known: {', '.join(FORMS)}")
         self.xsa = xsa
-        self.kernel = Gaussian((2 * gamma) ** -0.5)
+        self.kernel = Gaussian((2 * precision) ** -0.5)
         self.normalizer = FORMS[form]()
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:

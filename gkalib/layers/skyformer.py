@@ -61,6 +61,5 @@ class SkyformerAttention(Smoother):
             raise ValueError(f"skyformer: landmarks must be even, half queries and half keys, not {rank}")
         method = Skyformer(rank, ridge=ridge, iterations=iterations, sampling=sampling, seed=seed)
         super().__init__(dim, num_heads, **{"method": method, **layer})
-        sigma = self.head_dim**0.25 if sigma is None else sigma
-        positive("skyformer", "sigma", sigma)
-        self.kernel, self.normalizer = Gaussian(sigma), Unnormalized()
+        bandwidth = positive("skyformer", "sigma", self.head_dim**0.25 if sigma is None else sigma)
+        self.kernel, self.normalizer = Gaussian(bandwidth), Unnormalized()

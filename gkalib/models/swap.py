@@ -162,15 +162,15 @@ def _under(path: str, names: list[str]) -> str:
 def _folded(paths: list[str]) -> str:
     """Names that differ in their last number only as one, such as ``blocks.0-11.attn``."""
     numbers: dict[tuple[str, str], list[int]] = {}
-    plain = []
+    single = []
     for path in paths:
         match = re.fullmatch(r"(.*?)(\d+)(\D*)", path)
         if match is None:
-            parts.append(path or "the model itself")
+            single.append(path or "the model itself")
         else:
             numbers.setdefault((match[1], match[3]), []).append(int(match[2]))
     return ", ".join(
-        plain + [f"{before}{_ranges(which)}{after}" for (before, after), which in numbers.items()]
+        single + [f"{before}{_ranges(which)}{after}" for (before, after), which in numbers.items()]
     )
 
 
