@@ -180,7 +180,7 @@ def test_numbers_in_attn_mask_are_a_bias_and_minus_infinity_hides(name):
 
 def test_an_attn_mask_of_whole_numbers_is_refused():
     with pytest.raises(
-        ValueError, match=r"^softmax: attn_mask must be boolean, True for a key seen, or numbers"
+        ValueError, match=r"^softmax: attn_mask must be boolean, True where a key is seen, or numbers"
     ):
         layer("softmax")(tokens(), torch.ones(16, 16, dtype=torch.long))
     with pytest.raises(ValueError, match=r"^softmax: bias \[15, 16\] does not broadcast"):
