@@ -5,7 +5,7 @@ from typing import Any
 
 from gkalib import capture_attention
 from gkalib.analysis import agreement_metrics, attention_metrics, residual_metrics
-from gkalib.experiments.options import SMALL
+from gkalib.experiments.options import arms_of
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Task
 from gkalib.layers import variants
@@ -16,20 +16,8 @@ REGISTERS = {"softmax": (1, 4), "gka": (1, 4)}
 
 def studies() -> list[Study]:
     """One arm a variant, the same before training; two with registers; and GKA from a wider start."""
-    trained = [
-        Study(
-            experiment="looking",
-            arm=name.replace("_", "-"),
-            task="digits",
-            attention=name,
-            options=SMALL.get(name, {}),
-            model={"depth": 4},
-            steps=600,
-            batch=32,
-            lr=4e-3,
-        )
-        for name in variants()
-    ]
+    settings = {"experiment": "looking", "task": "digits", "model": {"depth": 4}}
+    trained = arms_of(variants(), **settings, steps=600, batch=32, lr=4e-3)
     # A step at a rate of zero: a model as it starts.
     untrained = [replace(study, arm=f"{study.arm}-untrained", steps=1, lr=0.0) for study in trained]
     with_registers = [

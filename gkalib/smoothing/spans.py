@@ -30,6 +30,13 @@ class Spans:
         """Whether every query sees every key."""
         return self.first is None and self.left >= keys - 1 and self.right >= queries - 1
 
+    def ends(self, queries: int, keys: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The first key of each query and the one after its last, ``[b n]`` or ``[1 n]``."""
+        if self.first is not None and self.last is not None:
+            return self.first, self.last
+        at = torch.arange(keys - queries, keys, device=device)[None]
+        return (at - self.left).clamp(0, keys), (at + self.right + 1).clamp(0, keys)
+
     def inverse(self, queries: int, keys: int) -> "Spans":
         """The queries that see key j, as an interval for each key."""
         if self.first is None or self.last is None:
@@ -62,10 +69,10 @@ def spans_of(problem: Problem) -> Spans:
             right = 0
         elif isinstance(rule, Window):
             left, right = min(left, rule.size - 1), min(right, rule.size - 1)
+    band = Spans(left, right)
     if not any(isinstance(rule, Document | KeyPadding) for rule in rules):
-        return Spans(left, right)
-    at = torch.arange(keys - queries, keys, device=problem.query.device)[None]
-    first, last = (at - left).clamp(0, keys), (at + right + 1).clamp(0, keys)
+        return band
+    first, last = band.ends(queries, keys, problem.query.device)
     for rule in rules:
         if isinstance(rule, KeyPadding):
             last = torch.minimum(last, rule.lengths.to(last)[:, None])

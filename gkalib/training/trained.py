@@ -24,7 +24,10 @@ def load(name_or_folder: str | Path) -> nn.Module:
 
     folder = Path(name_or_folder)
     if folder.is_dir():
-        return load_checkpoint(folder).model.eval()
+        try:
+            return load_checkpoint(folder).model.eval()
+        except ValueError as error:
+            raise ValueError(f"load: {str(error).removeprefix('train: ')}") from error
     home = results.folder().parent / "models"
     path = home / folder
     if not (path / MODEL).is_file():

@@ -335,3 +335,5 @@ def test_a_trained_model_is_loaded_by_its_folder_or_its_name(
     flip(home / checkpoint.MODEL, -5)
     with pytest.raises(ValueError, match="has changed since it was written"):
         gkalib.load("toy")
+    with pytest.raises(ValueError, match=f"^load: there is no checkpoint in {home.parent}"):
+        gkalib.load(home.parent)

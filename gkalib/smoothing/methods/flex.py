@@ -92,10 +92,7 @@ def _of_a_band(spans: Spans, queries: int, keys: int, device: torch.device) -> B
 
 def _blocks(spans: Spans, queries: int, keys: int, device: torch.device) -> BlockMask:
     """Which blocks of keys each block of queries sees in part, and which as a whole."""
-    first, last = spans.first, spans.last
-    if first is None or last is None:
-        at = torch.arange(keys - queries, keys, device=device)[None]
-        first, last = (at - spans.left).clamp(0, keys), (at + spans.right + 1).clamp(0, keys)
+    first, last = spans.ends(queries, keys, device)
     # Neither end ever goes back, so a block's first and last query have its outermost ends.
     top = torch.arange(0, queries, BLOCK, device=device)
     bottom = (top + BLOCK - 1).clamp(max=queries - 1)
