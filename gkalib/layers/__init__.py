@@ -38,10 +38,10 @@ def attention(name: str, **options: Any) -> type[nn.Module]:
 
 def layers(attention: Attention, depth: int) -> list[type[nn.Module]]:
     """One class a layer: of a name, of what ``attention()`` returned, or of a list of either, cycled."""
-    given = attention if isinstance(attention, list) else [attention]
-    if not given:
+    choices = attention if isinstance(attention, list) else [attention]
+    if not choices:
         raise ValueError("attention: the list of layers is empty")
-    classes = [_named(each) if isinstance(each, str) else each for each in given]
+    classes = [_named(choice) if isinstance(choice, str) else choice for choice in choices]
     return [classes[index % len(classes)] for index in range(depth)]
 
 

@@ -106,8 +106,8 @@ class KolmogorovArnoldAttention(Smoother):
         bound: Any = bind(cls, length=length)
         if bound.options.get("mode") != "universal":
             return bound
-        taken = {name: bound.options[name] for name in _OPERATOR if name in bound.options}
-        return bind(bound, operator=_operator(num_heads, **taken))
+        options = {name: bound.options[name] for name in _OPERATOR if name in bound.options}
+        return bind(bound, operator=_operator(num_heads, **options))
 
     def problem(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, **options: Any

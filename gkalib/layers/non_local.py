@@ -129,5 +129,5 @@ class NonLocalAttention(Smoother):
         allowed = problem.allowed()
         if allowed is None:
             return out / problem.sizes[3]
-        seen = allowed.expand(*allowed.shape[:-1], problem.sizes[3]).sum(-1, keepdim=True)
-        return out / seen.clamp(min=1)
+        count = allowed.expand(*allowed.shape[:-1], problem.sizes[3]).sum(-1, keepdim=True)
+        return out / count.clamp(min=1)

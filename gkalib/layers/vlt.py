@@ -33,8 +33,8 @@ class ValuelessAttention(Smoother):
     def __init__(self, dim: int, num_heads: int = 8, *, keep_bias: bool = True, **layer: Any):
         super().__init__(dim, num_heads, **layer)
         start, stop = self.own_channels()
-        kept = self.qkv_bias and keep_bias
-        self.bias = nn.Parameter(torch.zeros(stop - start, **self.factory)) if kept else None
+        has_bias = self.qkv_bias and keep_bias
+        self.bias = nn.Parameter(torch.zeros(stop - start, **self.factory)) if has_bias else None
         self.kernel = ExpDot()
 
     def project(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:

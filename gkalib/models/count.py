@@ -101,7 +101,7 @@ def count(model: nn.Module, *inputs: Tensor) -> Count:
         for module in changed:
             module.method = traced
         with torch.no_grad(), counter:
-            functional_call(model.eval(), empty, tuple(one.to("meta") for one in inputs))
+            functional_call(model.eval(), empty, tuple(tensor.to("meta") for tensor in inputs))
     finally:
         for module in changed:
             module.method = "auto"

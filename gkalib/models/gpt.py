@@ -221,8 +221,8 @@ def _filled(cache: Cache | list) -> int:
 def _keep(cache: Cache | list, window: int | None) -> None:
     """Let a layer's cache, or each of its variants', keep only so many tokens."""
     if isinstance(cache, list):
-        for one in cache:
-            _keep(one, window)
+        for branch in cache:
+            _keep(branch, window)
     else:
         cache.window = window
 

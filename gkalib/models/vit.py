@@ -131,8 +131,8 @@ class ViT(nn.Module):
         learned = torch.zeros(1, config.length - config.registers, config.dim)
         self.position = nn.Parameter(learned) if config.positions == "learned" else None
         norm: Any = partial(nn.LayerNorm, eps=1e-6)
-        written = {"position": config.positions, "registers": config.extra}
-        placed = written if config.positions in ("rope", "susie") else {}
+        in_heads = config.positions in ("rope", "susie")
+        options = {"position": config.positions, "registers": config.extra} if in_heads else {}
         classes = for_model(
             layers(attention, config.depth), config.dim, config.num_heads, length=config.length
         )
@@ -145,7 +145,7 @@ class ViT(nn.Module):
                 qk_norm=config.qk_norm,
                 drop_path=config.drop_path * index / max(config.depth - 1, 1),
                 norm_layer=norm,
-                attn_layer=bind(layer, **placed),
+                attn_layer=bind(layer, **options),
             )
             for index, layer in enumerate(classes)
         )

@@ -56,8 +56,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator, ABC):
         if sample_weight is not None and not np.any(np.asarray(sample_weight)):
             raise ValueError(f"{self._name}: every sample has weight zero")
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        kept = weight > 0
-        self.X_, self.y_, self.sample_weight_ = X[kept], y[kept], weight[kept]
+        counts = weight > 0
+        self.X_, self.y_, self.sample_weight_ = X[counts], y[counts], weight[counts]
         self._kernel(1.0)
         self.bandwidth_ = self._bandwidth()
         return self

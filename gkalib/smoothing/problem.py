@@ -128,8 +128,8 @@ class Problem:
                 q, k = self.query_position[..., rows, None], self.key_position[..., None, :]
                 if q.ndim == 3:
                     q, k = q[:, None], k[:, None]
-            seen = rule.allows(b, h, q, k)
-            allowed = seen if allowed is None else allowed & seen
+            by_rule = rule.allows(b, h, q, k)
+            allowed = by_rule if allowed is None else allowed & by_rule
         return allowed
 
     def bias_of(self, rows: slice | None) -> Tensor | None:

@@ -154,9 +154,9 @@ def _by_head(
     outs = []
     for head, scale in enumerate(scales):
         rows = slice(head, head + 1)
-        seen = mask[:, rows] if mask is not None and mask.shape[1] > 1 else mask
+        head_mask = mask[:, rows] if mask is not None and mask.shape[1] > 1 else mask
         own = (query[:, rows], key[:, rows], value[:, rows])
-        outs.append(scaled_dot_product_attention(*own, seen, drop, causal, scale=scale))
+        outs.append(scaled_dot_product_attention(*own, head_mask, drop, causal, scale=scale))
     return torch.cat(outs, dim=1)
 
 
