@@ -340,8 +340,9 @@ def mask_and_bias(attn_mask: Tensor | None, *, name: str) -> tuple[Mask | None, 
         return Pairs(attn_mask), None
     hidden = attn_mask.isneginf()
     bias = attn_mask.masked_fill(hidden, 0.0)
-    only_hides = not (bias.requires_grad or torch.compiler.is_compiling() or bias.any())
-    return Pairs(~hidden), None if only_hides else bias
+    # Numbers are looked at where that neither breaks a graph nor waits for a device, nor loses a gradient.
+    visible = bias.device.type == "cpu" and not torch.compiler.is_compiling() and not bias.requires_grad
+    return Pairs(~hidden), None if visible and not bias.any() else bias
 
 
 CAUSAL = Causal()  # to make a module costs more than a small forward pass
