@@ -1,11 +1,12 @@
-"""The quick part of the tests, on any system: the library's mathematics, in minutes on two cores."""
+"""The quick tests, on any system: the library's mathematics and a smoke run, in minutes on two cores."""
 
 import sys
 
 import pytest
 
 FOLDERS = ("kernels", "normalizers", "smoothing", "layers", "models", "results")
-PATHS = [f"tests/{name}" for name in (*FOLDERS, "test_masks.py", "test_regression.py")]
+FILES = ("test_masks.py", "test_regression.py", "training/test_portable.py")
+PATHS = [f"tests/{name}" for name in (*FOLDERS, *FILES)]
 MARKS = "not slow and not browser and not book and not gpu"
 
 if __name__ == "__main__":

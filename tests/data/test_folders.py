@@ -113,28 +113,24 @@ def place(tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-def write(root, counts=(2, 1)):
-    for part, count in zip(("train", "val"), counts, strict=True):
-        for label, name in enumerate(CLASSES):
-            (root / part / name).mkdir(parents=True)
-            for index in range(count):
-                shade = Image.new("RGB", (50, 40), (80 * label, 40 * index, 9))
-                shade.save(root / part / name / f"{name}_{index}.JPEG", quality=95)
+def imagenet(place, each):
+    """A folder of that name with so many pictures of each class to train on, and one held out."""
+    return folder(place / "imagenet", dict.fromkeys(CLASSES, each), dict.fromkeys(CLASSES, 1))
 
 
 def test_a_folder_of_that_name_is_imagenet(place):
     assert not registry.ready("imagenet")
-    write(place / "imagenet")
+    imagenet(place, 2)
     assert registry.ready("imagenet")
     registry.check("imagenet")
     data = image_data("imagenet", limit=4)
     assert data.classes == CLASSES and len(data.train) == 4
     assert data.held_out.labels.tolist() == [0, 1, 2]
-    assert np.abs(np.asarray(data.held_out.picture(1))[5, 5].astype(int) - [80, 0, 9]).max() < 4
+    assert np.abs(pixels(data.held_out, 1)[5, 5].astype(int) - [40, 0, 200]).max() < 4
 
 
 def test_a_part_of_imagenet_is_no_imagenet(place):
-    write(place / "imagenet", (1, 1))
+    imagenet(place, 1)
     with pytest.raises(ValueError) as failure:
         image_data("imagenet")
     have, whole = "3 classes, 3 pictures to train on and 3", "3 classes, 6 pictures to train on and 3"

@@ -14,7 +14,7 @@ for name in ("fcntl", "grp", "pwd", "resource", "termios", "torch.utils.tensorbo
 import torch  # the build for Linux takes them for granted
 
 for name in ("register_at_fork", "fork", "killpg"):
-    delattr(os, name)
+    vars(os).pop(name, None)
 import warnings
 warnings.filterwarnings("ignore", "only soft file lock is available")  # filelock's, where Linux has no fcntl
 
