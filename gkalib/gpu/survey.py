@@ -236,18 +236,13 @@ def main() -> int:
     option("only", nargs="*", metavar="CASE", help="the cases to compile; all where none is named")
     option("--cases", nargs="*", metavar="CASE", help="only print these as JSON: name:width:type:mask:length")
     option("--update", action="store_true", help="record the rows instead of comparing them")
-    option("--quick", action="store_true", help="the part that the tests compile")
     option("--processes", type=int, default=os.cpu_count() or 1, help="(%(default)s)")
     chosen = parser.parse_args()
     if chosen.cases is not None:
         for row in survey([_case(word) for word in chosen.cases]):
             print(row.line(), flush=True)
         return 0
-    cases = [
-        case
-        for case in (quick() if chosen.quick else everything())
-        if not chosen.only or case.name in chosen.only
-    ]
+    cases = [case for case in everything() if not chosen.only or case.name in chosen.only]
     rows = compiled(cases, chosen.processes)
     known = recorded()
     bad = 0
