@@ -299,12 +299,15 @@ class Experiment:
     seed: int = 0  # the first seed
     seeds: Positive = 1  # how many seeds
     smoke: bool = False  # what is trained takes a few steps
+    missing: bool = False  # only arms and seeds that have no record of the same recipe
+    threads: Positive = 1  # of PyTorch, for what is trained
 
     def __call__(self) -> None:
         """Print a line a record."""
         from gkalib.experiments.runner import run
 
-        run(self.name, self.arm, seed=self.seed, seeds=self.seeds, smoke=self.smoke)
+        scope = {"seed": self.seed, "seeds": self.seeds, "smoke": self.smoke}
+        run(self.name, self.arm, **scope, missing=self.missing, threads=self.threads)
 
 
 @final

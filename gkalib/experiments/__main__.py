@@ -17,9 +17,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed (%(default)s)")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds (%(default)s)")
     parser.add_argument("--smoke", action="store_true", help="what is trained takes a few steps")
-    chosen = parser.parse_args(arguments)
+    parser.add_argument("--missing", action="store_true", help="only what has no record of its recipe")
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch, in training (%(default)s)")
+    chosen = vars(parser.parse_args(arguments))
     try:
-        run(chosen.name, chosen.arm, seed=chosen.seed, seeds=chosen.seeds, smoke=chosen.smoke)
+        run(chosen.pop("name"), chosen.pop("arm"), **chosen)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

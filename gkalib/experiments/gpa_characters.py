@@ -91,10 +91,10 @@ def _far(model: Any, learned: Any) -> dict[str, float]:
     far = place[:, None] - place >= FAR
     weight = torch.stack([(layer.weights * far)[:, :, -LATE:].sum(-1).mean((0, 2)) for layer in captured])
     metrics = {"far_weight": weight.mean().item(), "far_weight_most": weight.max().item()}
-    before = _losses(model, inputs, labels)
+    before = losses(model, inputs, labels)
     for bank in banks(model):
         bank.lag_table = partial(_leveled, type(bank).lag_table, bank)
-    gain = _losses(model, inputs, labels) - before
+    gain = losses(model, inputs, labels) - before
     for bank in banks(model):
         del bank.lag_table
     newline = labels == learned.characters.index("\n")
@@ -110,7 +110,7 @@ def _leveled(table_of: Callable[..., Tensor], bank: Any, length: int) -> Tensor:
     return torch.cat([table[:, :FAR], table[:, FAR:].mean(-1, keepdim=True).expand_as(table[:, FAR:])], dim=1)
 
 
-def _losses(model: Any, inputs: Tensor, labels: Tensor) -> Tensor:
+def losses(model: Any, inputs: Tensor, labels: Tensor) -> Tensor:
     """The loss of every character, ``[b n]``."""
     batches = zip(inputs.split(8), labels.split(8), strict=True)
     return torch.cat([cross_entropy(model(ids).mT, after, reduction="none") for ids, after in batches])
@@ -126,8 +126,8 @@ def _longer(model: Any, learned: Any) -> dict[str, float]:
         end, start = times * CONTEXT, (times - 1) * CONTEXT
         read = {"short": start, "long": 0}
         for name, begin in read.items():
-            losses = _losses(longer, inputs[:, begin:end], labels[:, begin:end])
-            metrics[f"{name}_{times}x"] = losses[:, -LATE:].mean().item()
+            late = losses(longer, inputs[:, begin:end], labels[:, begin:end])[:, -LATE:]
+            metrics[f"{name}_{times}x"] = late.mean().item()
     return metrics
 
 
@@ -136,7 +136,7 @@ def _newlines(model: Any, learned: Any) -> dict[str, float]:
     inputs, labels = learned.held_out
     newline = labels == learned.characters.index("\n")
     newline[:, : CONTEXT - LATE] = False
-    return {"newline_loss": _losses(model, inputs, labels)[newline].mean().item()} if newline.any() else {}
+    return {"newline_loss": losses(model, inputs, labels)[newline].mean().item()} if newline.any() else {}
 
 
 def _gaps(newline: Tensor) -> dict[str, float]:
@@ -154,7 +154,7 @@ def _gaps(newline: Tensor) -> dict[str, float]:
 def _without(model: Any, learned: Any) -> dict[str, float]:
     """What the loss gains, head by head, from a zero bank and from no output of the head."""
     inputs, labels = (part[::4] for part in learned.held_out)
-    whole, metrics = _losses(model, inputs, labels).mean(), {}
+    whole, metrics = losses(model, inputs, labels).mean(), {}
     for layer, block in enumerate(model.blocks, 1):
         attn, count = block.attn, model.config.num_heads
         parts = {"head": attn.proj.weight.unflatten(1, (count, -1)).unbind(1)}
@@ -164,7 +164,7 @@ def _without(model: Any, learned: Any) -> dict[str, float]:
             for head, part in enumerate(per_head, 1):
                 before = part.clone()
                 part.zero_()
-                gain = _losses(model, inputs, labels).mean() - whole
+                gain = losses(model, inputs, labels).mean() - whole
                 metrics[f"without_{name}_{layer}_{head}"] = gain.item()
                 part.copy_(before)
     return metrics

@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 
 from gkalib import experiments, results
+from gkalib.results.record import digest
 
 Measured = tuple[dict[str, float], list[dict[str, Any]]]
 """The metrics and the rows of a record."""
@@ -61,46 +62,89 @@ class Experiment:
 
 
 def run(
-    name: str, arms: Sequence[str] = (), *, seed: int = 0, seeds: int = 1, smoke: bool = False
+    name: str,
+    arms: Sequence[str] = (),
+    *,
+    seed: int = 0,
+    seeds: int = 1,
+    smoke: bool = False,
+    missing: bool = False,
+    threads: int = 1,
 ) -> list[results.Record]:
     """Run an experiment, keep a record of each arm and seed, and print a line for it.
+
+    All arms of a seed are run before the next seed, so that the seeds that are complete can be compared
+    wherever a long run is cut. A record is written when its run is complete.
 
     Args:
         name: of the experiment.
         arms: those to run; all of them where none is named.
         seed, seeds: the first seed, and how many.
         smoke: train in a few steps; what is measured has no such form.
+        missing: leave out each arm and seed that has a record of the same recipe.
+        threads: of PyTorch where a model is trained; what is measured has its own.
     """
     if name in experiments.MEASURED and smoke:
         raise ValueError(f"experiment: {name} is measured, not trained, and has no smoke form")
-    call = _measured(name) if name in experiments.MEASURED else _trained(name, smoke=smoke)
+    call = _measured(name) if name in experiments.MEASURED else _trained(name, smoke=smoke, threads=threads)
     unknown = [arm for arm in arms if arm not in call]
     if unknown:
         raise ValueError(f"experiment: no arm {unknown[0]!r} in {name!r}. Known: {', '.join(call)}")
-    return list(_records(call, arms or list(call), range(seed, seed + seeds)))
+    there = _there(name) if missing else set()
+    wanted = [(arm, one) for one in range(seed, seed + seeds) for arm in arms or call]
+    recipes = _recipes(name, smoke=smoke) if missing else {}
+    return list(_records(call, [(arm, one) for arm, one in wanted if (one, recipes.get(arm)) not in there]))
+
+
+def _there(name: str) -> set[tuple[int, Any]]:
+    """The seed and the recipe of each measured record of an experiment."""
+    if name not in results.experiments():
+        return set()
+    return {
+        (record.seed, (record.arm, record.scale, record.recipe_hash))
+        for record in results.load(name)
+        if record.source == "measured"
+    }
+
+
+def _recipes(name: str, *, smoke: bool) -> dict[str, tuple[str, str, str]]:
+    """The arm, the scale and the recipe of each arm, as records have them."""
+    if name in experiments.MEASURED:
+        chosen = _of(name)
+        return {arm: (arm, chosen.scale, digest(chosen.recipe(arm))) for arm in chosen.arms}
+    studies = [study.smoke() if smoke else study for study in experiments.experiment(name)[0]]
+    return {one.arm: (one.arm, one.scale, digest(one.recorded())) for one in studies}
 
 
 def _records(
-    call: Mapping[str, Callable[[int], results.Record]], arms: Sequence[str], seeds: Sequence[int]
+    call: Mapping[str, Callable[[int], results.Record]], wanted: Sequence[tuple[str, int]]
 ) -> Iterator[results.Record]:
-    for arm in arms:
-        for seed in seeds:
-            record = call[arm](seed)
-            shown = list(record.metrics.items())[:4]
-            print(record.run, *(f" {name} {value:.4g}" for name, value in shown), flush=True)
-            yield record
+    for arm, seed in wanted:
+        record = call[arm](seed)
+        shown = list(record.metrics.items())[:4]
+        print(record.run, *(f" {name} {value:.4g}" for name, value in shown), flush=True)
+        yield record
+
+
+def _of(name: str) -> Experiment:
+    return import_module(f"gkalib.experiments.{name.replace('-', '_')}").EXPERIMENT
 
 
 def _measured(name: str) -> dict[str, Callable[[int], results.Record]]:
-    chosen = import_module(f"gkalib.experiments.{name.replace('-', '_')}").EXPERIMENT
+    chosen = _of(name)
     return {arm: lambda seed, arm=arm: chosen.measure(arm, seed) for arm in chosen.arms}
 
 
-def _trained(name: str, *, smoke: bool) -> dict[str, Callable[[int], results.Record]]:
+def _trained(name: str, *, smoke: bool, threads: int) -> dict[str, Callable[[int], results.Record]]:
     studies, measure = experiments.experiment(name)
 
     def train(study: experiments.Study, seed: int) -> results.Record:
         chosen = replace(study, seed=seed)
-        return experiments.train(chosen.smoke() if smoke else chosen, measure=measure, keep=True)
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            return experiments.train(chosen.smoke() if smoke else chosen, measure=measure, keep=True)
+        finally:
+            torch.set_num_threads(before)
 
     return {study.arm: lambda seed, study=study: train(study, seed) for study in studies}

@@ -118,7 +118,7 @@ class Characters(Task):
         self.characters = sorted(set(text))
         index = {character: number for number, character in enumerate(self.characters)}
         ids = torch.tensor([index[character] for character in text])
-        self.context, cut = context, len(ids) * 9 // 10
+        self.context, self.wrap, cut = context, wrap, len(ids) * 9 // 10
         self.ids, rest = ids[:cut], ids[cut:]
         self.held_out = self.windows_of(rest, context, windows)
         self.rest = rest

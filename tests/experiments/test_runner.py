@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,19 @@ def test_a_study_is_trained_and_kept(store, capsys):
     (record,) = results.load("variants-digits")
     assert (record.arm, record.scale) == ("softmax", "smoke") and record.metrics["val_loss"] > 0
     assert "val_loss" in capsys.readouterr().out
+
+
+def test_only_what_is_missing_is_run(store, capsys):
+    scope = ["--smoke", "--missing"]
+    assert main(["variants-digits", "softmax", *scope]) == 0
+    assert main(["variants-digits", "softmax", "vlt", *scope, "--seeds", "2"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    runs = [" ".join(line.split("-")[:3:2]) for line in printed]
+    assert runs == ["softmax s0", "vlt s0", "softmax s1", "vlt s1"]  # and softmax s0 once
+    record = results.load("variants-digits", arm="vlt")[0]
+    results.save(replace(record, recipe=record.recipe | {"steps": 4}))
+    assert main(["variants-digits", "vlt", *scope, "--seeds", "2"]) == 0
+    assert capsys.readouterr().out.startswith(record.run)  # whose recipe was another
 
 
 def test_what_cannot_be_run_is_refused(store, capsys):

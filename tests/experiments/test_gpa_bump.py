@@ -1,0 +1,70 @@
+"""What the experiment on the bump measures, where a bump was planted and where there is none."""
+
+import pytest
+import torch
+
+from gkalib import experiments
+from gkalib.experiments import gpa_bump, gpa_characters
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The arm wrapped at 50 after three steps."""
+    studies, _ = experiments.experiment("gpa-bump")
+    arm = next(study for study in studies if study.arm == "flat-50")
+    return experiments.fit(arm.smoke())[:2]
+
+
+@pytest.fixture
+def planted(trained, monkeypatch):
+    """The model with banks that rise by 3 at the 13 lags up to a width."""
+    model, learned = trained
+
+    def plant(width: int):
+        def table(bank, length: int):
+            lags = torch.arange(length)
+            rise = ((lags > width - 11) & (lags < width + 3)).float()
+            return 3 * rise.expand(bank.heads(), -1) - lags / 50
+
+        monkeypatch.setattr(gpa_bump.banks(model)[0].__class__, "lag_table", table)
+        return model, learned
+
+    return plant
+
+
+@pytest.mark.parametrize("width", [50, 70])
+def test_a_planted_crest_is_found(planted, width):
+    found = gpa_bump.measure(*planted(width))
+    assert found["crest"] == width and abs(found["height"] - 3) < 0.2
+    difference = found["leveled_ends"] - found["leveled_others"]
+    assert found["leveled_contrast"] == pytest.approx(difference, abs=1e-6)
+
+
+def test_no_crest_has_no_height(planted, monkeypatch):
+    model, learned = planted(50)
+    straight = lambda bank, length: -torch.arange(length) / 50 * torch.ones(bank.heads(), 1)  # noqa: E731
+    monkeypatch.setattr(gpa_bump.banks(model)[0].__class__, "lag_table", straight)
+    found = gpa_bump.measure(model, learned)
+    assert abs(found["height"]) < 0.1 and abs(found["leveled_contrast"]) < 1e-4
+
+
+@torch.no_grad()
+def test_leveling_takes_a_bump_away_and_is_undone(planted):
+    model, learned = planted(50)
+    bank = gpa_bump.banks(model)[0]
+    level = gpa_bump.leveled(type(bank).lag_table, bank, 50, 128)
+    assert gpa_characters.bump(level, 50).abs().max() < 0.1
+    inputs = learned.held_out[0][:2]
+    before = model(inputs)
+    gpa_bump.measure(model, learned)
+    assert torch.equal(model(inputs), before)
+
+
+def test_line_ends_come_after_letters_late_in_a_window(trained):
+    _, learned = trained
+    inputs, labels = learned.held_out
+    ends, others = gpa_bump.breaks(learned.characters, inputs, labels)
+    assert ends.any() and others.sum() > 5 * ends.sum() and not (ends & others).any()
+    assert not ends[:, : gpa_bump.CONTEXT - gpa_bump.LATE].any()
+    before = {learned.characters[one] for one in inputs[ends].tolist()}
+    assert all(one.isalpha() or one == "," for one in before)
