@@ -306,8 +306,7 @@ class Experiment:
         """Print a line a record."""
         from gkalib.experiments.runner import run
 
-        scope = {"seed": self.seed, "seeds": self.seeds, "smoke": self.smoke}
-        run(self.name, self.arm, **scope, missing=self.missing, threads=self.threads)
+        run(**{"arms" if name == "arm" else name: value for name, value in vars(self).items()})
 
 
 @final
