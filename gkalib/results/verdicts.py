@@ -1,0 +1,379 @@
+"""Whether runs bear out claims: outcome = arm + seed, Holm over the claims of a table, a verdict each."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, final
+
+VERDICTS = ("reproduced", "as good as", "partly", "not", "undecided")
+APART = 0.05  # the level, over all arms, of the test of whose spread differs
+DRAWS = 2000  # of the bootstrap
+Contrast = Mapping[str, int | float]
+"""The weight of each arm: ``{"bank": 1, "rope": -1}`` is a difference, of four arms it is an interaction."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A contrast of arms, and what was written down about it before the run.
+
+    Args:
+        contrast: the weight of each arm; weights sum to 0.
+        direction: 1 if the contrast is claimed to be above 0, -1 if below, 0 if to be as good as 0.
+        delta: δ, the smallest effect that matters, in the unit of the outcomes.
+
+    Raises:
+        ValueError: if weights do not sum to 0, or direction or δ have a value that they may not have.
+    """
+
+    contrast: Contrast
+    direction: int
+    delta: int | float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no contrast and no claim."""
+        if not any(self.contrast.values()) or abs(math.fsum(self.contrast.values())) > 1e-9:
+            raise ValueError(f"verdicts: weights must sum to 0 and not all be 0, not {dict(self.contrast)}")
+        if self.direction not in (-1, 0, 1):
+            raise ValueError(f"verdicts: direction must be -1, 0 or 1, not {self.direction}")
+        if not (self.delta > 0 and math.isfinite(self.delta)):
+            raise ValueError(f"verdicts: delta must be positive and finite, not {self.delta}")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A contrast as measured.
+
+    Args:
+        value: in the unit of the outcomes.
+        error: its standard error, in the same unit.
+        degrees: of freedom of that error.
+    """
+
+    value: float
+    error: float
+    degrees: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Judgment:
+    """A verdict and the interval that it is read off.
+
+    Args:
+        verdict: one of ``VERDICTS``, but for "partly".
+        estimate: of the contrast.
+        low, high: the adjusted interval, in the unit of the outcomes.
+    """
+
+    verdict: str
+    estimate: Estimate
+    low: float
+    high: float
+
+
+def pooled(
+    outcomes: Mapping[str, Mapping[int, int | float]], contrasts: Mapping[str, Contrast]
+) -> dict[str, Estimate]:
+    """Contrasts of arms that share their seeds, with the residual of all arms of like spread.
+
+    With y_as = μ + α_a + β_s + ε_as for arm a and seed s, the estimate of Σ w_a α_a is Σ w_a ȳ_a. Its
+    standard error is √(MS Σ w_a² / S), where MS is the residual sum of squares over its (A − 1)(S − 1)
+    degrees of freedom; A counts the arms that ``alike`` names, S the seeds. A contrast with another arm has
+    the standard error of its own S values Σ w_a y_as, with S − 1 degrees.
+
+    Args:
+        outcomes: by arm and seed, in any unit.
+        contrasts: by any name.
+
+    Raises:
+        ValueError: if an arm lacks a seed that another has, there is one seed or one arm, an outcome is not
+            finite, or a contrast names an arm that is not there.
+
+    References:
+        Scheffé, The Analysis of Variance (1959), section 4.2.
+    """
+    table = _complete(outcomes, contrasts)
+    pool = alike(outcomes)
+    count = len(next(iter(table.values())))
+    square, degrees = _residual([table[arm] for arm in pool])
+    found = {}
+    for name, weights in contrasts.items():
+        values = [math.fsum(w * table[arm][s] for arm, w in weights.items()) for s in range(count)]
+        value = math.fsum(values) / count
+        if {arm for arm, weight in weights.items() if weight} <= {*pool}:
+            variance, freedom = square * math.fsum(w * w for w in weights.values()), degrees
+        else:
+            variance, freedom = math.fsum((one - value) ** 2 for one in values) / (count - 1), count - 1
+        found[name] = Estimate(value=value, error=math.sqrt(variance / count), degrees=freedom)
+    return found
+
+
+def alike(outcomes: Mapping[str, Mapping[int, int | float]]) -> tuple[str, ...]:
+    """The arms whose residuals may be pooled: those of visibly different spread are left out, one by one.
+
+    Of A arms, arm a is compared with the others by d_s = y_as − the others' mean at seed s. If all spread
+    alike, F = [Σ (d_s − d̄)² (A − 1) / (A (S − 1))] / MS of the others has S − 1 and (A − 2)(S − 1) degrees
+    of freedom, exactly for normal errors. The arm with the lowest two-sided p goes if A·p < 0.05, and the
+    rest are compared again; of two arms neither can be told to be the odd one.
+
+    References:
+        Russell and Bradley, One-way variances in a two-way classification, Biometrika 45 (1958).
+        Shukla, An invariant test for the homogeneity of variances, Biometrics 28 (1972).
+    """
+    table = _complete(outcomes, {})
+    while len(table) > 2:
+        chances = {arm: _chance_of_spread(arm, table) for arm in table}
+        odd = min(chances, key=chances.__getitem__)
+        if len(table) * chances[odd] >= APART:
+            break
+        del table[odd]
+    return tuple(table)
+
+
+def resampled(
+    outcomes: Mapping[str, Mapping[int, Sequence[int | float]]],
+    contrasts: Mapping[str, Contrast],
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> dict[str, Estimate]:
+    """Contrasts of means over held-out items, where items are a sample as seeds are.
+
+    Seeds are drawn with replacement, then items, and the items drawn stand for all seeds of that draw, since
+    every seed scored the same ones: drawn anew for each seed, what an item has in common to all seeds would
+    average out. The standard error is the deviation over draws times √(S / (S − 1)), so that with items that
+    say nothing of their own it is that of S paired differences, and it has S − 1 degrees of freedom, however
+    many items there are.
+
+    Args:
+        outcomes: by arm and seed, a number of each held-out item in one order: 1 if right and 0 if wrong,
+            or the loss of a document.
+        contrasts: by any name.
+        draws: how many.
+        seed: of the draws.
+
+    Raises:
+        ValueError: as ``pooled``, or if runs have different numbers of items.
+
+    References:
+        Owen, The pigeonhole bootstrap, Annals of Applied Statistics 1 (2007).
+        Davison and Hinkley, Bootstrap Methods and their Application (1997), section 3.8.
+    """
+    import numpy as np  # here, since whoever only reads records needs none
+
+    sizes = {len(items) for runs in outcomes.values() for items in runs.values()}
+    if len(sizes) != 1 or sizes == {0}:
+        raise ValueError(f"verdicts: every run needs the same held-out items, not {sorted(sizes)} of them")
+    means = {
+        arm: {s: math.fsum(items) / len(items) for s, items in runs.items()} for arm, runs in outcomes.items()
+    }
+    _complete(means, contrasts)
+    seeds, items = sorted(next(iter(outcomes.values()))), sizes.pop()
+    scores = {arm: np.array([runs[s] for s in seeds], dtype=float) for arm, runs in outcomes.items()}
+    differences = np.array([sum(w * scores[arm] for arm, w in each.items()) for each in contrasts.values()])
+    generator, drawn = np.random.default_rng(seed), []
+    for _ in range(draws):
+        rows = generator.integers(len(seeds), size=len(seeds))
+        often = np.bincount(generator.integers(items, size=items), minlength=items) / items
+        drawn.append((differences @ often)[:, rows].mean(1))
+    errors = np.std(drawn, axis=0) * math.sqrt(len(seeds) / (len(seeds) - 1))
+    values = differences.mean((1, 2))
+    return {
+        name: Estimate(value=float(value), error=float(error), degrees=len(seeds) - 1)
+        for name, value, error in zip(contrasts, values, errors, strict=True)
+    }
+
+
+def verdicts(
+    claims: Mapping[str, Claim],
+    outcomes: Mapping[str, Mapping[int, Any]],
+    *,
+    estimate: Callable[[Any, Mapping[str, Contrast]], dict[str, Estimate]] = pooled,
+    level: float = 0.05,
+) -> dict[str, Judgment]:
+    """Judge the primary claims of one table.
+
+    For a claim of direction, read with its sign so that it says "above 0": *reproduced* if the interval lies
+    above 0, else *not* if it lies below δ, else *undecided*. For a claim of direction 0: *as good as* if the
+    interval lies within ±δ, *not* if it lies outside, else *undecided*.
+
+    Each claim so asks two questions, whether it holds and whether it fails. Holm's procedure runs over the
+    claims once for each, at half the level: of m claims, the one with the k-th lowest one-sided p is tested
+    at level / 2 / (m − k + 1) as long as all before it passed, else at the level where the first failed. A
+    bound of the interval has the level of the question that reads it; with one claim the interval is
+    Student's t with coverage 1 − level. The chance of any false verdict in a table is then at most the level
+    (if δ exceeds the standard error; below it, a claim of direction 0 can fail on either side).
+
+    Args:
+        claims: by any name.
+        outcomes: by arm and seed; numbers for ``pooled``, numbers of items for ``resampled``. A primary
+            contrast deserves five seeds at least.
+        estimate: ``pooled`` or ``resampled``.
+        level: the chance that is taken of any false verdict.
+
+    Raises:
+        ValueError: as ``estimate``, or if there is no claim.
+
+    References:
+        Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6
+        (1979). Schuirmann, A comparison of the two one-sided tests procedure, Journal of Pharmacokinetics and
+        Biopharmaceutics 15 (1987), for claims of direction 0.
+    """
+    if not claims:
+        raise ValueError("verdicts: there is no claim to judge")
+    estimates = estimate(outcomes, {name: claim.contrast for name, claim in claims.items()})
+    chances = {name: _chances(claim, estimates[name]) for name, claim in claims.items()}
+    holds = _holm({name: chance[0] for name, chance in chances.items()}, level / 2)
+    fails = _holm({name: chance[1] for name, chance in chances.items()}, level / 2)
+    judged = {}
+    for name, claim in claims.items():
+        yes, no = chances[name][0] <= holds[name], chances[name][1] <= fails[name]
+        lower, upper = holds[name], fails[name]
+        if claim.direction == 0:  # either question reads both bounds
+            lower = upper = holds[name] if yes else fails[name] if no else min(lower, upper)
+        elif claim.direction < 0:
+            lower, upper = upper, lower
+        one = estimates[name]
+        affirmed = "reproduced" if claim.direction else "as good as"
+        judged[name] = Judgment(
+            verdict=affirmed if yes else "not" if no else "undecided",
+            estimate=one,
+            low=one.value - one.error * _quantile(lower, one.degrees),
+            high=one.value + one.error * _quantile(upper, one.degrees),
+        )
+    return judged
+
+
+def together(found: Iterable[str]) -> str:
+    """The verdict on a claim from those on its subclaims: *partly* if some hold and others do not."""
+    found = [*found]
+    unknown = {*found} - {*VERDICTS}
+    if unknown or not found:
+        raise ValueError(f"verdicts: subclaims need verdicts, {', '.join(VERDICTS)}, not {found}")
+    if len({*found}) == 1:
+        return found[0]
+    held = [one in ("reproduced", "as good as") for one in found]
+    if all(held):
+        return "reproduced"
+    return "partly" if any(held) or "partly" in found else "undecided"
+
+
+def _complete(
+    outcomes: Mapping[str, Mapping[int, int | float]], contrasts: Mapping[str, Contrast]
+) -> dict[str, list[float]]:
+    """The outcomes of each arm in the order of the seeds, refused unless every cell is there."""
+    seeds = sorted({seed for runs in outcomes.values() for seed in runs})
+    for arm, runs in outcomes.items():
+        missing = [seed for seed in seeds if seed not in runs]
+        if missing:
+            raise ValueError(f"verdicts: arm {arm!r} has no seed {missing[0]}, which another arm has")
+        if not all(math.isfinite(value) for value in runs.values()):
+            raise ValueError(f"verdicts: an outcome of arm {arm!r} is not finite")
+    if len(outcomes) < 2 or len(seeds) < 2:
+        raise ValueError(
+            f"verdicts: {len(outcomes)} arms and {len(seeds)} seeds tell no spread; two of each are needed"
+        )
+    for name, weights in contrasts.items():
+        for arm in weights:
+            if arm not in outcomes:
+                known = ", ".join(outcomes)
+                raise ValueError(f"verdicts: the contrast {name!r} names an arm {arm!r}. Known: {known}")
+    return {arm: [float(runs[seed]) for seed in seeds] for arm, runs in outcomes.items()}
+
+
+def _residual(table: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """The mean square that arm and seed leave, and its degrees of freedom."""
+    columns = list(zip(*table, strict=True))
+    arms = [math.fsum(row) / len(columns) for row in table]
+    seeds = [math.fsum(column) / len(table) for column in columns]
+    mean = math.fsum(arms) / len(table)
+    degrees = (len(table) - 1) * (len(columns) - 1)
+    total = math.fsum(
+        (value - arm - seed + mean) ** 2
+        for row, arm in zip(table, arms, strict=True)
+        for value, seed in zip(row, seeds, strict=True)
+    )
+    return total / max(degrees, 1), degrees
+
+
+def _chance_of_spread(arm: str, table: Mapping[str, Sequence[float]]) -> float:
+    """The two-sided p of ``alike`` for one arm."""
+    others = [values for name, values in table.items() if name != arm]
+    center = [math.fsum(column) / len(others) for column in zip(*others, strict=True)]
+    square, degrees = _residual(others)
+    # Of two rows the mean square is half the variance of their difference; here it is that of A and A − 1.
+    own, few = _residual([table[arm], center])
+    own *= 2 * len(others) / len(table)
+    if own == square:
+        return 1.0
+    above = _beta(degrees * square / (degrees * square + few * own), degrees / 2, few / 2)
+    return 2 * min(above, 1 - above)
+
+
+def _chances(claim: Claim, found: Estimate) -> tuple[float, float]:
+    """One-sided p that a claim holds, and that it fails."""
+    if claim.direction:
+        value = claim.direction * found.value
+        return _tail(value, found), _tail(claim.delta - value, found)
+    inside = claim.delta - abs(found.value)
+    return _tail(inside, found), _tail(-inside, found)
+
+
+def _holm(chances: Mapping[str, float], level: float) -> dict[str, float]:
+    """The level at which each is tested; it passes if its p is no higher."""
+    order = sorted(chances, key=chances.__getitem__)
+    count = len(order)
+    passed = next((k for k, name in enumerate(order) if chances[name] > level / (count - k)), count)
+    return {name: level / (count - min(k, passed)) for k, name in enumerate(order)}
+
+
+def _tail(value: float, found: Estimate) -> float:
+    """P(T > value / error) for Student's t."""
+    if found.error == 0:
+        return float(value <= 0)
+    return _above(value / found.error, found.degrees)
+
+
+def _above(t: float, degrees: int) -> float:
+    """P(T > t) for Student's t: half of I_x(ν/2, 1/2) with x = ν / (ν + t²)."""
+    half = _beta(degrees / (degrees + t * t), degrees / 2, 0.5) / 2
+    return half if t >= 0 else 1 - half
+
+
+@lru_cache(maxsize=1024)
+def _quantile(tail: float, degrees: int) -> float:
+    """The t that Student's T exceeds with this probability, at most a half, by bisection."""
+    low, high = 0.0, 1.0
+    while _above(high, degrees) > tail:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _above(middle, degrees) > tail else (low, middle)
+    return high
+
+
+def _beta(x: float, a: float, b: float) -> float:
+    """The regularized incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # where it converges slowly, I_x(a, b) = 1 − I_{1−x}(b, a)
+        return 1 - _beta(1 - x, b, a)
+    log = a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    fraction, c, d = 1.0, 1.0, 0.0
+    for step in range(200):  # Lentz's method; numerators are those of 1 + d₁/(1 + d₂/(1 + …))
+        m = step // 2
+        if step == 0:
+            numerator = 1.0
+        elif step % 2:
+            numerator = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            numerator = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / (1 + numerator * d)
+        c = 1 + numerator / c
+        fraction *= c * d
+        if abs(1 - c * d) < 1e-15:
+            break
+    return math.exp(log) / a * (fraction - 1)

@@ -1,0 +1,290 @@
+"""Verdicts against numbers worked by hand, against statsmodels and scipy, and by simulation."""
+
+import itertools
+import math
+import random
+from dataclasses import astuple
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.formula.api import ols
+from statsmodels.stats.multitest import multipletests
+
+from gkalib.results.verdicts import (
+    Claim,
+    alike,
+    pooled,
+    resampled,
+    together,
+    verdicts,
+)
+
+LESS = {"bank": 1.0, "rope": -1.0}
+
+
+def outcomes(values: np.ndarray) -> dict[str, dict[int, float]]:
+    """A table ``[arms, seeds]`` by name and seed."""
+    return {f"a{arm}": dict(enumerate(row.tolist())) for arm, row in enumerate(values)}
+
+
+def against_first(arms: int, *directions: int, delta: float) -> dict[str, Claim]:
+    return {
+        f"c{arm}": Claim(contrast={f"a{arm}": 1, "a0": -1}, direction=way, delta=delta)
+        for arm, way in zip(range(1, arms), itertools.cycle(directions), strict=False)
+    }
+
+
+def table(seed: int, arms: int = 4, seeds: int = 5) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(arms, seeds)) + 3 * generator.normal(size=seeds) + np.arange(arms)[:, None]
+
+
+def test_two_arms_by_hand():
+    """Differences 1, 2, 3: mean 2, standard error 1/√3, and t(0.975; 2) = 4.3027."""
+    runs = {"rope": {0: 5.0, 1: 7.0, 2: 6.0}, "bank": {0: 6.0, 1: 9.0, 2: 9.0}}
+    claims = {"above": Claim(contrast=LESS, direction=1, delta=0.5)}
+    found = verdicts(claims, runs)["above"]
+    assert astuple(found.estimate) == pytest.approx((2, 3**-0.5, 2))
+    assert (found.low, found.high) == pytest.approx((2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5), abs=1e-5)
+    assert found.verdict == "undecided"
+
+
+def test_three_arms_by_hand():
+    """Residuals ±1 in a pattern of three by three whose sums vanish: 6 over 4 degrees of freedom."""
+    residual = np.array([[1, -1, 0], [-1, 0, 1], [0, 1, -1]])
+    values = residual + np.array([[0], [10], [20]]) + np.array([[0, 100, 200]])
+    found = pooled(outcomes(values), {"one": {"a1": 1, "a0": -1}, "both": {"a0": 1, "a1": -2, "a2": 1}})
+    assert astuple(found["one"]) == pytest.approx((10, (1.5 * 2 / 3) ** 0.5, 4))
+    assert astuple(found["both"]) == pytest.approx((0, 3**0.5, 4), abs=1e-12)
+
+
+def test_pooled_is_least_squares_of_arm_and_seed():
+    values = table(0)
+    assert len(alike(outcomes(values))) == 4
+    found = pooled(outcomes(values), {"c": {"a2": 1, "a0": -1}})["c"]
+    cells = [(f"a{a}", f"s{s}", values[a, s]) for a in range(4) for s in range(5)]
+    arm, seed, y = zip(*cells, strict=True)
+    fit = ols("y ~ C(arm) + C(seed)", pd.DataFrame({"y": y, "arm": arm, "seed": seed})).fit()
+    assert found.value == pytest.approx(fit.params["C(arm)[T.a2]"])
+    assert (found.error, found.degrees) == (pytest.approx(fit.bse["C(arm)[T.a2]"]), fit.df_resid)
+    judged = verdicts({"c": Claim(contrast={"a2": 1, "a0": -1}, direction=1, delta=1)}, outcomes(values))
+    assert (judged["c"].low, judged["c"].high) == pytest.approx(fit.conf_int().loc["C(arm)[T.a2]"].tolist())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_reproduced_is_what_holm_rejects(seed):
+    values = table(seed, arms=6) * 0.7
+    found = verdicts(against_first(6, 1, delta=1), outcomes(values))
+    chances = [stats.t.sf(one.estimate.value / one.estimate.error, 20) for one in found.values()]
+    rejected, adjusted, *_ = multipletests(chances, alpha=0.025, method="holm")
+    assert {one.estimate.degrees for one in found.values()} == {20}
+    assert [one.verdict == "reproduced" for one in found.values()] == rejected.tolist()
+    assert [one.low > 0 for one in found.values()] == rejected.tolist()
+    assert 0 < sum(rejected) <= 5 and max(adjusted) > 1e-3
+
+
+def test_an_arm_of_another_spread_is_left_out_and_stands_on_its_own_differences():
+    values = table(1)
+    values[3] = [40, -40, 35, -30, 5]
+    runs = outcomes(values)
+    assert alike(runs) == ("a0", "a1", "a2")
+    found = pooled(runs, {"in": {"a1": 1, "a0": -1}, "out": {"a3": 1, "a0": -1}})
+    assert found["in"] == pooled(dict(list(runs.items())[:3]), {"in": {"a1": 1, "a0": -1}})["in"]
+    paired = stats.ttest_rel(values[3], values[0])
+    assert found["out"].degrees == 4 == paired.df
+    assert found["out"].value / found["out"].error == pytest.approx(paired.statistic)
+
+
+def test_the_test_of_spread_has_the_level_it_states():
+    """Of 1,000 tables of equal spread about 5 % lose an arm: three standard errors are 2.1 points."""
+    lost = sum(len(alike(outcomes(table(seed)))) < 4 for seed in range(1000))
+    assert abs(lost / 1000 - 0.05) < 0.021
+
+
+@pytest.mark.parametrize(
+    ("directions", "delta", "effects"),
+    [
+        ((1,), 2.0, (0, 0, 0)),  # no effect at all
+        ((1, -1), 0.3, (0, 0, 0)),  # nor that, and it can hardly be told from δ
+        ((1,), 2.0, (2, 2, 2)),  # every effect is just δ: "not" would be false
+        ((0,), 3.0, (3, -3, 3)),  # just not as good
+    ],
+)
+def test_a_false_verdict_is_rare_in_a_table(directions, delta, effects):
+    """At most 5 % of tables have one: of 1,000, with three standard errors, 7.1 %."""
+    claims, wrong, covered = against_first(4, *directions, delta=delta), 0, 0
+    generator = np.random.default_rng(0)
+    for _ in range(1000):
+        values = generator.normal(size=(4, 5)) + 3 * generator.normal(size=5)
+        values[1:] += np.array(effects)[:, None]
+        found = verdicts(claims, outcomes(values))
+        faults = []
+        for effect, (name, one) in zip(effects, found.items(), strict=True):
+            way = claims[name].direction
+            true = abs(effect) < delta if way == 0 else way * effect > 0
+            false = abs(effect) > delta if way == 0 else way * effect < delta
+            faults.append(one.verdict != "undecided" and not (false if one.verdict == "not" else true))
+        wrong += any(faults)
+        covered += all(
+            one.low <= effect <= one.high for effect, one in zip(effects, found.values(), strict=True)
+        )
+    assert wrong / 1000 < 0.071
+    assert covered / 1000 > 0.929
+
+
+@pytest.mark.parametrize(
+    ("differences", "direction", "verdict"),
+    [
+        ((1.0, 1.1, 0.9), 1, "reproduced"),
+        ((-1.0, -1.1, -0.9), -1, "reproduced"),
+        ((1.0, 1.1, 0.9), -1, "not"),
+        ((0.01, -0.01, 0.0), 1, "not"),
+        ((0.01, 0.02, 0.015), 1, "reproduced"),  # above 0, small as it is
+        ((0.5, -0.5, 0.3), 1, "undecided"),
+        ((0.01, -0.01, 0.0), 0, "as good as"),
+        ((1.0, 1.1, 0.9), 0, "not"),
+        ((-1.0, -1.1, -0.9), 0, "not"),
+        ((0.5, -0.5, 0.3), 0, "undecided"),
+        ((0.2, 0.2, 0.2), 1, "reproduced"),  # the same to the bit in every seed
+        ((0.0, 0.0, 0.0), 1, "not"),
+    ],
+)
+def test_each_verdict(differences, direction, verdict):
+    runs = {"rope": dict.fromkeys(range(3), 0.0), "bank": dict(enumerate(differences))}
+    assert verdicts({"c": Claim(contrast=LESS, direction=direction, delta=0.1)}, runs)["c"].verdict == verdict
+
+
+@pytest.mark.parametrize("directions", [(1,), (0,), (-1,), (1, 0, -1)])
+def test_the_verdict_is_read_off_the_interval(directions):
+    for seed in range(40):
+        claims = against_first(5, *directions, delta=1.5)
+        for name, one in verdicts(claims, outcomes(table(seed, arms=5) * 0.8)).items():
+            way, delta = claims[name].direction, claims[name].delta
+            low, high = sorted((one.low, one.high), key=lambda value: way * value if way else value)
+            if way == 0:
+                yes, no = -delta < low < high < delta, low > delta or high < -delta
+            else:
+                yes, no = way * low > 0, way * high < delta
+            wanted = ("reproduced" if way else "as good as") if yes else "not" if no else "undecided"
+            assert one.verdict == wanted
+
+
+def test_arms_seeds_and_claims_may_stand_in_any_order():
+    runs, claims = outcomes(table(3)), against_first(4, 1, 0, -1, delta=1)
+    shuffled = random.Random(0)
+    wanted = verdicts(claims, runs)
+    for _ in range(5):
+        arms = shuffled.sample(sorted(runs), 4)
+        other = {arm: {s: runs[arm][s] for s in shuffled.sample(range(5), 5)} for arm in arms}
+        found = verdicts({name: claims[name] for name in shuffled.sample(sorted(claims), 3)}, other)
+        for name, one in wanted.items():
+            assert found[name].verdict == one.verdict
+            assert (found[name].low, found[name].high) == pytest.approx((one.low, one.high))
+
+
+def test_a_subclaim_that_holds_makes_part_of_a_claim():
+    assert together(["reproduced", "reproduced"]) == together(["reproduced", "as good as"]) == "reproduced"
+    assert together(["reproduced", "not"]) == together(["as good as", "undecided"]) == "partly"
+    assert together(["not", "not"]) == "not" and together(["as good as"]) == "as good as"
+    assert together(["not", "undecided"]) == "undecided" and together(["partly", "not"]) == "partly"
+    for wrong in ([], ["agrees"]):
+        with pytest.raises(ValueError, match="subclaims need verdicts"):
+            together(wrong)
+
+
+def scored(
+    generator: np.random.Generator, *, items: int, of_item: float
+) -> dict[str, dict[int, list[float]]]:
+    """Two arms, five seeds: what seed and item, the same for all seeds, each add to the difference."""
+    of_items = of_item * generator.normal(size=items)
+    less = 0.3 * generator.normal(size=5)[:, None] + of_items + generator.normal(size=(5, items))
+    both = {"rope": np.zeros((5, items)), "bank": less}
+    return {arm: dict(enumerate(values.tolist())) for arm, values in both.items()}
+
+
+def test_items_that_say_nothing_leave_the_paired_differences():
+    """With one number for all items of a run, the bootstrap's error is that of S values within its noise."""
+    differences = [0.3, -0.1, 0.5, 0.2, 0.4]
+    runs = {
+        "rope": dict.fromkeys(range(5), [0.0] * 50),
+        "bank": {s: [d] * 50 for s, d in enumerate(differences)},
+    }
+    found = resampled(runs, {"c": LESS})["c"]
+    assert (found.value, found.degrees) == (pytest.approx(0.26), 4)
+    assert found.error == pytest.approx(stats.sem(differences), rel=0.05)  # of 2,000 draws: three times 1.6 %
+    assert found == resampled(runs, {"c": LESS})["c"]
+
+
+def test_what_all_seeds_have_in_common_does_not_average_out():
+    """The variance is at least what seeds and items say: 0.3²/5 + 1/40, and less than twice that."""
+    generator = np.random.default_rng(0)
+    variances = []
+    for _ in range(60):
+        runs = scored(generator, items=40, of_item=1.0)
+        variances.append(resampled(runs, {"c": LESS}, draws=200)["c"].error ** 2)
+    true = 0.3**2 / 5 + 1 / 40 + 1 / 200
+    assert true < np.mean(variances) < 2 * true
+
+
+def test_the_interval_over_seeds_and_items_covers():
+    """Of 400 tables 95 % or more, less three standard errors of a share, 3.3 points."""
+    generator, claims = np.random.default_rng(1), {"c": Claim(contrast=LESS, direction=1, delta=1)}
+    covered = 0
+    for _ in range(400):
+        runs = scored(generator, items=40, of_item=1.0)
+        found = verdicts(claims, runs, estimate=lambda one, contrasts: resampled(one, contrasts, draws=100))[
+            "c"
+        ]
+        covered += found.low <= 0 <= found.high
+    assert covered / 400 > 0.917
+
+
+RUNS = {"rope": {0: 1.0, 1: 2.0}, "bank": {0: 1.0, 1: 2.5}}
+CLAIM = {"c": Claim(contrast=LESS, direction=1, delta=1.0)}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: verdicts(CLAIM, {**RUNS, "bank": {0: 1.0}}),
+            "arm 'bank' has no seed 1, which another arm has",
+        ),
+        (lambda: verdicts(CLAIM, {"rope": {0: 1.0}, "bank": {0: 1.0}}), "2 arms and 1 seeds tell no spread"),
+        (lambda: verdicts(CLAIM, {"rope": RUNS["rope"]}), "1 arms and 2 seeds tell no spread"),
+        (
+            lambda: verdicts(CLAIM, {"rope": RUNS["rope"], "flat": RUNS["bank"]}),
+            "names an arm 'bank'. Known: rope",
+        ),
+        (lambda: verdicts(CLAIM, {**RUNS, "bank": {0: 1.0, 1: math.nan}}), "of arm 'bank' is not finite"),
+        (lambda: verdicts({}, RUNS), "there is no claim to judge"),
+        (lambda: Claim(contrast={"rope": 1, "bank": 1}, direction=1, delta=1), "weights must sum to 0"),
+        (lambda: Claim(contrast={"rope": 0}, direction=1, delta=1), "weights must sum to 0 and not all be 0"),
+        (lambda: Claim(contrast=LESS, direction=2, delta=1), "direction must be -1, 0 or 1, not 2"),
+        (lambda: Claim(contrast=LESS, direction=1, delta=0), "delta must be positive and finite, not 0"),
+        (
+            lambda: resampled({"rope": {0: [1.0], 1: [1.0]}, "bank": {0: [1.0], 1: [1.0, 0.0]}}, {"c": LESS}),
+            "every run needs the same held-out items, not [1, 2] of them",
+        ),
+        (lambda: resampled({"rope": {0: [1.0]}, "bank": {0: [0.0]}}, {"c": LESS}), "tell no spread"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(call, message):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert str(error.value).startswith("verdicts: ") and message in str(error.value)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 4, 12, 64])
+def test_student_and_fisher_are_scipys(degrees):
+    from gkalib.results.verdicts import _above, _beta, _quantile
+
+    for t in (-3.0, 0.0, 0.5, 2.0, 30.0):
+        assert _above(t, degrees) == pytest.approx(stats.t.sf(t, degrees), rel=1e-10)
+    for tail in (0.025, 0.025 / 17, 1e-4):
+        assert _quantile(tail, degrees) == pytest.approx(stats.t.isf(tail, degrees), rel=1e-10)
+    for ratio in (0.01, 0.5, 1.0, 7.0):
+        x = degrees / (degrees + 3 * ratio)
+        assert _beta(x, degrees / 2, 1.5) == pytest.approx(stats.f.sf(ratio, 3, degrees), rel=1e-10)
