@@ -27,6 +27,9 @@ def using(model: nn.Module, weights: Weights) -> Iterator[nn.Module]:
         model: what is changed in place.
         weights: tensors by name; those that are not named stay.
 
+    Raises:
+        ValueError: if the model has no tensor of a name, or one of another shape.
+
     Taught in: chapter 24.
     """
     tensors = _tensors("using", model, weights)
@@ -69,6 +72,10 @@ def trajectory_plane(snapshots: Sequence[Weights]) -> "Plane":
     Args:
         snapshots: T + 1 sets of weights by name, in order; the last is the plane's origin. Tensors that are
             not of floating point are left out.
+
+    Raises:
+        ValueError: if there are fewer than three snapshots, they do not hold the same tensors, or they do not
+            span a plane.
 
     References:
         Li et al., Visualizing the loss landscape of neural nets, 2018, section 7. Antognini and
@@ -122,6 +129,9 @@ def random_plane(weights: Weights, *, seed: int, scale: str = "filter") -> "Plan
             of the weights' own, and leaves tensors with less than two axes where they are, as Li et al. do; a
             step of one is then as long as the weights. ``"unit"`` draws over all numbers alike and makes two
             orthogonal axes of length one, the units of a trajectory's plane.
+
+    Raises:
+        ValueError: if the scale is unknown, or there is no tensor to move.
 
     References:
         Li et al., Visualizing the loss landscape of neural nets, 2018, section 4. Taught in: chapter 24.
@@ -177,6 +187,10 @@ def loss_on(
         span: the grid reaches from −span to span, with the origin in its middle where ``points`` is odd. None
             is the square around a trajectory with a quarter of its side left on each side, or one.
 
+    Raises:
+        ValueError: if there are fewer than two points, the span is not positive, or the plane is of another
+            model.
+
     Taught in: chapter 24.
     """
     if points < 2 or (span is not None and not span > 0):
@@ -219,6 +233,9 @@ def walk_shares(lengths: Float[Tensor, " steps"]) -> Float[Tensor, " steps"]:
     Args:
         lengths: ``[T]``, ℓ: the distances of successive snapshots, such as ``step_lengths`` gives.
 
+    Raises:
+        ValueError: if no length is above zero.
+
     References:
         Antognini and Sohl-Dickstein, PCA of high dimensional random walks with comparison to neural network
         training, 2018. Taught in: chapter 24.
@@ -242,6 +259,9 @@ def step_lengths(snapshots: Sequence[Weights]) -> Float[Tensor, " steps"]:
 
 def step_cosine(snapshots: Sequence[Weights]) -> float:
     """The mean cosine between successive differences of snapshots: near 0 for a walk, 1 for a straight line.
+
+    Raises:
+        ValueError: if there are fewer than three snapshots, or two successive ones are equal.
 
     Taught in: chapter 24.
     """

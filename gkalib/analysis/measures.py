@@ -61,6 +61,9 @@ def own(weights: Rows) -> Float[Tensor, "*b n"]:
     Args:
         weights: ``[… n m]``.
 
+    Raises:
+        ValueError: if there are more queries than keys.
+
     Taught in: chapter 23.
     """
     queries, keys = weights.shape[-2:]
@@ -115,6 +118,9 @@ def measures(weights: Weights, *, token: int | None = None) -> dict[str, Float[T
     Returns:
         ``neighbors``, ``entropy``, ``own``, ``mass``, ``negative``, and ``largest``: the share of all rows,
         from 1/m to 1, of the key that receives most in an item.
+
+    Raises:
+        ValueError: if there are more queries than keys.
 
     Taught in: chapter 23.
     """

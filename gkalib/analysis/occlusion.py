@@ -56,6 +56,9 @@ def saliency(model: nn.Module, images: Images, labels: Labels) -> Maps:
     Args:
         model, images, labels: as for ``occlusion``.
 
+    Raises:
+        ValueError: if the model is none of gkalib's vision transformers.
+
     Taught in: chapter 23.
     """
     vit = _vision_transformer("saliency", model)
@@ -81,6 +84,9 @@ def residual_share(model: nn.Module, images: Images) -> Float[Tensor, " layers"]
 
     Args:
         model, images: as for ``occlusion``.
+
+    Raises:
+        ValueError: if the model is none of gkalib's vision transformers.
 
     Taught in: chapter 23.
     """
@@ -112,6 +118,9 @@ def agreement(maps: Maps, truth: Maps) -> tuple[float, float]:
 
     Args:
         maps, truth: ``[b patches]``.
+
+    Raises:
+        ValueError: if the shapes differ or there are fewer than two pictures.
 
     Taught in: chapter 23.
     """

@@ -48,6 +48,9 @@ def patch_grid(map):
     Args:
         map: tensor or array, the class token and registers left out.
 
+    Raises:
+        ValueError: when their number is no square.
+
     Taught in: chapter 23.
     """
     count = map.shape[-1]

@@ -49,6 +49,10 @@ def rollout(
     Returns:
         ``[b n n]``, rows that sum to one.
 
+    Raises:
+        ValueError: if there is no layer, a matrix is not square, shapes differ, weights are negative, a
+            number is out of range, or a row is left without anything.
+
     References:
         Abnar and Zuidema, Quantifying attention flow in transformers, 2020; Kundu et al., Gaussian Kernel
         Attention, 2026, section 7.2, equation 13. Taught in: chapter 23.

@@ -65,6 +65,9 @@ def relative_sharpness(
     Args:
         model, loss, steps, tolerance, seed: as for ``sharpness``.
 
+    Raises:
+        ValueError: as ``sharpness``.
+
     References:
         Kwon et al., ASAM: adaptive sharpness-aware minimization, 2021, with η = 0. Taught in: chapter 24.
     """

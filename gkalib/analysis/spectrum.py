@@ -52,6 +52,9 @@ def effective_rank(values: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]
     Args:
         values: ``[... k]``, as ``singular_values`` gives them.
 
+    Raises:
+        ValueError: if a matrix has no singular value above zero.
+
     References:
         Roy and Vetterli, The effective rank, 2007. Taught in: chapter 24.
     """
@@ -67,6 +70,9 @@ def energy_rank(values: Float[Tensor, "*batch k"], share: float = 0.99) -> Int64
     Args:
         values: ``[... k]``, the largest first.
         share: s.
+
+    Raises:
+        ValueError: if the share is not in (0, 1], or a matrix has no singular value above zero.
 
     Taught in: chapter 24.
     """
@@ -134,6 +140,9 @@ def histogram(weights: Weights, *, bins: int = 61, span: float | None = None) ->
         bins: how many, of equal width.
         span: the edges reach from −span to span; None is the largest magnitude of each kind. Histograms that
             are to be compared, such as those of several steps, need the same one.
+
+    Raises:
+        ValueError: if there are no parameters, or ``bins`` or ``span`` is not positive.
 
     References:
         Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 24.

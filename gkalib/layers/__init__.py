@@ -26,6 +26,9 @@ def attention(name: str, **options: Any) -> type[nn.Module]:
             ``__all__`` is the variant.
         options: arguments of its constructor, bound to the class returned.
 
+    Raises:
+        ValueError: if there is no such variant, or it has no such option.
+
     Chapter 4 teaches the idea; ``add-a-variant`` shows how to write one.
     """
     if name not in variants():
@@ -37,7 +40,11 @@ def attention(name: str, **options: Any) -> type[nn.Module]:
 
 
 def layers(attention: Attention, depth: int) -> list[type[nn.Module]]:
-    """One class a layer: of a name, of what ``attention()`` returned, or of a list of either, cycled."""
+    """One class a layer: of a name, of what ``attention()`` returned, or of a list of either, cycled.
+
+    Raises:
+        ValueError: if a name is unknown or the list is empty.
+    """
     choices = attention if isinstance(attention, list) else [attention]
     if not choices:
         raise ValueError("attention: the list of layers is empty")

@@ -23,7 +23,11 @@ _SLOTS = ("kernel", "normalizer", "mask")
 
 
 def bind(layer: type[nn.Module], **options: Any) -> type[nn.Module]:
-    """A class of the same name whose constructor has some of its keyword arguments set."""
+    """A class of the same name whose constructor has some of its keyword arguments set.
+
+    Raises:
+        ValueError: if the constructor has no such argument.
+    """
     if not options:
         return layer
     known = _options_of(layer)
@@ -210,7 +214,11 @@ class Smoother(nn.Module):
         return split(x[..., start:stop], self.num_heads)
 
     def own_channels(self) -> tuple[int, int]:
-        """The part of the token's width that makes those heads; a constructor calls it to check it early."""
+        """The part of the token's width that makes those heads; a constructor calls it to check it early.
+
+        Raises:
+            ValueError: if it is not as wide as the heads.
+        """
         start, stop = self.channels or (0, self.dim)
         if not 0 <= start < stop <= self.dim or stop - start != self.num_heads * self.head_dim:
             raise ValueError(
@@ -220,7 +228,11 @@ class Smoother(nn.Module):
         return start, stop
 
     def cache(self, batch: int, length: int) -> Cache:
-        """An empty cache for ``length`` tokens, registers included."""
+        """An empty cache for ``length`` tokens, registers included.
+
+        Raises:
+            ValueError: if the variant cannot decode.
+        """
         if not self.decodes:
             raise ValueError(f"{self.name()}: cannot decode token by token: {self.why_not}")
         return Cache(batch, length)
@@ -308,6 +320,9 @@ class Smoother(nn.Module):
 
         Returns:
             ``[b n dim]``, or the merged heads where there is no output projection.
+
+        Raises:
+            ValueError: if the variant does not implement what is asked, or the shapes do not fit.
         """
         problem = self.problem(x, attn_mask, is_causal, **options)
         cache = options.get("cache")

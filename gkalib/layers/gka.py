@@ -41,6 +41,10 @@ class GaussianKernelAttention(Smoother):
             norm and position.
         layer: the arguments of ``Smoother``.
 
+    Raises:
+        ValueError: if ``sigma`` is not positive or not one a head, ``eps`` is negative, ``window`` is below
+            1, ``values`` is unknown, or the tokens are not as wide as the heads.
+
     References:
         Kundu et al., Gaussian Kernel Attention, 2026, equations 2 to 7 and 11. Chapter 7 teaches it.
     """

@@ -31,6 +31,10 @@ class GaussianProcessAttention(Smoother):
         tau: the least and the greatest τ at the start, in tokens; a term has the period πτ.
         layer: the arguments of ``Smoother``.
 
+    Raises:
+        ValueError: if ``num_terms`` is below 1, ``length`` or ``tau`` is not positive, or a number is not
+            finite.
+
     References:
         Gaussian Process Attention with Kernel Modeling, equations 3 to 6. Chapter 8 teaches it.
     """

@@ -24,6 +24,9 @@ class Neighborhood(Mask):
             twenty-four, beside the patch itself.
         extra: how many tokens stand before the patches.
 
+    Raises:
+        ValueError: if a size is below 1, ``radius`` or ``extra`` is negative, or the tokens are not as many.
+
     Chapter 10 teaches it.
     """
 
@@ -81,6 +84,10 @@ class KrauseAttention(Smoother):
         radius, extra: see ``Neighborhood``.
         layer: the arguments of ``Smoother``.
 
+    Raises:
+        ValueError: if ``sigma`` is not positive, ``top_k`` or ``window`` is below 1, ``sigma_per`` is
+            unknown, or the grid is empty or not as large as the tokens are many.
+
     References:
         Liu, Yue, Welling and Song, Krause Synchronization Transformers, 2026. Chapter 10 teaches it.
     """
@@ -130,6 +137,9 @@ def growing(depth: int, top_k: int = 8, last: int | None = None, **options: Any)
         depth: how many layers.
         top_k, last: k of the first layer, and of the last.
         options: arguments of ``KrauseAttention``, bound to every class.
+
+    Raises:
+        ValueError: if there is no such option.
     """
     last = 2 * top_k if last is None else last
     counts = torch.linspace(top_k, last, depth).round().int().tolist()

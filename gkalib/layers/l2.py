@@ -68,6 +68,9 @@ def lipschitz_bound(module: L2Attention, num_tokens: int) -> float:
         module: an L2 attention without positions and without normalized queries.
         num_tokens: N.
 
+    Raises:
+        ValueError: if ``module`` is something else, or ``num_tokens`` is below 1.
+
     References:
         Kim et al., 2021, theorem 3.2. Chapter 6 teaches it.
     """

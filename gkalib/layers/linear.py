@@ -24,6 +24,9 @@ class LinearAttention(Smoother):
         eps: ε, in the authors' code 1e-6; the paper has none.
         layer: the arguments of ``Smoother``.
 
+    Raises:
+        ValueError: if ``eps`` is negative or not finite.
+
     References:
         Katharopoulos et al., Transformers are RNNs, 2020, equations 4 to 7. Chapter 11 teaches it.
     """

@@ -32,6 +32,9 @@ class LinformerAttention(Smoother):
         layer: the arguments of ``Smoother``. E and F start uniform within ±1/√r; with a ``method`` given
             here there are none.
 
+    Raises:
+        ValueError: if ``rank`` is below 1 or above ``length``, or ``share`` is unknown.
+
     References:
         Wang et al., Linformer, 2020. Chapter 12 teaches it.
     """

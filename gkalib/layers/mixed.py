@@ -25,6 +25,9 @@ class MixedAttention(nn.Module):
         variants: for a name, what ``gkalib.attention`` returned, where options are to be bound.
         layer: the arguments of ``Smoother``.
 
+    Raises:
+        ValueError: if no heads are given, a share is below 1, or the shares do not divide the heads.
+
     References:
         Hybrid heads as in KArAt, section 4. Chapter 9 uses it.
     """

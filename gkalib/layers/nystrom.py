@@ -30,6 +30,10 @@ class NystromAttention(Smoother):
             output, one filter a head; None is none. The authors use 35 on text.
         layer: the arguments of ``Smoother``.
 
+    Raises:
+        ValueError: if ``landmarks`` is below 1 or above ``length``, ``iterations`` is below 1, or ``conv`` is
+            not odd and positive.
+
     References:
         Xiong et al., Nyströmformer, 2021. Chapter 12 teaches it.
     """

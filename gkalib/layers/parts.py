@@ -73,6 +73,9 @@ class Rope(nn.Module):
         head_dim: d, even.
         base: the base of the frequencies; the slowest turns by about one radian in ``base`` tokens.
 
+    Raises:
+        ValueError: if ``head_dim`` is odd.
+
     References:
         Su et al., RoFormer, 2021. Chapter 4 reads it as a kernel of the lag.
     """
@@ -105,6 +108,9 @@ class SuSiE(nn.Module):
         head_dim: d, even.
         base: the base of the frequencies.
         registers: R, the number of registers; their vectors ``[h, R, d]`` start at 0.02 times a normal draw.
+
+    Raises:
+        ValueError: if ``head_dim`` is odd.
 
     References:
         RBF attention, "Subspace Sinusoidal Embeddings". Chapter 6 tests what its penalty can do.

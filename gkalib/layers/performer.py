@@ -32,6 +32,10 @@ class PerformerAttention(Smoother):
         floor: added to each feature, zero in the paper; see ``PositiveRandom``.
         layer: the arguments of ``Smoother``.
 
+    Raises:
+        ValueError: if ``num_features`` is below 1, ``scale`` not positive, ``floor`` negative or the
+            stabilizer unknown.
+
     References:
         Choromanski et al., Rethinking attention with Performers, 2021; r and the alternatives for stabilizer
         and floor are performer-pytorch's. Chapter 11 teaches it.
@@ -63,7 +67,11 @@ class PerformerAttention(Smoother):
         self.kernel = kernel.to(**self.factory)
 
     def redraw(self, seed: int | None = None) -> None:
-        """Draw the rows of ω again; None takes the seed from PyTorch's generator."""
+        """Draw the rows of ω again; None takes the seed from PyTorch's generator.
+
+        Raises:
+            ValueError: if the kernel assigned has no such rows.
+        """
         if not isinstance(self.kernel, PositiveRandom):
             raise ValueError(f"performer: {self.kernel!r} has no random rows to draw again")
         rows, columns = self.kernel.omega.shape

@@ -59,6 +59,9 @@ class QueryKeyNormAttention(Smoother):
             only, and with ``"rms"`` nothing.
         layer: the arguments of ``Smoother``; ``qk_norm`` and ``norm_layer`` are not read.
 
+    Raises:
+        ValueError: if ``norm`` is unknown, or with ``"l2"`` the length is missing or below 2.
+
     References:
         Henry et al., Query-key normalization for transformers, 2020; nanochat. Chapter 6 teaches it.
     """

@@ -30,6 +30,9 @@ class SkyformerAttention(Smoother):
         ridge, iterations, sampling, seed: as for ``gkalib.smoothing.Skyformer``.
         layer: the arguments of ``Smoother``.
 
+    Raises:
+        ValueError: if half the landmarks are more than the tokens, or an option is out of range.
+
     References:
         Chen et al., Skyformer, 2021. Chapter 12 teaches it.
     """

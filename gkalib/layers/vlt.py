@@ -24,6 +24,9 @@ class ValuelessAttention(Smoother):
             5,275,048, without 5,272,744. As rows sum to one, b adds a constant that W_O's bias could add.
         layer: the arguments of ``Smoother``.
 
+    Raises:
+        ValueError: if the tokens are not as wide as the heads.
+
     References:
         Kundu et al., Gaussian Kernel Attention, 2026, section 4.4. Chapter 7 teaches it.
     """

@@ -85,6 +85,9 @@ def count(model: nn.Module, *inputs: Tensor) -> Count:
     Args:
         model: any module; the parts are told by the usual names of their modules.
         inputs: what it is called with; only their shapes and types matter.
+
+    Raises:
+        ValueError: if no inputs are given.
     """
     if not inputs:
         raise ValueError("count: an input is needed to trace the operations, such as one image [1 c h w]")

@@ -25,6 +25,9 @@ def gpt(config: str | GPTConfig, *, attention: Attention = "softmax", **changes:
             layers, cycled.
         changes: fields of the config to set otherwise.
 
+    Raises:
+        ValueError: if the preset or a field is unknown, a size is wrong, or a variant cannot be causal.
+
     Chapter 20 teaches it.
     """
     if isinstance(config, str):
@@ -152,6 +155,9 @@ class GPT(nn.Module):
         Args:
             ids: ``[b n]``, whole numbers below ``vocab_size``; at most ``context`` of them.
             caches: what ``cache`` made and earlier calls filled; ``ids`` are then the new tokens.
+
+        Raises:
+            ValueError: if there are more tokens than the context has places.
         """
         config = self.config
         earlier = 0 if caches is None else max(_filled(caches[0]) - config.registers, 0)
@@ -197,6 +203,9 @@ class GPT(nn.Module):
             count: how many to add; with the ids at most the context.
             temperature: what the logits are divided by; 0 takes the most probable token.
             seed: of the draws.
+
+        Raises:
+            ValueError: if there is nothing to start from, or the temperature is negative.
         """
         if ids.shape[1] < 1 or temperature < 0:
             raise ValueError("gpt: generate needs at least one token and a temperature of zero or more")

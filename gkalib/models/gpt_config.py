@@ -33,6 +33,9 @@ class GPTConfig:
         embedding_norm: whether the tokens are normalized before the first block.
         softcap: c, which bounds the logits z to c tanh(z / c); None does not.
         init: ``"torch"``, PyTorch's own, or ``"nanochat"``.
+
+    Raises:
+        ValueError: if a size is below 1 or a choice is unknown.
     """
 
     vocab_size: int

@@ -89,7 +89,11 @@ def packed_weights(proj: nn.Module, packed: Mapping[str, Tensor | None]) -> dict
 
 
 def build(path: str, parts: Parts, cls: type[nn.Module]) -> tuple[nn.Module, list[str]]:
-    """A layer of a class with the weights that fit, and which of its parameters they are."""
+    """A layer of a class with the weights that fit, and which of its parameters they are.
+
+    Raises:
+        ValueError: if the class does not fit where the layer stands.
+    """
     like = parts.weights["query.weight"]
     options: dict[str, Any] = {
         "qkv_bias": "query.bias" in parts.weights,

@@ -29,6 +29,9 @@ class ViTConfig:
         qkv_bias: whether the projections to query, key and value have biases.
         qk_norm: whether each head's query and key are normalized, as timm does it.
         drop_path: the rate at which the last block's branches are dropped; it rises linearly from 0.
+
+    Raises:
+        ValueError: if a size is below 1, the patches do not tile the image, or a choice is unknown.
     """
 
     image_size: int = 224
@@ -91,6 +94,9 @@ def vit(
             layers, cycled.
         num_classes: how many logits; None is the config's own, 1000 for the named sizes.
         changes: fields of the config to set otherwise.
+
+    Raises:
+        ValueError: if the size or a field is unknown, or sizes do not fit together.
 
     Chapter 21 teaches it.
     """

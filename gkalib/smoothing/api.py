@@ -171,6 +171,9 @@ def explain(
     Returns:
         An ``Explanation``; print it for a table.
 
+    Raises:
+        ValueError: if the problem itself does not fit together.
+
     Chapter 14 teaches it.
     """
     slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}

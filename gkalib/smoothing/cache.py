@@ -24,6 +24,9 @@ class Cache:
         length: the most tokens that it can read.
         window: the most tokens that it keeps; None is all. A layer then needs a ``Window`` of at most that.
 
+    Raises:
+        ValueError: if a count is below 1; in use, if the tokens do not fit.
+
     Chapter 18 teaches it.
     """
 

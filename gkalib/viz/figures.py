@@ -137,6 +137,9 @@ def bank_lines(axes: Axes, kernel: DecayingPeriodicBank, length: int) -> None:
         kernel: the bank.
         length: how many lags, from 0.
 
+    Raises:
+        ValueError: if there is no lag to draw.
+
     References:
         Gaussian Process Attention with Kernel Modeling, equations 3 to 6. Taught in: chapter 23.
     """

@@ -23,6 +23,9 @@ def weights(
         largest: the weight at the end of the color map, the largest in the matrix unless given.
         row: a query to frame.
 
+    Raises:
+        ValueError: when the matrix has not two axes.
+
     Taught in: chapter 01.
     """
     matrix = array(matrix)
@@ -66,6 +69,9 @@ def overlay(
         query: (row, column) of a patch to frame.
         title: what the map is.
 
+    Raises:
+        ValueError: when the picture or the map has other axes.
+
     References:
         Kundu et al., Gaussian Kernel Attention, 2026, section 7.4. Taught in: chapter 23.
     """
@@ -91,6 +97,9 @@ def off_diagonal(matrix) -> np.ndarray:
 
     Args:
         matrix: `[…, n, n]`, tensor or array.
+
+    Raises:
+        ValueError: when it is not square.
 
     References:
         Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 23.

@@ -46,6 +46,9 @@ class Dense(Method):
     Args:
         memory: bytes for one block of weights.
 
+    Raises:
+        ValueError: if ``memory`` is not positive.
+
     Chapter 14 measures it.
     """
 

@@ -61,6 +61,9 @@ def gauss_bound(radius: float, order: int, *, sigma: float = 1.0, reach: float =
         sigma: σ.
         reach: r; queries farther than r + r_x from the center do not use the expansion.
 
+    Raises:
+        ValueError: if ``order`` is below 1, ``radius`` negative, or ``sigma`` or ``reach`` not positive.
+
     References:
         Morariu et al., Automatic online tuning for fast Gaussian summation, 2008. Chapter 13 derives it.
     """
@@ -97,6 +100,9 @@ def plan(
         eps: ε.
         order, clusters: p and the number of clusters, where they are given; where both are, the bound is
             what it is.
+
+    Raises:
+        ValueError: if there are more clusters than keys, or no order keeps the bound with them.
     """
     (queries, dim), keys = query.shape, key.shape[0]
     if clusters is not None and clusters > keys:
@@ -192,6 +198,9 @@ class FastGauss(Method):
             key: ``[m d]``.
             sigma: σ.
             width: e, the number of sums, without the one for the denominator.
+
+        Raises:
+            ValueError: if there are more clusters than keys.
         """
         return self._plan(query.detach() / sigma, key.detach() / sigma, width)[0]
 

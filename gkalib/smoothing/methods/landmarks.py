@@ -74,6 +74,9 @@ class Nystrom(Method):
         rank: r, the number of landmarks of the queries, and of the keys.
         iterations: steps towards the inverse, of which the authors take six; None is the pseudo-inverse.
 
+    Raises:
+        ValueError: if ``rank`` or ``iterations`` is below 1.
+
     References:
         Xiong et al., Nyströmformer, 2021, equation 14. Chapter 12 teaches it.
     """
@@ -124,6 +127,9 @@ class Skyformer(Method):
             twice; or ``"spaced"``, the middles of equal stretches, which is every token if there are enough.
         seed: of the draws, which are then the same in every call, head and sequence; None draws anew in every
             call, as the authors' code does.
+
+    Raises:
+        ValueError: if ``rank`` is not even and positive, ``ridge`` is negative, or an option is unknown.
 
     References:
         Chen et al., Skyformer, 2021, equations 4 and 5. Chapter 12 teaches it.

@@ -23,6 +23,9 @@ class Linformer(Method, nn.Module):
         key_map: E, ``[r m]``, or ``[h r m]`` with one for each head; a parameter is learned.
         value_map: F, as E; None is E.
 
+    Raises:
+        ValueError: if the maps have other shapes, or E and F make different numbers of keys and values.
+
     References:
         Wang et al., Linformer, 2020, equation 7. Chapter 12 teaches it.
     """
