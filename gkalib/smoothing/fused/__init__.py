@@ -5,6 +5,7 @@ import os
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gkalib.kernels import Form
 from gkalib.masks import Causal, KeyPadding, parts
@@ -41,7 +42,9 @@ class Fused(Method):
         self.center = center
 
     def refuses(self, problem: Problem) -> str | None:
-        return _no_machine(problem) or _no_operation(problem)
+        return (
+            _no_machine(problem) or _no_operation(problem) or (_no_center(problem) if self.center else None)
+        )
 
     def __call__(self, problem: Problem) -> Tensor:
         if isinstance(problem.normalizer, RowOperator):
@@ -102,6 +105,15 @@ def _no_operation(problem: Problem) -> str | None:
     if isinstance(normalizer, RowSum) and normalizer.eps and not _of_itself(problem, form):
         return "an eps beside the row sum is part of the operations on one tensor and on one token only"
     return why_not(problem)
+
+
+def _no_center(problem: Problem) -> str | None:
+    """Why the mean of one tensor cannot be taken off: beside an eps a token takes one number more."""
+    if problem.query.shape[-1] < WIDEST or not problem.one_tensor or _one_token(problem):
+        return None
+    if isinstance(problem.normalizer, RowSum) and problem.normalizer.eps:
+        return f"beside an eps heads that are centered are at most {WIDEST - 1} wide"
+    return None
 
 
 def _no_rows(problem: Problem, form: Form, operator: RowOperator) -> str | None:
@@ -170,11 +182,13 @@ def _statistics(problem: Problem) -> torch.dtype:
 def _gka(problem: Problem, form: Form, center: bool) -> Tensor:
     from gkalib.smoothing.fused import op
 
-    x, spans = _cast(problem.query), spans_of(problem)
+    x, spans, eps = _cast(problem.query), spans_of(problem), problem.normalizer.eps
     mean = None
     if center:
         mean = x.mean(2, keepdim=True)
         x = x - mean
+        # Beside an eps the weights do not sum to one: a column of ones is smoothed to what the mean takes.
+        x = pad(x, (0, 1), value=1.0) if eps else x
     out, _ = op.gka(
         x,
         _per_head(form.scale, problem),
@@ -182,9 +196,11 @@ def _gka(problem: Problem, form: Form, center: bool) -> Tensor:
         spans.right,
         spans.first,
         spans.last,
-        problem.normalizer.eps,
+        eps,
     )
-    return out if mean is None else out + mean
+    if mean is None:
+        return out
+    return out[..., :-1] + out[..., -1:] * mean if eps else out + mean
 
 
 def _smooth(problem: Problem, form: Form) -> Tensor:

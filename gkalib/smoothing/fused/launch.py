@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,9 +55,23 @@ def launch(program: Any, grid: int, config: Config, **arguments: Any) -> None:
         _collected.append(Launch(program, grid, config, arguments))
         return
     LAUNCHES[name_of(program)] += 1
+    # In a context of its own, so that whoever calls keeps the allocator that they gave Triton.
+    copy_context().run(_start, program, grid, config, arguments)
+
+
+def _start(program: Any, grid: int, config: Config, arguments: dict[str, Any]) -> None:
+    """Start a program on the device of its tensors, which need not be the current one."""
+    device = next(each for each in arguments.values() if isinstance(each, Tensor)).device
+    # The memory that descriptors lie in; each thread has to say where it comes from.
+    triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=device))
     # A program may try what overflows and then do otherwise: the interpreter is as silent about it as a card.
-    with np.errstate(over="ignore", invalid="ignore"):
+    with _current(device), np.errstate(over="ignore", invalid="ignore"):
         program[(grid,)](**arguments, num_warps=config.warps, num_stages=config.stages)
+
+
+def _current(device: torch.device) -> AbstractContextManager:
+    """Within it this device is where CUDA programs start."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @contextmanager

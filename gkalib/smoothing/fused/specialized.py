@@ -133,8 +133,4 @@ def instead(program: Any, x: Tensor) -> Config | None:
     name = name_of(program)
     wanted: dict[str, Any] = {"width": block_width(x.shape[3]), "dtype": x.dtype, "length": x.shape[2]}
     chosen = stand_in(name, **wanted) or (BLOCK if SPECIALIZED else None)
-    if chosen is None or interpreting():
-        return chosen and config(name, **wanted)
-    # The memory that descriptors lie in; each thread has to say where it comes from.
-    triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))
-    return chosen
+    return config(name, **wanted) if chosen and interpreting() else chosen

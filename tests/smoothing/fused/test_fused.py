@@ -138,6 +138,31 @@ def test_centering_changes_nothing_but_rounding():
     assert centered < left / 2
 
 
+@INTERPRETED
+@pytest.mark.parametrize("mask", [None, masks.Causal() & masks.Window(7)], ids=str)
+def test_centering_beside_an_eps(mask):
+    """The weights sum to less than one, and so much of the mean comes back; gradients for x and σ too."""
+    x, log_sigma = tensors("odd")[0] + 3, torch.zeros((), dtype=torch.float64, requires_grad=True)
+
+    def results(method):
+        leaf = x.detach().requires_grad_()
+        kernel, normalizer = kernels.Gaussian(log_sigma.exp()), normalizers.RowSum(eps=0.7)
+        out = gkalib.smooth(leaf, leaf, leaf, kernel, mask=mask, normalizer=normalizer, method=method)
+        weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+        return [out.detach(), *torch.autograd.grad(out, (leaf, log_sigma), weight)]
+
+    for have, want in zip(results(Fused(center=True)), results("reference"), strict=True):
+        oracle(have, want)
+
+
+@INTERPRETED
+def test_centering_beside_an_eps_takes_one_number_more():
+    x, slots = torch.randn(1, 1, 4, 256), {"normalizer": normalizers.RowSum(eps=0.7)}
+    problem = make_problem(x, None, None, kernels.Gaussian(16.0), **slots)
+    assert "centered are at most 255 wide" in (Fused(center=True).refuses(problem) or "")
+    assert Fused().refuses(problem) is None
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("one_tensor", [False, True])
 def test_other_types(dtype, one_tensor, device):

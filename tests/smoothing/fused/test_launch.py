@@ -1,0 +1,72 @@
+"""Where a program starts: on its tensors' device, with the allocator of whoever calls left alone."""
+
+import pytest
+import torch
+import triton
+from torch._subclasses import FakeTensorMode
+
+from gkalib.smoothing.fused.configs import Config
+from gkalib.smoothing.fused.launch import launch
+
+
+class Recorder:
+    """A program that writes down on which device it starts, and where memory would come from."""
+
+    def __init__(self, current: list[int]):
+        self.current, self.started, self.memory = current, [], []
+        self.fn, self.arg_names = type(self), ["x"]
+
+    def __getitem__(self, grid):
+        return self.run
+
+    def run(self, **_):
+        self.started.append(self.current[0])
+        self.memory.append(triton.runtime._allocation._allocator.get()(16, 8, None))
+
+
+@pytest.fixture
+def current(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of the current device, of a driver that keeps nothing else."""
+    current = [0]
+
+    def exchange(index: int) -> int:
+        before = current[0]
+        current[0] = before if index < 0 else index
+        return before
+
+    for name in ("_exchange_device", "_maybe_exchange_device"):
+        monkeypatch.setattr(torch.cuda, name, exchange)
+    return current
+
+
+def test_a_program_starts_where_its_tensors_are(current: list[int]):
+    program = Recorder(current)
+    with FakeTensorMode():
+        for index in (1, 0):
+            launch(program, 1, Config(16, 16), scale=1.0, x=torch.empty(4, device=f"cuda:{index}"))
+            assert current == [0]
+    assert program.started == [1, 0]
+    assert [buffer.device for buffer in program.memory] == [torch.device("cuda", 1), torch.device("cuda", 0)]
+
+
+def test_the_allocator_that_a_caller_gave_triton_stays(current: list[int]):
+    def own(size, alignment, stream):
+        raise AssertionError
+
+    before = triton.runtime._allocation._allocator.get()
+    triton.set_allocator(own)
+    try:
+        launch(Recorder(current), 1, Config(16, 16), x=torch.empty(4))
+        assert triton.runtime._allocation._allocator.get() is own
+    finally:
+        triton.set_allocator(before)
+
+
+def test_an_error_leaves_the_device_as_it_was(current: list[int]):
+    class Broken(Recorder):
+        def run(self, **_):
+            raise RuntimeError("no")
+
+    with FakeTensorMode(), pytest.raises(RuntimeError, match="no"):
+        launch(Broken(current), 1, Config(16, 16), x=torch.empty(4, device="cuda:1"))
+    assert current == [0]
