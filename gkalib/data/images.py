@@ -142,26 +142,29 @@ def _idx_files(archive: Path) -> dict[str, bytes]:
     packed = archive.read_bytes()
     if archive.suffix == ".deb":
         packed = lzma.decompress(_ar_member(packed, "data.tar.xz"))
-    unpacked = {}
+    contents = {}
     with tarfile.open(fileobj=io.BytesIO(packed)) as members:
         for member in members:
             name = member.name.rsplit("/")[-1].removesuffix(".gz")
             file = members.extractfile(member) if name.endswith("-ubyte") else None
             if file is not None:
                 content = file.read()
-                unpacked[name] = gzip.decompress(content) if member.name.endswith(".gz") else content
-    return unpacked
+                contents[name] = gzip.decompress(content) if member.name.endswith(".gz") else content
+    return contents
 
 
 def _ar_member(data: bytes, name: str) -> bytes:
     """One member of an ar archive: a header of 60 bytes before each, and an even length."""
-    at = 8
-    while at < len(data):
-        member, size = data[at : at + 16].decode().strip().rstrip("/"), int(data[at + 48 : at + 58])
-        at += 60
+    offset = 8
+    while offset < len(data):
+        member, size = (
+            data[offset : offset + 16].decode().strip().rstrip("/"),
+            int(data[offset + 48 : offset + 58]),
+        )
+        offset += 60
         if member == name:
-            return data[at : at + size]
-        at += size + size % 2
+            return data[offset : offset + size]
+        offset += size + size % 2
     raise ValueError(f"the package has no member {name}")
 
 
@@ -176,7 +179,7 @@ def _idx_arrays(name: str) -> tuple[np.ndarray, np.ndarray]:
     return verified(name, (np.concatenate(pixels).reshape(-1, 28, 28), np.concatenate(labels)))
 
 
-def _labeled(name: str) -> Labeled:
+def _load_idx(name: str) -> Labeled:
     pixels, labels = _idx_arrays(name)
     return Labeled(np.divide(pixels, 255, dtype=np.float32), labels.astype(np.int64))
 
@@ -202,7 +205,7 @@ def mnist() -> Labeled:
     References:
         LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied to document recognition, 1998.
     """
-    return _labeled("mnist")
+    return _load_idx("mnist")
 
 
 @dataset(
@@ -227,7 +230,7 @@ def fashion_mnist() -> Labeled:
     References:
         Xiao, Rasul and Vollgraf, Fashion-MNIST, 2017.
     """
-    return _labeled("fashion_mnist")
+    return _load_idx("fashion_mnist")
 
 
 _DIGITS = tuple("0123456789")
@@ -329,17 +332,17 @@ class MadeUp(Images):
     def picture(self, index: int) -> Picture:
         """The picture of that number: always the same one."""
         label = int(self.labels[index])
-        own = np.random.default_rng([self.seed, 1, int(self.numbers[index])])
+        random = np.random.default_rng([self.seed, 1, int(self.numbers[index])])
         signs = 1 - 2 * np.array([0, label & 1, label >> 1 & 1])
         angle, color = np.pi * (label // 4 % 8) / 8, label // 32
         mean = 128 + 24 * ((2 + color // np.array([1, 5, 25])) % 5 - 2)
-        along, phase = 8 * np.pi * np.arange(self.size) / self.size, own.uniform(0, 2 * np.pi)
+        along, phase = 8 * np.pi * np.arange(self.size) / self.size, random.uniform(0, 2 * np.pi)
         wave = np.cos(along * np.cos(angle) + along[:, None] * np.sin(angle) + phase)
-        noise = own.standard_normal((self.size, self.size, 3), np.float32)
+        noise = random.standard_normal((self.size, self.size, 3), np.float32)
         return as_picture((mean + 48 * wave[..., None] * signs + 24 * noise).clip(0, 255).astype(np.uint8))
 
     def only(self, rows: np.ndarray) -> "MadeUp":
         """Some of them."""
-        some = MadeUp(self.size, 1, 0, self.seed)
-        some.labels, some.numbers = self.labels[rows], self.numbers[rows]
-        return some
+        subset = MadeUp(self.size, 1, 0, self.seed)
+        subset.labels, subset.numbers = self.labels[rows], self.numbers[rows]
+        return subset

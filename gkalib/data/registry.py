@@ -73,33 +73,33 @@ def dataset(**fields: Any) -> Callable[[Loader], Loader]:
 
 def registered(name: str) -> Dataset:
     """The data set of that name."""
-    spelled = name.replace("-", "_")
-    if spelled not in DATASETS:
+    key = name.replace("-", "_")
+    if key not in DATASETS:
         raise ValueError(f"data: no data set named {name!r}. Known: {', '.join(DATASETS)}")
-    return DATASETS[spelled]
+    return DATASETS[key]
 
 
 def digest(content: Any) -> str:
     """The sha256 of decoded content: arrays by type, shape and bytes, text as UTF-8, the rest by parts."""
-    running = hashlib.sha256()
-    _absorb(running, content)
-    return running.hexdigest()
+    hasher = hashlib.sha256()
+    _absorb(hasher, content)
+    return hasher.hexdigest()
 
 
-def _absorb(running, content: Any) -> None:
+def _absorb(hasher, content: Any) -> None:
     if isinstance(content, np.ndarray):
         array = np.ascontiguousarray(content, content.dtype.newbyteorder("<"))
-        running.update(f"{array.dtype.str}{array.shape}".encode())
-        running.update(array.data)
+        hasher.update(f"{array.dtype.str}{array.shape}".encode())
+        hasher.update(array.data)
     elif isinstance(content, str | bytes):
-        running.update(content.encode() if isinstance(content, str) else content)
+        hasher.update(content.encode() if isinstance(content, str) else content)
     elif isinstance(content, Mapping):
         for key in sorted(content):
-            _absorb(running, key)
-            _absorb(running, content[key])
+            _absorb(hasher, key)
+            _absorb(hasher, content[key])
     else:
         for part in content:
-            _absorb(running, part)
+            _absorb(hasher, part)
 
 
 def verified(name: str, content: Content) -> Content:
@@ -216,21 +216,21 @@ def as_table() -> str:
         "|---|---|---|---|---|---|",
     ]
     for _, entry in sorted(DATASETS.items()):
-        tried = [entry.url.url] if entry.url else []
-        tried += [f"{entry.archive.client}: `{entry.archive.package}`"] if entry.archive else []
-        fetched = ", then ".join(tried)
+        addresses = [entry.url.url] if entry.url else []
+        addresses += [f"{entry.archive.client}: `{entry.archive.package}`"] if entry.archive else []
+        access = ", then ".join(addresses)
         if entry.folder:
-            fetched = f"by hand into `{entry.folder.name}/`: {entry.folder.source}"
+            access = f"by hand into `{entry.folder.name}/`: {entry.folder.source}"
         if entry.hub:
-            fetched = f"hub: `{entry.hub.repo}` at `{entry.hub.revision[:7]}`, {entry.hub.size}"
+            access = f"hub: `{entry.hub.repo}` at `{entry.hub.revision[:7]}`, {entry.hub.size}"
         if entry.fixture:
-            fetched = f"`data/fixtures/{entry.fixture.name}`, cut from {fetched}"
+            access = f"`data/fixtures/{entry.fixture.name}`, cut from {access}"
         cells = (
             f"`{entry.name}`",
             entry.description,
             entry.source,
             entry.license,
-            fetched,
+            access,
             f"`{entry.sha256}`" if entry.sha256 else "of each file, as the hub states it",
         )
         lines.append(f"| {' | '.join(cells)} |")

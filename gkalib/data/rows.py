@@ -93,10 +93,10 @@ class Documents(Rows):
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Beginnings of documents, and the same one token later."""
-        taken = self.table.take(self.chosen[_numbers(rows, len(self))])
-        over = taken == np.iinfo(taken.dtype).max
-        inputs, labels = _shifted(np.where(over, self.pad, taken))
-        return inputs, labels.masked_fill(torch.from_numpy(over[:, 1:]), IGNORED)
+        tokens = self.table.take(self.chosen[_numbers(rows, len(self))])
+        padding = tokens == np.iinfo(tokens.dtype).max
+        inputs, labels = _shifted(np.where(padding, self.pad, tokens))
+        return inputs, labels.masked_fill(torch.from_numpy(padding[:, 1:]), IGNORED)
 
     def targets(self) -> np.ndarray:
         """How many labels each row has, ``[rows]``: the tokens of its document after the first."""
@@ -207,8 +207,8 @@ class _Table:
         self.rows, self.width = int(self.begins[-1]), arrays[0].shape[1]
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        where = np.searchsorted(self.begins, rows, side="right") - 1
-        inside = zip(where, rows - self.begins[where], strict=True)
+        arrays = np.searchsorted(self.begins, rows, side="right") - 1
+        inside = zip(arrays, rows - self.begins[arrays], strict=True)
         return np.stack([self.arrays[array][row] for array, row in inside])
 
 

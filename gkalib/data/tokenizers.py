@@ -119,11 +119,11 @@ class Characters(Tokenizer):
         if (unknown := self._points[ids] != points).any():
             others = sorted({chr(point) for point in points[unknown]})
             more = f" and {len(others) - 10} more" if len(others) > 10 else ""
-            listed = " ".join(map(repr, others[:10])) + more
+            examples = " ".join(map(repr, others[:10])) + more
             raise ValueError(
                 f"data: the text has {int(unknown.sum())} characters, {len(others)} different ones, that are "
-                f"none of the {self.vocab_size} known: {listed}. Replace or remove them, or take a tokenizer "
-                "of bytes, gpt2 or bpe"
+                f"none of the {self.vocab_size} known: {examples}. Replace or remove them, or take a "
+                "tokenizer of bytes, gpt2 or bpe"
             )
         return ids.astype(np.int64)
 
@@ -160,7 +160,7 @@ class BytePairs(Tokenizer):
         self.vocab_size = backend.get_vocab_size()
         self.bos, self._bos = backend.token_to_id(bos), bos
         special = {number: token.content for number, token in backend.get_added_tokens_decoder().items()}
-        letters = {letter: byte for byte, letter in enumerate(_letters())}
+        letters = {letter: byte for byte, letter in enumerate(_byte_letters())}
         self._bytes = [b""] * self.vocab_size
         self._names = special
         for token, number in backend.get_vocab().items():
@@ -234,18 +234,18 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     library, least = require("tokenizers", "bpe"), 256 + len(SPECIAL)
     if vocab_size < least:
         raise ValueError(f"data: a vocabulary of bytes has at least {least} tokens, not {vocab_size}")
-    before = library.pre_tokenizers
+    splitters = library.pre_tokenizers
     backend = library.Tokenizer(library.models.BPE())
-    backend.pre_tokenizer = before.Sequence(
+    backend.pre_tokenizer = splitters.Sequence(
         [
-            before.Split(library.Regex(SPLIT), behavior="isolated"),
-            before.ByteLevel(add_prefix_space=False, use_regex=False),
+            splitters.Split(library.Regex(SPLIT), behavior="isolated"),
+            splitters.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL),
-        initial_alphabet=sorted(_letters()),
+        initial_alphabet=sorted(_byte_letters()),
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer)
@@ -271,7 +271,7 @@ def tokenizer_of(stored: str) -> Tokenizer:
 
 
 @cache
-def _letters() -> str:
+def _byte_letters() -> str:
     """The printable letter that byte pairs are written with for each byte, by its number.
 
     A byte that is a visible character of Latin-1 is that character; the others take the letters from 256 on.

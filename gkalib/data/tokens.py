@@ -83,8 +83,8 @@ def text_data(
     if name not in TEXTS:
         raise ValueError(f"data: no text {data!r}. Known: {', '.join((*TEXTS, *LARGE))}")
     # Stories stay apart where there is a token to part them; characters read the mark as it is spelled.
-    apart = rows != "windows" or (tokenizer != "characters" and name == "tinystories")
-    train, held_out, symbols = split_text(name, documents=apart, wrap=wrap, limit=limit)
+    documents_apart = rows != "windows" or (tokenizer != "characters" and name == "tinystories")
+    train, held_out, symbols = split_text(name, documents=documents_apart, wrap=wrap, limit=limit)
     if tokenizer == "characters":
         # Those held out as well: which characters there are is nothing that a model could learn from.
         encoder = Characters(symbols)
@@ -125,12 +125,12 @@ def _packed(part: list[str], tokenizer: Tokenizer, width: int) -> Rows:
 
 def large_bpe(name: str, vocab_size: int, *, limit: int | None = None) -> Tokenizer:
     """Byte pairs of a large text, learned once from no more than its first two billion characters."""
-    files, most = large_files(name)[0], min(limit or LEARNED, LEARNED)
+    files, characters = large_files(name)[0], min(limit or LEARNED, LEARNED)
     folder = default_cache() / "prepared"
-    folder /= f"{name}-bpe-{vocab_size}-{_key(most, *map(_identity, files))}"
+    folder /= f"{name}-bpe-{vocab_size}-{_key(characters, *map(_identity, files))}"
     if not folder.is_dir():
         say(f"learning {vocab_size} byte pairs from {name}")
-        tokenizer = train_bpe(_beginnings(most, files), vocab_size)
+        tokenizer = train_bpe(_beginnings(characters, files), vocab_size)
         with whole(folder) as partial:
             partial.mkdir()
             (partial / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
@@ -139,9 +139,9 @@ def large_bpe(name: str, vocab_size: int, *, limit: int | None = None) -> Tokeni
 
 def large_files(name: str, layout: str = "documents") -> tuple[list[Path], list[Path]]:
     """The files to train on and those held out; stories are drawn from all files, not held out by file."""
-    known = ("documents",) if name == "tinystories-full" else ("documents", "packed")
-    if layout not in known:
-        raise ValueError(f"data: {name} is read in rows of {' or '.join(known)}, not {layout}")
+    layouts = ("documents",) if name == "tinystories-full" else ("documents", "packed")
+    if layout not in layouts:
+        raise ValueError(f"data: {name} is read in rows of {' or '.join(layouts)}, not {layout}")
     files = LARGE[name]()
     if name == "tinystories-full":
         return files, []
@@ -166,35 +166,37 @@ def large_rows(
         limit: how many characters to train on are used, and a tenth of them to measure; None is all.
     """
     train_files, held_out_files = large_files(name, layout)
-    train, cropped = _prepared(name, train_files, tokenizer, layout=layout, width=width, limit=limit)
+    train, cropped = _load_rows(name, train_files, tokenizer, layout=layout, width=width, limit=limit)
     limit = None if limit is None else limit // 10
-    held_out, lost = _prepared(name, held_out_files, tokenizer, layout=layout, width=width, limit=limit)
+    held_out, held_out_cropped = _load_rows(
+        name, held_out_files, tokenizer, layout=layout, width=width, limit=limit
+    )
     pad = tokenizer.bos or 0
     if name == "tinystories-full":
-        some, few = _split_stories(sum(map(len, train)))
-        return Documents(*train, pad=pad, chosen=some), Documents(*train, pad=pad, chosen=few)
+        train_rows, held_out_rows = _split_stories(sum(map(len, train)))
+        return Documents(*train, pad=pad, chosen=train_rows), Documents(*train, pad=pad, chosen=held_out_rows)
     if layout == "documents":
         return Documents(*train, pad=pad), Documents(*held_out, pad=pad)
-    return Packed(*train, cropped=cropped), Packed(*held_out, cropped=lost)
+    return Packed(*train, cropped=cropped), Packed(*held_out, cropped=held_out_cropped)
 
 
 def page_texts(file: Path) -> Iterator[str]:
     """The column ``text`` of a Parquet file, row by row."""
     arrow, parquet = require("pyarrow", file.name), require("pyarrow.parquet", file.name)
     try:
-        with parquet.ParquetFile(file) as opened:
-            for some in opened.iter_batches(batch_size=AT_ONCE, columns=["text"]):
-                yield from some.column("text").to_pylist()
+        with parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches(batch_size=AT_ONCE, columns=["text"]):
+                yield from batch.column("text").to_pylist()
     except (arrow.ArrowException, KeyError) as failure:
         raise ValueError(f"data: {file} is no Parquet file with a column text: {failure}") from failure
 
 
-def _beginnings(most: int, files: list[Path]) -> Iterator[str]:
+def _beginnings(characters: int, files: list[Path]) -> Iterator[str]:
     """The beginning of each page, until they have so many characters."""
     for page in chain.from_iterable(map(page_texts, files)):
         yield page[:OF_A_PAGE]
-        most -= min(len(page), OF_A_PAGE)
-        if most <= 0:
+        characters -= min(len(page), OF_A_PAGE)
+        if characters <= 0:
             return
 
 
@@ -204,7 +206,7 @@ def _split_stories(count: int) -> tuple[np.ndarray, np.ndarray]:
     return order[held_out:], order[:held_out]
 
 
-def _prepared(
+def _load_rows(
     name: str, files: list[Path], tokenizer: Tokenizer, *, layout: str, width: int, limit: int | None
 ) -> tuple[list[np.ndarray], float]:
     """The rows of each file, and the share of the tokens that is in none."""
@@ -216,7 +218,7 @@ def _prepared(
         folder = default_cache() / "prepared" / f"{name}-{layout}-{width}-{_key(tokens_of)}"
         folder /= f"{file.stem}-{_key(_identity(file), limit)}"
         if not folder.is_dir():
-            _prepare(folder, _until(limit, page_texts(file)), tokenizer, layout=layout, width=width)
+            _write_rows(folder, _first_texts(limit, page_texts(file)), tokenizer, layout=layout, width=width)
         counts = json.loads((folder / "counts.json").read_text(encoding="utf-8"))
         arrays.append(np.load(folder / "rows.npy", mmap_mode="r"))
         tokens, cropped = tokens + counts["tokens"], cropped + counts["cropped"]
@@ -224,9 +226,9 @@ def _prepared(
     return arrays, cropped / max(1, tokens)
 
 
-def _prepare(folder: Path, pages: list[str], tokenizer: Tokenizer, *, layout: str, width: int) -> None:
+def _write_rows(folder: Path, pages: list[str], tokenizer: Tokenizer, *, layout: str, width: int) -> None:
     """Write the rows of a file's texts, and how many characters and tokens they have."""
-    began, parts = time.monotonic(), (pages[i : i + AT_ONCE] for i in range(0, len(pages), AT_ONCE))
+    start, parts = time.monotonic(), (pages[i : i + AT_ONCE] for i in range(0, len(pages), AT_ONCE))
     if layout == "packed":
         documents = chain.from_iterable(map(tokenizer.encode_documents, parts))
         rows, tokens, cropped = pack(documents, width, dtype=tokenizer.dtype)
@@ -244,21 +246,21 @@ def _prepare(folder: Path, pages: list[str], tokenizer: Tokenizer, *, layout: st
         (partial / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
     say(
         f"{folder.name}: {tokens} tokens in {len(rows)} rows of {width}, "
-        f"{cropped / max(1, tokens):.0%} cut off, {time.monotonic() - began:.0f} s"
+        f"{cropped / max(1, tokens):.0%} cut off, {time.monotonic() - start:.0f} s"
     )
 
 
-def _until(limit: int | None, pages: Iterable[str]) -> list[str]:
+def _first_texts(limit: int | None, pages: Iterable[str]) -> list[str]:
     """The first texts, up to the one with which they have so many characters."""
     if limit is None:
         return list(pages)
-    kept = []
+    texts = []
     for page in pages:
-        kept.append(page)
+        texts.append(page)
         limit -= len(page)
         if limit <= 0:
             break
-    return kept
+    return texts
 
 
 def _identity(file: Path) -> str:

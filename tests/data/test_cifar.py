@@ -43,7 +43,7 @@ def small(request, monkeypatch):
     )
     rows[:, : layout.labels] %= 10
     monkeypatch.setattr(cifar, "TRAINING", TRAINING)
-    sums = cifar._sums(layout, rows)
+    sums = cifar._checksums(layout, rows)
     monkeypatch.setitem(LAYOUTS, name, layout._replace(files=sums))
     monkeypatch.setitem(DATASETS, name, dataclasses.replace(DATASETS[name], sha256=registry.digest(sums)))
     return name, rows
@@ -117,13 +117,13 @@ def test_it_is_decoded_once_and_a_damaged_cache_is_refused(place, small):
     write_archive(place, name, rows)
     cifar.records(name)
     (place / DATASETS[name].url.file).unlink()
-    (kept,) = place.iterdir()
-    found = cifar.records(name)
-    assert kept.name == f"{name}.npy" and isinstance(found, np.memmap) and np.array_equal(found, rows)
-    data = bytearray(kept.read_bytes())
+    (path,) = place.iterdir()
+    actual = cifar.records(name)
+    assert path.name == f"{name}.npy" and isinstance(actual, np.memmap) and np.array_equal(actual, rows)
+    data = bytearray(path.read_bytes())
     data[-1] ^= 1
     for damaged in (data, data[:-100]):
-        kept.write_bytes(damaged)
+        path.write_bytes(damaged)
         with pytest.raises(ValueError, match=rf"\. Delete .*{name}.npy and get it again"):
             cifar.records(name)
 

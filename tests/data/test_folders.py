@@ -58,9 +58,9 @@ def test_folders_of_another_layout_are_refused(tmp_path):
         ValueError, match=r"train has no class folders \(1 pictures lie in it directly\): a fol"
     ):
         image_data(str(loose))
-    one = folder(tmp_path / "one", {}, COUNTS)
+    train_only = folder(tmp_path / "one", {}, COUNTS)
     with pytest.raises(ValueError, match=r"one has a folder val and no folder train; it holds "):
-        image_data(str(one))
+        image_data(str(train_only))
     few = folder(tmp_path / "few", {"n01": 1, "n02": 1}, {})
     with pytest.raises(ValueError, match=r"few has one picture of each class, so that none can be held out"):
         image_data(str(few))
@@ -169,8 +169,8 @@ def write_hub(place, pictures):
         rows = {"image": pictures[:count], "label": [2 - row % 3 for row in range(count)]}
         table = datasets.Dataset.from_dict(rows, features=features)
         for shard in range(count // 3):
-            one = table.shard(count // 3, shard, contiguous=True)
-            one.to_parquet(str(folder / f"{part}-0000{shard}-of-0000{count // 3}.parquet"))
+            part_table = table.shard(count // 3, shard, contiguous=True)
+            part_table.to_parquet(str(folder / f"{part}-0000{shard}-of-0000{count // 3}.parquet"))
 
 
 def test_the_hubs_files_are_imagenet(place):

@@ -30,7 +30,7 @@ def cache(tmp_path, monkeypatch):
 
 def serve(monkeypatch, *, breaks=None, files=FILES):
     """A hub of one data set; it may break after one file."""
-    asked = []
+    patterns = []
 
     def info(self, **source):
         assert source == {
@@ -44,7 +44,7 @@ def serve(monkeypatch, *, breaks=None, files=FILES):
         return SimpleNamespace(siblings=[*stated, SimpleNamespace(rfilename="README.md", lfs=None)])
 
     def snapshot(*, allow_patterns, local_dir, **source):
-        asked.extend(allow_patterns)
+        patterns.extend(allow_patterns)
         (local_dir / ".cache").mkdir(parents=True, exist_ok=True)
         for path, content in files.items():
             (local_dir / path).parent.mkdir(exist_ok=True)
@@ -54,14 +54,14 @@ def serve(monkeypatch, *, breaks=None, files=FILES):
 
     client = SimpleNamespace(HfApi=type("HfApi", (), {"dataset_info": info}), snapshot_download=snapshot)
     monkeypatch.setitem(sys.modules, "huggingface_hub", client)
-    return asked
+    return patterns
 
 
 def test_fetched_files_are_found_with_the_sums_that_the_hub_states(cache, monkeypatch):
-    asked = serve(monkeypatch)
+    patterns = serve(monkeypatch)
     assert find_hub(SET, "train") == []
     assert fetch_hub(SET) == cache
-    assert asked == ["*train-*.parquet", "*test-*.parquet"]
+    assert patterns == ["*train-*.parquet", "*test-*.parquet"]
     assert [path.name for path in find_hub(SET, "train")] == ["train-0.parquet", "train-1.parquet"]
     assert verify_hub(SET) == 3
     assert (cache / SUMS).read_text().splitlines()[

@@ -65,7 +65,7 @@ def test_the_last_file_is_held_out(place, sentences):
         inputs, _ = rows.batch(np.arange(len(rows)))
         for row in inputs.tolist():
             begin = data.tokenizer.decode(row).removeprefix("<|bos|>").split("<|bos|>")[0]
-            assert any(one.startswith(begin) for one in among)
+            assert any(text.startswith(begin) for text in among)
 
 
 def test_each_file_is_packed_by_itself_so_that_more_files_change_no_row(place):
@@ -81,7 +81,7 @@ def test_each_file_is_packed_by_itself_so_that_more_files_change_no_row(place):
 def test_a_limit_reads_no_more_than_it_has_to(place, sentences):
     data = text_data("fineweb-edu", **PAGES, limit=20_000)
     assert len(data.train.table.arrays) == 1
-    reached = np.searchsorted(np.cumsum([len(one) for one in sentences]), 20_000) + 1
+    reached = np.searchsorted(np.cumsum([len(sentence) for sentence in sentences]), 20_000) + 1
     count = sum(map(len, data.tokenizer.encode_documents(sentences[:reached])))
     assert len(data.train) * 49 == pytest.approx(count * (1 - data.train.cropped))
 
@@ -134,7 +134,7 @@ def test_killed_while_a_file_is_written_it_goes_on_after_the_last_whole_one(
     done = subprocess.run([sys.executable, "-c", KILLED, "2"], capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
     folder = next((tmp_path / "cache" / "gkalib" / "prepared").glob("fineweb-edu-packed-*"))
-    assert [one.name.split("-")[0] for one in folder.glob("shard*")] == ["shard_00000"]
+    assert [path.name.split("-")[0] for path in folder.glob("shard*")] == ["shard_00000"]
     left = list(folder.glob(".partial-*"))
     assert len(left) == 1  # the half file, under no name that is read
     os.utime(left[0], (0, 0))

@@ -25,11 +25,11 @@ def by_hand(lengths, width, buffer):
     while waiting or coming:
         while coming and len(waiting) < buffer:
             waiting.append(coming.pop(0))
-        fitting = [one for one in waiting if one[1] <= room]
+        fitting = [entry for entry in waiting if entry[1] <= room]
         chosen = (
-            max(fitting, key=lambda one: (one[1], -one[0]))
+            max(fitting, key=lambda entry: (entry[1], -entry[0]))
             if fitting
-            else min(waiting, key=lambda one: one[::-1])
+            else min(waiting, key=lambda entry: entry[::-1])
         )
         waiting.remove(chosen)
         row.append((chosen[0], min(chosen[1], room)))
@@ -64,14 +64,14 @@ def test_packed_rows_hold_documents_from_their_beginning_each_once_and_nothing_e
     assert rows.shape[1] == width
     assert tokens == sum(lengths) == rows.size + cropped
     assert (rows[:, 0] == BOS).all()
-    beginnings = {tuple(one[1:]) for one in given_documents}
+    beginnings = {tuple(document[1:]) for document in given_documents}
     seen = []
     for row in rows.tolist():
         starts = [*np.flatnonzero(np.array(row) == BOS), width]
         pieces = [tuple(row[begin + 1 : end]) for begin, end in pairwise(starts)]
         for place, piece in enumerate(pieces):
             whole = piece in beginnings
-            cut = any(one[: len(piece)] == piece for one in beginnings)
+            cut = any(document[: len(piece)] == piece for document in beginnings)
             assert whole or (cut and place == len(pieces) - 1)  # only the last document of a row is cut
             seen += piece
     assert len(seen) == len(set(seen))  # no token, hence no document, is in two places
@@ -113,9 +113,9 @@ def test_documents_are_cut_off_and_padded_and_padding_has_no_label(lengths, widt
     inputs, labels = rows.batch(np.arange(len(rows)))
     assert inputs.shape == labels.shape == (len(lengths), width - 1)
     for document, read, followed in zip(given_documents, inputs.tolist(), labels.tolist(), strict=True):
-        kept = document[:width].tolist()
-        assert read == (kept + [7777] * width)[: width - 1]
-        assert followed == (kept[1:] + [IGNORED] * width)[: width - 1]
+        tokens = document[:width].tolist()
+        assert read == (tokens + [7777] * width)[: width - 1]
+        assert followed == (tokens[1:] + [IGNORED] * width)[: width - 1]
 
 
 def test_chosen_documents_are_rows_in_their_order():

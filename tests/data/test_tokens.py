@@ -41,7 +41,7 @@ def test_packed_rows_begin_where_a_sentence_does():
     assert (inputs[:, 1:] == labels[:, :-1]).all()
     assert 0 < data.train.cropped < 0.5
     begin = data.tokenizer.decode(inputs[0].tolist()).removeprefix("<|bos|>").split("<|bos|>")[0]
-    assert any(one.startswith(begin) for one in text.sentences(gkalib.data.state_of_the_union()))
+    assert any(sentence.startswith(begin) for sentence in text.sentences(gkalib.data.state_of_the_union()))
 
 
 def test_documents_leave_room_for_registers_and_the_last_label():
