@@ -250,24 +250,7 @@ class Smoother(nn.Module):
         cache: Cache | Recurrent | None = None,
         value_bias: Tensor | None = None,
     ) -> Problem:
-        """What ``forward`` computes, as a problem.
-
-        Args:
-            x: ``[b n dim]``.
-            attn_mask: True where a query may see a key, broadcasting to ``[b h n m]``; or numbers,
-                as ``bias``, of which −∞ hides a key.
-            is_causal: whether no query sees a later key.
-            context: ``[b m dim]``, the tokens attended to; None is ``x``.
-            mask: what ``smooth`` takes for a mask, on top of the two above and of the layer's own.
-            bias: numbers to add to the scores, broadcasting to ``[b h n m]``.
-            positions: (query positions, key positions); None counts the tokens.
-            cache: what ``cache`` made and earlier calls filled, or a ``Recurrent`` where the kernel has
-                features; ``x`` is then the new tokens.
-            value_bias: ``[b h m e]``, added to the values.
-
-        Raises:
-            ValueError: if the variant does not implement what is asked, or the shapes do not fit.
-        """
+        """What ``forward`` computes, as a problem; the arguments are ``forward``'s."""
         name = self.name()
         if cache is not None and (context is not None or positions is not None):
             raise ValueError(f"{name}: a cache holds this layer's own tokens; no context, no positions")
@@ -311,12 +294,32 @@ class Smoother(nn.Module):
         )
 
     def forward(
-        self, x: Tokens, attn_mask: Tensor | None = None, is_causal: bool = False, **options: Any
+        self,
+        x: Tokens,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+        *,
+        context: Context | None = None,
+        mask: Rule | None = None,
+        bias: Tensor | None = None,
+        positions: tuple[Tensor, Tensor] | None = None,
+        cache: Cache | Recurrent | None = None,
+        value_bias: Tensor | None = None,
     ) -> Float[Tensor, "b n out"]:
         """Attend from the tokens ``x`` to themselves, or to ``context``.
 
         Args:
-            x, attn_mask, is_causal, options: as for ``problem``.
+            x: ``[b n dim]``.
+            attn_mask: True where a query may see a key, broadcasting to ``[b h n m]``; or numbers,
+                as ``bias``, of which −∞ hides a key.
+            is_causal: whether no query sees a later key.
+            context: ``[b m dim]``, the tokens attended to; None is ``x``.
+            mask: what ``smooth`` takes for a mask, on top of the two above and of the layer's own.
+            bias: numbers to add to the scores, broadcasting to ``[b h n m]``.
+            positions: (query positions, key positions); None counts the tokens.
+            cache: what ``cache`` made and earlier calls filled, or a ``Recurrent`` where the kernel has
+                features; ``x`` is then the new tokens.
+            value_bias: ``[b h m e]``, added to the values.
 
         Returns:
             ``[b n dim]``, or the merged heads where there is no output projection.
@@ -324,8 +327,8 @@ class Smoother(nn.Module):
         Raises:
             ValueError: if the variant does not implement what is asked, or the shapes do not fit.
         """
-        problem = self.problem(x, attn_mask, is_causal, **options)
-        cache = options.get("cache")
+        others = {"context": context, "mask": mask, "bias": bias, "positions": positions}
+        problem = self.problem(x, attn_mask, is_causal, **others, cache=cache, value_bias=value_bias)
         method = cache if isinstance(cache, Recurrent) else self.method
         out = self.finish(compute_output(problem, method), problem)
         return self.proj_drop(self.proj(merge(out)))
