@@ -98,12 +98,12 @@ def ready(launch: Launch) -> str:
     Returns:
         What names the source.
     """
-    source, options = _source(launch)
+    source, options = source_of(launch)
     triton.compile(source, target=TARGET, options=options.__dict__)
     return source.hash()
 
 
-def _source(launch: Launch) -> tuple[ASTSource, Any]:
+def source_of(launch: Launch) -> tuple[ASTSource, Any]:
     """What Triton makes of a launch on an H100: each argument specialized, and the options."""
     backend, program, config = make_backend(TARGET), launch.program, launch.config
     binder = create_function_from_signature(program.signature, program.params, backend)
@@ -123,7 +123,7 @@ _built: dict[tuple, Report] = {}
 
 def build(launch: Launch, keep: Path | None = None) -> Report:
     """Compile one launch exactly as Triton would on an H100, and read the result, once in a process."""
-    source, options = _source(launch)
+    source, options = source_of(launch)
     key = (source.hash(), options.hash(), launch.config)
     if key in _built and keep is None:
         return _built[key]

@@ -46,14 +46,19 @@ def load_rows(
     return tl.load(address, mask=wanted, other=0.0)
 
 
-@triton.jit(do_not_specialize=["splits", "keys", "blocks"])
+# What changes while a cache grows is not compiled in: one program serves every length.
+@triton.jit(
+    do_not_specialize=[
+        "splits", "keys", "blocks", "table_batch", "table_head", "allowed_batch", "allowed_head",
+    ]
+)  # fmt: skip
 def decode_split_kernel(
     query, key, value, scale, norm, table, allowed, total, largest, partial, heads, group, splits, keys,
     blocks, query_batch, query_head, key_batch, key_head, key_row, value_batch, value_head, value_row,
     table_batch, table_head, table_row, allowed_batch, allowed_head, allowed_row,
-    NORM: tl.constexpr, DOT: tl.constexpr, TABLE: tl.constexpr, MASKED: tl.constexpr, ONE: tl.constexpr,
-    MAXIMUM: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    BLOCK_VALUE: tl.constexpr, ACC: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+    DOT: tl.constexpr, ONE: tl.constexpr, MAXIMUM: tl.constexpr, WIDTH: tl.constexpr,
+    VALUE_WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, ACC: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Σ_j 2^(s_j − top) v_j and Σ_j 2^(s_j − top) over one part of the keys, s_j = log₂ κ(q, k_j).
 
@@ -66,18 +71,19 @@ def decode_split_kernel(
     query += head_start(batch, head, query_batch, query_head)
     key += head_start(batch, key_of, key_batch, key_head)
     value += head_start(batch, key_of, value_batch, value_head)
-    table += head_start(batch, head, table_batch, table_head)
-    allowed += head_start(batch, head, allowed_batch, allowed_head)
+    if table is not None:
+        table += head_start(batch, head, table_batch, table_head)
     column = tl.arange(0, BLOCK_WIDTH)
     # [1 BLOCK_WIDTH]
     q = tl.load(query + column, mask=column < WIDTH, other=0.0).to(ACC)[None, :]
     s = tl.load(scale + head).to(ACC) * LOG2_E
-    if NORM:
+    if norm is not None:
         half = tl.load(norm + head).to(ACC) * (0.5 * LOG2_E)
         s -= 2 * half
     start = split * blocks * BLOCK_COLUMNS
     stop = tl.minimum(start + blocks * BLOCK_COLUMNS, keys)
-    if MASKED:
+    if allowed is not None:
+        allowed += head_start(batch, head, allowed_batch, allowed_head)
         start, stop = seen_bounds(allowed, allowed_row, start, stop, 256)
     slot = tl.arange(0, BLOCK_COLUMNS)
     acc = tl.zeros([BLOCK_COLUMNS, BLOCK_VALUE], ACC)
@@ -86,18 +92,18 @@ def decode_split_kernel(
     for at in range(start, stop, BLOCK_COLUMNS):
         index = (at + slot).to(tl.int64)
         present = at + slot < stop
-        if MASKED:
+        if allowed is not None:
             present = present & (tl.load(allowed + index * allowed_row, mask=present, other=0) != 0)
         # [BLOCK_COLUMNS BLOCK_WIDTH]
         k = load_rows(key, at, key_row, present, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH).to(ACC)
         score = tl.zeros([BLOCK_COLUMNS], ACC)
         if DOT:
             score += s * tl.sum(q * k, 1)
-        if NORM:
+        if norm is not None:
             # s q·k − ν/2 (|q|² + |k|²) = (s − ν) q·k − ν/2 |q − k|², which is exact at k = q.
             apart = q - k
             score -= half * tl.sum(apart * apart, 1)
-        if TABLE:
+        if table is not None:
             # [BLOCK_COLUMNS]
             lag = tl.load(table + index * table_row, mask=present, other=0.0).to(ACC)
             score += lag * LOG2_E
@@ -165,21 +171,27 @@ def decode_combine_kernel(
     tl.store(out + wide, result.to(out.dtype.element_ty), mask=wide < VALUE_WIDTH)
 
 
+def most_splits(rows: int) -> int:
+    """Into at most how many parts the keys of each of so many rows are split, however long a cache grows."""
+    return min(max(1, PROGRAMS // rows), MOST_SPLITS)
+
+
 def parts(rows: int, keys: int, columns: int) -> tuple[int, int]:
     """Into how many parts the keys of each of so many rows are split, and how many blocks a part has."""
     blocks = triton.cdiv(keys, columns)
-    wanted = min(max(1, PROGRAMS // rows), MOST_SPLITS, blocks)
-    each = triton.cdiv(blocks, wanted)
+    each = triton.cdiv(blocks, min(most_splits(rows), blocks))
     return triton.cdiv(blocks, each), each
 
 
-def _strides(**tensors: Tensor) -> dict[str, int]:
-    """The strides of each tensor's batch, head and row axis, by the names that the program gives them."""
+def _strides(**tensors: Tensor | None) -> dict[str, int]:
+    """The strides of each tensor's batch, head and row axis, by the names that the program gives them; 0
+    where there is no tensor.
+    """
     axes = ("batch", "head", "row")
     return {
         f"{name}_{axis}": stride
         for name, tensor in tensors.items()
-        for axis, stride in zip(axes, tensor.stride(), strict=False)
+        for axis, stride in zip(axes, (0, 0, 0) if tensor is None else tensor.stride(), strict=False)
     }
 
 
@@ -241,8 +253,8 @@ def decode(
     total, largest = (query.new_empty(batch, heads, splits, dtype=kind) for _ in range(2))
     partial = query.new_empty(batch, heads, splits, value_width, dtype=kind)
     out = query.new_empty(batch, 1, heads, value_width).transpose(1, 2)
-    table = total if table_row is None else table_row.expand(batch, heads, keys)
-    seen = total if allowed is None else allowed.expand(batch, heads, 1, keys)[:, :, 0].view(torch.uint8)
+    table = None if table_row is None else table_row.expand(batch, heads, keys)
+    seen = None if allowed is None else allowed.expand(batch, heads, 1, keys)[:, :, 0].view(torch.uint8)
     maximum = normalize and not known_maximum
     common = {
         "total": total,
@@ -263,17 +275,14 @@ def decode(
         key=key,
         value=value,
         scale=scale,
-        norm=scale if norm is None else norm,
+        norm=norm,
         table=table,
         allowed=seen,
         group=heads // groups,
         keys=keys,
         blocks=blocks,
         **_strides(query=query[:, :, 0, 0], key=key, value=value, table=table, allowed=seen),
-        NORM=norm is not None,
         DOT=norm is None or not _same(norm, scale),
-        TABLE=table_row is not None,
-        MASKED=allowed is not None,
         ONE=one,
         WIDTH=width,
         BLOCK_WIDTH=block_width(width),
@@ -289,7 +298,7 @@ def decode(
         out_head=out.stride(1),
         NORMALIZE=normalize,
         EPS=eps > 0,
-        BLOCK_SPLITS=triton.next_power_of_2(splits),
+        BLOCK_SPLITS=triton.next_power_of_2(most_splits(batch * heads)),
         **common,
     )
     return out

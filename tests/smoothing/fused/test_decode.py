@@ -281,6 +281,21 @@ def test_a_layer_writes_from_a_ring(name: str):
     assert relative(torch.cat(rows, dim=1), whole(tokens, mask=mask)) <= 1e-12
 
 
+def test_a_growing_cache_compiles_nothing_anew():
+    """The two programs of a step are the same from the first token to the 2048th, in a process of its own."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.smoothing.fused.growing"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    cases = done.stdout.splitlines()
+    assert len(cases) == 8
+    assert [case for case in cases if not case.endswith(" 2")] == []
+
+
 @pytest.mark.slow
 def test_machine_code_reads_sixteen_bytes_at_a_time(tmp_path: Path):
     """Compiled for an H100 in a process of its own: no register spilled, no load of keys narrower."""

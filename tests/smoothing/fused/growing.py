@@ -1,0 +1,34 @@
+"""Prints how many programs a step of decoding compiles while a cache grows, in a process that may compile.
+
+A line a case: whether there is a table of lags, whether keys are masked, the number of programs.
+"""
+
+import itertools
+
+import torch
+
+from gkalib.gpu.ahead import source_of
+from gkalib.smoothing.fused.decode import decode
+from gkalib.smoothing.fused.launch import collected
+
+PLACES = 2048
+
+
+def programs(batch: int, heads: int, *, table: bool, masked: bool) -> int:
+    """How many from the first token to the last that the cache has a place for."""
+    store, query = (torch.empty(batch, heads, n, 64, dtype=torch.bfloat16) for n in (PLACES, 1))
+    scale, distinct = torch.ones(heads), set()
+    for filled in [*range(1, 70), *range(128, PLACES + 1, 61), *range(128, PLACES + 1, 64)]:
+        key = store[:, :, :filled]
+        lags = torch.empty(1, heads, filled).expand(batch, -1, -1) if table else None
+        seen = torch.ones(batch, 1, 1, filled, dtype=torch.bool) if masked else None
+        with collected() as launches:
+            decode(query, key, key, scale, scale, lags, seen, True)
+        distinct |= {(launch.name, launch.config, source_of(launch)[0].hash()) for launch in launches}
+    return len(distinct)
+
+
+if __name__ == "__main__":
+    for batch, heads in ((1, 2), (4, 16)):
+        for table, masked in itertools.product((False, True), repeat=2):
+            print(batch, heads, table, masked, programs(batch, heads, table=table, masked=masked))
