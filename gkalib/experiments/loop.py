@@ -97,7 +97,7 @@ class StudyWorkload(Workload):
         self.task = task(study.task, **study.data)
 
     def build(self) -> nn.Module:
-        return self.task.model(self.config.layers(), **self.config.model)
+        return self.config.model_of(self.task)
 
     def parts(self, start: int) -> Iterator[Part]:
         generator = torch.Generator().manual_seed(self.config.seed)

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, final
 
+import torch
 from torch import nn
 
-from gkalib.experiments.tasks import task
+from gkalib.experiments.tasks import Task, task
 from gkalib.training import TrainConfig
 
 RECORDED = (
@@ -23,6 +24,8 @@ class Study(TrainConfig):
         task: what is learned, a name of ``gkalib.experiments.tasks.TASKS``.
         model: settings of the model (``GPTConfig`` or ``ViTConfig``) that differ from the task's.
         data: settings of the task's data that differ from its defaults.
+        shared: whether arms of one seed share initial weights: each that softmax attention's model has under
+            the same name and of the same shape begins as there.
 
     The other settings are those of ``TrainConfig``; parameters of two axes and more decay, whatever they are.
     """
@@ -33,6 +36,7 @@ class Study(TrainConfig):
     task: str
     model: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)  # pyright: ignore[reportIncompatibleVariableOverride]
+    shared: bool = False
     scale: str = "reduced"
     steps: int = 300
     batch: int = 32
@@ -49,7 +53,22 @@ class Study(TrainConfig):
 
     def build(self) -> nn.Module:
         """The task's model, untrained."""
-        return task(self.task, **self.data).model(self.layers(), **self.model)
+        return self.model_of(task(self.task, **self.data))
+
+    def model_of(self, learned: Task) -> nn.Module:
+        """The model of a task that is there, drawn from where PyTorch's generator stands."""
+        if not self.shared:
+            return learned.model(self.layers(), **self.model)
+        of_place = ("positions", "registers", "value_embeddings")
+        with torch.random.fork_rng(devices=[]):
+            plain = {name: value for name, value in self.model.items() if name not in of_place}
+            common = dict(learned.model("softmax", **plain).named_parameters())
+        model = learned.model(self.layers(), **self.model)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name in common and common[name].shape == parameter.shape:
+                    parameter.copy_(common[name])
+        return model
 
     def smoke(self) -> "Study":
         """The same code in a few steps."""
@@ -58,4 +77,5 @@ class Study(TrainConfig):
     def recorded(self) -> dict[str, Any]:
         """The settings that tell one study from another."""
         settings = self.settings()
-        return {name: settings[name] for name in RECORDED}
+        kept = (*RECORDED, "shared") if self.shared else RECORDED
+        return {name: settings[name] for name in kept}

