@@ -41,6 +41,7 @@ class Series:
         recipe = self.record.recipe.get("run") or self.record.recipe
         steps = f"{recipe['steps']:,} steps" if isinstance(recipe.get("steps"), int) else ""
         words = [recipe.get("data"), recipe.get("task"), steps, self.record.device]
+        words += ["a busy machine"] * self.record.busy
         named = [word for word in words if isinstance(word, str) and word]
         seeds = "one seed" if len(self.values) == 1 else f"{len(self.values)} seeds"
         return f"in {self.record.experiment}/{self.record.arm} ({', '.join([*named, seeds])})"
@@ -118,7 +119,9 @@ class Runs:
         )
 
     def newest(self, experiment: str, arm: str, *, card: bool = False) -> list[Record]:
-        """The newest run of each seed at the largest scale, measured from a clean tree, all on one device.
+        """The newest run of each seed at the largest scale, measured from a clean tree.
+
+        All have the device and the settings of the newest.
 
         Args:
             experiment, arm: of which runs.
@@ -130,7 +133,7 @@ class Runs:
         runs = [run for run in runs if not card or run.recipe.get("device") == "cuda"]
         seeds: dict[int, Record] = {}
         for run in runs:
-            if run.device == runs[0].device:
+            if (run.device, run.settings) == (runs[0].device, runs[0].settings):
                 seeds.setdefault(run.seed, run)
         return [seeds[seed] for seed in sorted(seeds)]
 

@@ -274,7 +274,7 @@ def _newest(experiment: str) -> dict[str, results.Record]:
 
 
 def _surroundings(records: Sequence[results.Record]) -> Iterator[str]:
-    """Device, versions and commit; all of them where records differ."""
+    """Device, versions and commit, all of them where records differ; and what was timed on a busy machine."""
     if not records:
         yield "No run on a GPU is recorded."
         return
@@ -284,6 +284,8 @@ def _surroundings(records: Sequence[results.Record]) -> Iterator[str]:
         *((name, [record.versions.get(name, "") for record in records]) for name in PACKAGES),
     ):
         yield f"{word}: {', '.join(sorted({*filter(None, values)}))}  "
+    if busy := sorted(record.arm for record in records if record.busy):
+        yield f"timed while other programs ran: {', '.join(busy)}  "
 
 
 def _line(cells: Sequence[object]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from gkalib import results
 from gkalib.bench.cases import LOST, WRONG, Case, Comparison, Row, Sweep
 from gkalib.bench.catalog import benchmark
 from gkalib.bench.timing import keep as keep_rows
@@ -47,11 +48,13 @@ def run(
         ValueError: if there is no such benchmark, or a result of ours is wrong; then it was not timed, while
             its rivals were, and are kept.
     """
-    chosen = benchmark(name)
+    chosen, load = benchmark(name), results.load_average()
+    if load is not None and load > results.BUSY:
+        print(f"other programs used {load:.2f} of each core in the last minute: records say so")
     if isinstance(chosen, Sweep):
         if shapes:
             raise ValueError(f"bench: {name} has no shapes to choose from")
-        return _sweep(name, chosen, device=device, scale=scale, keep=keep)
+        return _sweep(name, chosen, device=device, scale=scale, keep=keep, load=load)
     cases = chosen.shapes(scale, device)
     known = [case["shape"] for case in cases]
     unknown = [shape for shape in shapes if shape not in known]
@@ -62,7 +65,7 @@ def run(
     rows = []
     for case in cases:
         if not shapes or case["shape"] in shapes:
-            rows += _compare(name, chosen, case, scale=scale, keep=keep, apart=apart)
+            rows += _compare(name, chosen, case, scale=scale, keep=keep, apart=apart, load=load)
     wrong = {row["shape"]: row["reason"] for row in rows if _is_wrong(row)}
     if wrong:
         reasons = "; ".join(f"on {shape}, so it was not timed: {reason}" for shape, reason in wrong.items())
@@ -70,7 +73,7 @@ def run(
     return rows
 
 
-def _sweep(name: str, sweep: Sweep, *, device: str, scale: str, keep: bool) -> list[Row]:
+def _sweep(name: str, sweep: Sweep, *, device: str, scale: str, keep: bool, load: float | None) -> list[Row]:
     """Every arm at every size, and a record an arm."""
     cases = sweep.cases(scale, device)
     try:
@@ -108,12 +111,20 @@ def _sweep(name: str, sweep: Sweep, *, device: str, scale: str, keep: bool) -> l
             recipe={"benchmark": name, "cases": [case for case in cases if case["arm"] == arm]},
             scale=scale,
             wall_seconds=sum(row["wall_seconds"] for row in mine),
+            load=load,
         )
     return rows
 
 
 def _compare(
-    name: str, comparison: Comparison, case: Case, *, scale: str, keep: bool, apart: bool
+    name: str,
+    comparison: Comparison,
+    case: Case,
+    *,
+    scale: str,
+    keep: bool,
+    apart: bool,
+    load: float | None,
 ) -> list[Row]:
     """Every arm on one shape, kept as one record as soon as it is there."""
     shape, device = case["shape"], case["device"]
@@ -130,7 +141,7 @@ def _compare(
         print(_line(row[column] for column in columns), "", row.get("reason", ""))
     if keep:
         fields = {"recipe": case, "scale": scale, "wall_seconds": time.perf_counter() - start}
-        where = {"device": device, "packages": PACKAGES}
+        where = {"device": device, "packages": PACKAGES, "load": load}
         keep_rows("bench", f"{name}-{shape}", comparison.summarize(rows), rows, **where, **fields)
     return [{"shape": shape, **row} for row in rows]
 

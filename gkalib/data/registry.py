@@ -79,6 +79,12 @@ def registered(name: str) -> Dataset:
     return DATASETS[key]
 
 
+def checksum(name: str) -> str:
+    """The sha256 that a data set's content was checked against; empty where the registry has none for it."""
+    entry = DATASETS.get(name.replace("-", "_"))
+    return entry.sha256 if entry else ""
+
+
 def digest(content: Any) -> str:
     """The sha256 of decoded content: arrays by type, shape and bytes, text as UTF-8, the rest by parts."""
     hasher = hashlib.sha256()

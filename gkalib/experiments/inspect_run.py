@@ -20,6 +20,7 @@ from gkalib.analysis import (
     spectrum_metrics,
     text_rows,
 )
+from gkalib.data.registry import checksum
 from gkalib.evaluation import evaluating
 from gkalib.models import GPT, ViT
 from gkalib.training.checkpoint import NAME, TrainedModel
@@ -219,5 +220,6 @@ def _record(
         device=device_name(processes),
         wall_seconds=round(seconds, 1),
         metrics=metrics,
+        data_sha256=checksum(run.data),
         **results.provenance("torch", "numpy"),
     )

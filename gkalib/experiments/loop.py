@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib import results
+from gkalib.data.registry import checksum
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Task, task
 from gkalib.training import LaunchConfig, loop
@@ -79,6 +80,7 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
         device=results.processor(),
         wall_seconds=round(seconds, 1),
         metrics=metrics,
+        data_sha256=checksum(study.task),
         **results.provenance("torch", "numpy"),
     )
     if keep:

@@ -38,8 +38,14 @@ class Experiment:
     packages: tuple[str, ...] = ("torch", "numpy")
     threads: int | None = None
 
-    def measure(self, arm: str, seed: int, *, keep: bool = True) -> results.Record:
-        """Measure one arm, and keep its record unless told otherwise."""
+    def measure(self, arm: str, seed: int, *, keep: bool = True, load: float | None = None) -> results.Record:
+        """Measure one arm, and keep its record unless told otherwise.
+
+        Args:
+            arm, seed: what is measured.
+            keep: whether the record goes to ``data/results``.
+            load: of the machine before its first arm was measured.
+        """
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         torch.manual_seed(seed)
@@ -54,6 +60,7 @@ class Experiment:
             device=self.device,
             wall_seconds=round(time.perf_counter() - start, 1),
             metrics=metrics,
+            load=load,
             **results.provenance(*self.packages),
         )
         if keep:
@@ -131,8 +138,8 @@ def _of(name: str) -> Experiment:
 
 
 def _measured(name: str) -> dict[str, Callable[[int], results.Record]]:
-    chosen = _of(name)
-    return {arm: lambda seed, arm=arm: chosen.measure(arm, seed) for arm in chosen.arms}
+    chosen, load = _of(name), results.load_average()
+    return {arm: lambda seed, arm=arm: chosen.measure(arm, seed, load=load) for arm in chosen.arms}
 
 
 def _trained(name: str, *, smoke: bool, threads: int) -> dict[str, Callable[[int], results.Record]]:

@@ -1,10 +1,11 @@
 """What ran and what came out: the records that chapters quote, read from ``data/results``."""
 
-from gkalib.results.record import SCALES, SOURCES, Record, digest, processor, provenance
+from gkalib.results.record import BUSY, SCALES, SOURCES, Record, digest, load_average, processor, provenance
 from gkalib.results.store import experiments, find, folder, load, rows, save
 from gkalib.results.table import Table, table
 
 __all__ = [
+    "BUSY",
     "SCALES",
     "SOURCES",
     "Record",
@@ -14,6 +15,7 @@ __all__ = [
     "find",
     "folder",
     "load",
+    "load_average",
     "processor",
     "provenance",
     "rows",

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, final
 
+BUSY = 0.25  # of each core, beyond which what is timed is disturbed
 SCALES = ("smoke", "reduced", "full")
 SOURCES = ("measured", "paper")
 NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
@@ -27,7 +29,9 @@ def digest(recipe: Mapping[str, Any]) -> str:
 
 
 def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
-    """The commit, whether the tree was clean, the date and the versions of ``packages``, for a ``Record``.
+    """The code, the date and the software of a run, for a ``Record``: from the commit to the threads.
+
+    Threads are PyTorch's, where it is imported.
 
     Args:
         packages: names of distributions whose versions matter to the run, where they are installed.
@@ -43,12 +47,15 @@ def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
+    torch = sys.modules.get("torch")
     changes = git("status", "--porcelain", "--", ":/", ":(exclude,top)data/results")
     return {
         "commit": git("rev-parse", "--short=12", "HEAD") or "unknown",
         "clean": changes == "",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: version for name in packages if (version := _version(name))},
+        "python": platform.python_version(),
+        "threads": torch.get_num_threads() if torch else None,
     }
 
 
@@ -63,6 +70,14 @@ def _version(distribution: str) -> str:
 def processor() -> str:
     """This machine's processor in words, as records name it."""
     return f"{os.cpu_count()} cores {platform.machine()}"
+
+
+def load_average() -> float | None:
+    """How many programs wanted each core in the last minute; None where the system does not say.
+
+    To be asked before anything is timed, since what is timed adds to it.
+    """
+    return round(os.getloadavg()[0] / (os.cpu_count() or 1), 2) if hasattr(os, "getloadavg") else None
 
 
 @final
@@ -84,6 +99,10 @@ class Record:
         clean: whether the working tree held nothing beyond that commit.
         date: when the run ended, ISO 8601.
         versions: distribution name to version.
+        python: Python's version; like the next three it is empty in runs from before it was kept.
+        threads: how many PyTorch computed with.
+        data_sha256: the checksum of the data, where it has one.
+        load: ``load_average()`` before anything was timed, where times are what was measured.
         wall_seconds: how long it took; 0 for a paper's number.
         metrics: metric name to number.
 
@@ -102,6 +121,10 @@ class Record:
     clean: bool
     date: str
     versions: dict[str, str] = field(default_factory=dict)
+    python: str = ""
+    threads: int | None = None
+    data_sha256: str = ""
+    load: int | float | None = None
     wall_seconds: int | float
     metrics: dict[str, int | float]
 
@@ -140,6 +163,16 @@ class Record:
     def recipe_hash(self) -> str:
         """What tells two recipes apart."""
         return digest(self.recipe)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The recipe without what is empty, as a setting is in new runs that old ones did not have."""
+        return {name: value for name, value in self.recipe.items() if value not in (None, {}, [])}
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs disturbed what was timed."""
+        return self.load is not None and self.load > BUSY
 
     def to_json(self) -> str:
         """The text of ``run.json``."""

@@ -9,6 +9,7 @@ from gkalib.results.record import Record
 from gkalib.results.store import load
 
 FIXED = ("arm", "scale", "source", "device", "seed")
+DISTURBED = ", busy"  # follows the device where other programs disturbed what was timed
 
 
 def table(
@@ -60,7 +61,7 @@ class Table:
     def cells(self) -> list[list[str]]:
         """The rows as text; a metric that a run does not have is a dash."""
         return [
-            [str(getattr(record, name)) for name in FIXED]
+            [f"{getattr(record, name)}{DISTURBED * (name == 'device' and record.busy)}" for name in FIXED]
             + [
                 f"{record.metrics[name]:.{self.digits}g}" if name in record.metrics else "-"
                 for name in self.metrics

@@ -1,10 +1,10 @@
 """Whether runs bear out claims: outcome = arm + seed, Holm over the claims of a table, a verdict each."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import final
 
 VERDICTS = ("reproduced", "as good as", "partly", "not", "undecided")
 APART = 0.05  # the level, over all arms, of the test of whose spread differs
@@ -16,29 +16,29 @@ Contrast = Mapping[str, int | float]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A contrast of arms, and what was written down about it before the run.
+    """What was written down about a contrast before the run.
 
     Args:
-        contrast: the weight of each arm; weights sum to 0.
-        direction: 1 if the contrast is claimed to be above 0, -1 if below, 0 if to be as good as 0.
+        sign: 1 if the contrast is claimed to be above 0, -1 if below, 0 if to be as good as 0.
         delta: δ, the smallest effect that matters, in the unit of the outcomes.
+        between: the two ends of an interval that the contrast is claimed to lie in, instead of a sign.
 
     Raises:
-        ValueError: if weights do not sum to 0, or direction or δ have a value that they may not have.
+        ValueError: if a value is none that a claim may have.
     """
 
-    contrast: Contrast
-    direction: int
-    delta: int | float
+    sign: int = 0
+    delta: int | float = 0.0
+    between: tuple[int | float, int | float] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no contrast and no claim."""
-        if not any(self.contrast.values()) or abs(math.fsum(self.contrast.values())) > 1e-9:
-            raise ValueError(f"verdicts: weights must sum to 0 and not all be 0, not {dict(self.contrast)}")
-        if self.direction not in (-1, 0, 1):
-            raise ValueError(f"verdicts: direction must be -1, 0 or 1, not {self.direction}")
-        if not (self.delta > 0 and math.isfinite(self.delta)):
-            raise ValueError(f"verdicts: delta must be positive and finite, not {self.delta}")
+        """Refuse what is no claim."""
+        if self.sign not in (-1, 0, 1):
+            raise ValueError(f"verdicts: sign must be -1, 0 or 1, not {self.sign}")
+        if not 0 <= self.delta < math.inf or (self.delta == 0 and self.sign == 0 and self.between is None):
+            raise ValueError(f"verdicts: delta must be finite and above 0, not {self.delta}")
+        if self.between is not None and (self.sign != 0 or self.between[0] >= self.between[1]):
+            raise ValueError(f"verdicts: between takes the place of a sign, and ascends, not {self.between}")
 
 
 @final
@@ -82,7 +82,8 @@ def pooled(
     With y_as = μ + α_a + β_s + ε_as for arm a and seed s, the estimate of Σ w_a α_a is Σ w_a ȳ_a. Its
     standard error is √(MS Σ w_a² / S), where MS is the residual sum of squares over its (A − 1)(S − 1)
     degrees of freedom; A counts the arms that ``alike`` names, S the seeds. A contrast with another arm has
-    the standard error of its own S values Σ w_a y_as, with S − 1 degrees.
+    the standard error of its own S values Σ w_a y_as, with S − 1 degrees; so has one whose weights do not
+    sum to 0, which holds the effects of the seeds.
 
     Args:
         outcomes: by arm and seed, in any unit.
@@ -90,7 +91,7 @@ def pooled(
 
     Raises:
         ValueError: if an arm lacks a seed that another has, there is one seed or one arm, an outcome is not
-            finite, or a contrast names an arm that is not there.
+            finite, or a contrast names no arm or one that is not there.
 
     References:
         Scheffé, The Analysis of Variance (1959), section 4.2.
@@ -103,7 +104,7 @@ def pooled(
     for name, weights in contrasts.items():
         values = [math.fsum(w * table[arm][s] for arm, w in weights.items()) for s in range(count)]
         value = math.fsum(values) / count
-        if {arm for arm, weight in weights.items() if weight} <= {*pool}:
+        if {*weights} <= {*pool} and abs(math.fsum(weights.values())) < 1e-9:
             variance, freedom = square * math.fsum(w * w for w in weights.values()), degrees
         else:
             variance, freedom = math.fsum((one - value) ** 2 for one in values) / (count - 1), count - 1
@@ -188,43 +189,40 @@ def resampled(
 
 
 def verdicts(
-    claims: Mapping[str, Claim],
-    outcomes: Mapping[str, Mapping[int, Any]],
-    *,
-    estimate: Callable[[Any, Mapping[str, Contrast]], dict[str, Estimate]] = pooled,
-    level: float = 0.05,
+    claims: Mapping[str, Claim], estimates: Mapping[str, Estimate], *, level: float = 0.05
 ) -> dict[str, Judgment]:
     """Judge the primary claims of one table.
 
-    For a claim of direction, read with its sign so that it says "above 0": *reproduced* if the interval lies
-    above 0, else *not* if it lies below δ, else *undecided*. For a claim of direction 0: *as good as* if the
-    interval lies within ±δ, *not* if it lies outside, else *undecided*.
+    For a claim of a sign, read so that it says "above 0": *reproduced* if the interval lies above 0, else
+    *not* if it lies below δ, else *undecided*. For one of no difference: *as good as* if the interval lies
+    within ±δ, *not* if it lies outside, else *undecided*; and so with ``between`` in the place of ±δ, where
+    the first is called *reproduced*.
 
     Each claim so asks two questions, whether it holds and whether it fails. Holm's procedure runs over the
     claims once for each, at half the level: of m claims, the one with the k-th lowest one-sided p is tested
     at level / 2 / (m − k + 1) as long as all before it passed, else at the level where the first failed. A
     bound of the interval has the level of the question that reads it; with one claim the interval is
     Student's t with coverage 1 − level. The chance of any false verdict in a table is then at most the level
-    (if δ exceeds the standard error; below it, a claim of direction 0 can fail on either side).
+    (where an interval that is claimed is no narrower than two standard errors; else it can fail on either
+    side).
 
     Args:
         claims: by any name.
-        outcomes: by arm and seed; numbers for ``pooled``, numbers of items for ``resampled``. A primary
-            contrast deserves five seeds at least.
-        estimate: ``pooled`` or ``resampled``.
+        estimates: of the contrast of each, from ``pooled`` or ``resampled``; claims may be about different
+            outcomes. A primary contrast deserves five seeds at least.
         level: the chance that is taken of any false verdict.
 
     Raises:
-        ValueError: as ``estimate``, or if there is no claim.
+        ValueError: if there is no claim, or one without an estimate.
 
     References:
         Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6
         (1979). Schuirmann, A comparison of the two one-sided tests procedure, Journal of Pharmacokinetics and
-        Biopharmaceutics 15 (1987), for claims of direction 0.
+        Biopharmaceutics 15 (1987), for claims of no difference.
     """
-    if not claims:
-        raise ValueError("verdicts: there is no claim to judge")
-    estimates = estimate(outcomes, {name: claim.contrast for name, claim in claims.items()})
+    if not claims or claims.keys() - estimates.keys():
+        missing = ", ".join(sorted(claims.keys() - estimates.keys())) or "any claim"
+        raise ValueError(f"verdicts: there is no estimate for {missing}")
     chances = {name: _chances(claim, estimates[name]) for name, claim in claims.items()}
     holds = _holm({name: chance[0] for name, chance in chances.items()}, level / 2)
     fails = _holm({name: chance[1] for name, chance in chances.items()}, level / 2)
@@ -232,14 +230,14 @@ def verdicts(
     for name, claim in claims.items():
         yes, no = chances[name][0] <= holds[name], chances[name][1] <= fails[name]
         lower, upper = holds[name], fails[name]
-        if claim.direction == 0:  # either question reads both bounds
+        if claim.sign == 0:  # either question reads both bounds
             lower = upper = holds[name] if yes else fails[name] if no else min(lower, upper)
-        elif claim.direction < 0:
+        elif claim.sign < 0:
             lower, upper = upper, lower
         one = estimates[name]
-        affirmed = "reproduced" if claim.direction else "as good as"
+        held = "reproduced" if claim.sign or claim.between else "as good as"
         judged[name] = Judgment(
-            verdict=affirmed if yes else "not" if no else "undecided",
+            verdict=held if yes else "not" if no else "undecided",
             estimate=one,
             low=one.value - one.error * _quantile(lower, one.degrees),
             high=one.value + one.error * _quantile(upper, one.degrees),
@@ -277,6 +275,8 @@ def _complete(
             f"verdicts: {len(outcomes)} arms and {len(seeds)} seeds tell no spread; two of each are needed"
         )
     for name, weights in contrasts.items():
+        if not any(weights.values()):
+            raise ValueError(f"verdicts: the contrast {name!r} has no weight that is not 0")
         for arm in weights:
             if arm not in outcomes:
                 known = ", ".join(outcomes)
@@ -315,10 +315,11 @@ def _chance_of_spread(arm: str, table: Mapping[str, Sequence[float]]) -> float:
 
 def _chances(claim: Claim, found: Estimate) -> tuple[float, float]:
     """One-sided p that a claim holds, and that it fails."""
-    if claim.direction:
-        value = claim.direction * found.value
+    if claim.sign:
+        value = claim.sign * found.value
         return _tail(value, found), _tail(claim.delta - value, found)
-    inside = claim.delta - abs(found.value)
+    low, high = claim.between or (-claim.delta, claim.delta)
+    inside = min(found.value - low, high - found.value)
     return _tail(inside, found), _tail(-inside, found)
 
 

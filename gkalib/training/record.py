@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from gkalib import results
+from gkalib.data.registry import checksum
 from gkalib.data.tokenizers import Tokenizer, tokenizer_of
 from gkalib.evaluation import TaskResult, core
 from gkalib.evaluation import evaluate as evaluate_tasks
@@ -41,6 +42,7 @@ def record_of(
         device=device_name(processes),
         wall_seconds=round(fitted.seconds, 1),
         metrics=fitted.metrics,
+        data_sha256=checksum(config.data),
         **results.provenance(*PACKAGES),
     )
     if keep:

@@ -226,15 +226,19 @@ def test_compiled_rivals_run_in_a_process_of_their_own():
 
 def test_a_shape_is_kept_as_one_record(quick, here, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    monkeypatch.setattr(results, "load_average", lambda: 0.75)
     only(monkeypatch, "padded", "sdpa-cudnn")
     run.run("gka", ["vit-ti"], scale="smoke", keep=True)
     (record,) = results.load("bench")
+    assert record.busy and record.load == 0.75
     assert record.arm == "gka-vit-ti" and record.scale == "smoke" and record.recipe["heads"] == 2
     assert record.metrics["ms_forward_padded"] > 0 and record.metrics["cells_run"] == 3
     kept = results.rows(record)
     assert {row["arm"] for row in kept} == {"padded", "sdpa-cudnn", "padded-again"}
     assert all(row["reason"] for row in kept if row["arm"] == "sdpa-cudnn")
-    assert "gka vit-ti on cpu, about 30 s" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "gka vit-ti on cpu, about 30 s" in printed
+    assert printed.startswith("other programs used 0.75 of each core in the last minute: records say so")
 
 
 def test_what_cannot_be_asked_for():

@@ -25,12 +25,20 @@ def case_of(family: str, shape: str) -> dict:
 
 
 def saved(
-    experiment: str, arm: str, metrics: dict, rows: list, recipe: dict, *, commit: str = "a" * 12, device=CARD
+    experiment: str,
+    arm: str,
+    metrics: dict,
+    rows: list,
+    recipe: dict,
+    *,
+    commit: str = "a" * 12,
+    device=CARD,
+    load: float | None = None,
 ) -> None:
     record = results.Record(
         experiment=experiment, arm=arm, scale="full", recipe=recipe, seed=0, device=device, commit=commit,
         clean=True, date="2026-12-01T00:00:00+00:00", wall_seconds=60.0, metrics=metrics,
-        versions={"torch": "2.11.0", "triton": "3.6.0"},
+        versions={"torch": "2.11.0", "triton": "3.6.0"}, load=load,
     )  # fmt: skip
     results.save(record, rows=rows)
 
@@ -111,6 +119,13 @@ def test_models_correctness_and_surroundings(store):
     assert "| bfloat16 | 28 | 84 | 1 | 0.004 (rbf, gradient) | 2.5 (rbf, gradient) |" in text
     assert f"device: {CARD}  " in text and f"commit: {'a' * 12}, {'b' * 12}  " in text
     assert "torch: 2.11.0  " in text and "triton: 3.6.0  " in text
+
+
+def test_what_was_timed_on_a_busy_machine_is_named(store):
+    assert "other programs" not in report()
+    for arm, load in (("gka-vit-s", 0.9), ("gka-vit-b", 0.1)):
+        saved("bench", arm, {}, [], case_of("gka", arm.removeprefix("gka-")), load=load)
+    assert "timed while other programs ran: gka-vit-s  \n" in report()
 
 
 def test_the_command_prints_it_with_nothing_recorded(tmp_path, monkeypatch, capsys):

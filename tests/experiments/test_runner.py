@@ -38,11 +38,13 @@ def test_every_measured_experiment_has_the_arms_that_are_recorded():
 def test_a_measured_arm_is_kept_for_each_seed(store, monkeypatch, capsys):
     heads = Heads(*torch.randn(3, 2, 3, 24, 8, dtype=torch.float64).unbind())
     monkeypatch.setattr(approximations, "_trained", lambda: ([heads], [heads]))
+    monkeypatch.setattr(results, "load_average", iter([0.5]).__next__)  # asked once, before the first arm
     assert main(["approximations", "mean", "elu", "--seed", "1", "--seeds", "2"]) == 0
     kept = results.load("approximations")
     assert {(record.arm, record.seed) for record in kept} == {
         (arm, seed) for arm in ("mean", "elu") for seed in (1, 2)
     }
+    assert {record.load for record in kept} == {0.5}
     (mean, _) = (record for record in kept if record.arm == "mean")
     errors = [float(row["error"]) for row in results.rows(mean)]
     assert mean.metrics["err_1"] == pytest.approx(sum(errors) / 3) and len(errors) == 3

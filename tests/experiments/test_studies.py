@@ -9,6 +9,7 @@ import torch
 
 from gkalib import results
 from gkalib.cli import main
+from gkalib.data import DATASETS
 from gkalib.experiments import Study, evaluate, experiment, experiments, fit, task, train
 from gkalib.layers import attention, for_model, variants
 from gkalib.training.optim import learning_rate
@@ -102,6 +103,7 @@ def test_a_command_runs_an_arm_and_keeps_its_record(tmp_path, monkeypatch, capsy
     assert {record.seed for record in records} == {0, 1}
     assert records[0].recipe["attention"] == "gka" and records[0].metrics["parameters"] > 1000
     assert json.loads(records[0].to_json())["scale"] == "smoke"
+    assert records[0].data_sha256 == DATASETS["digits"].sha256 and records[0].threads == 1
     assert [row["step"] for row in results.rows(records[0], root=tmp_path)] == ["1", "2", "3"]
 
 

@@ -1,8 +1,11 @@
 """The results store: what is saved is found again, and what is wrong is refused in the caller's words."""
 
 import json
+import os
+import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,7 +47,7 @@ def test_run_json_holds_the_agreed_keys(tmp_path):
     fields = json.loads((path / "run.json").read_text(encoding="utf-8"))
     assert set(fields) == {
         "experiment", "arm", "recipe", "recipe_hash", "commit", "clean", "seed", "device", "versions",
-        "wall_seconds", "date", "metrics", "scale", "source",
+        "wall_seconds", "date", "metrics", "scale", "source", "python", "threads", "data_sha256", "load",
     }  # fmt: skip
 
 
@@ -187,6 +190,35 @@ def test_a_record_with_a_missing_key_is_refused():
         Record.from_json(json.dumps(fields))
 
 
+def test_a_record_from_before_a_key_was_kept_is_read():
+    fields = json.loads(record().to_json())
+    for name in ("python", "threads", "data_sha256", "load"):
+        del fields[name]
+    assert Record.from_json(json.dumps(fields)) == record()
+    assert not record().busy and record().threads is None
+
+
+def test_settings_are_the_recipe_without_what_came_later_and_is_empty():
+    old, new = record(recipe={"steps": 3}), record(recipe={"steps": 3, "rates": {}, "wrap": None})
+    assert old.settings == new.settings != record(recipe={"steps": 0}).settings
+    assert old.recipe_hash != new.recipe_hash
+
+
+def test_a_busy_machine_is_said_beside_the_device(tmp_path):
+    for seed, load in enumerate((None, results.BUSY, 0.9)):
+        results.save(record(seed=seed, load=load), root=tmp_path)
+    shown = {row[4]: row[3] for row in results.table("toy", root=tmp_path).cells}
+    assert shown == {"0": "CPU", "1": "CPU", "2": "CPU, busy"}
+
+
+def test_the_load_is_that_of_each_core(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (2.0, 9.0, 9.0), raising=False)
+    assert results.load_average() == 0.5
+    monkeypatch.delattr(os, "getloadavg")
+    assert results.load_average() is None
+
+
 def test_the_table_shows_scale_and_source(tmp_path):
     results.save(record(), root=tmp_path)
     results.save(record(arm="printed", source="paper", metrics={"loss": 0.123456, "a<b": 1.0}), root=tmp_path)
@@ -202,8 +234,16 @@ def test_provenance_fills_a_record(tmp_path):
     facts = results.provenance("numpy")
     made = record(**facts)
     assert made.versions["numpy"] and len(made.commit) == 12
+    assert made.python == platform.python_version()
     assert results.provenance(root=tmp_path)["commit"] == "unknown"
     assert results.provenance(root=tmp_path)["clean"] is False
+
+
+def test_threads_are_pytorchs_where_it_is_imported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 3))
+    assert results.provenance()["threads"] == 3
+    monkeypatch.delitem(sys.modules, "torch")
+    assert results.provenance()["threads"] is None
 
 
 def test_without_git_the_commit_is_unknown(tmp_path, monkeypatch):

@@ -3,7 +3,9 @@
 import itertools
 import math
 import random
+from collections.abc import Callable
 from dataclasses import astuple
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,8 @@ from statsmodels.stats.multitest import multipletests
 
 from gkalib.results.verdicts import (
     Claim,
+    Estimate,
+    Judgment,
     alike,
     pooled,
     resampled,
@@ -29,11 +33,19 @@ def outcomes(values: np.ndarray) -> dict[str, dict[int, float]]:
     return {f"a{arm}": dict(enumerate(row.tolist())) for arm, row in enumerate(values)}
 
 
-def against_first(arms: int, *directions: int, delta: float) -> dict[str, Claim]:
+Claims = dict[str, tuple[dict[str, float], Claim]]
+
+
+def against_first(arms: int, *signs: int, delta: float) -> Claims:
     return {
-        f"c{arm}": Claim(contrast={f"a{arm}": 1, "a0": -1}, direction=way, delta=delta)
-        for arm, way in zip(range(1, arms), itertools.cycle(directions), strict=False)
+        f"c{arm}": ({f"a{arm}": 1, "a0": -1}, Claim(sign=sign, delta=delta))
+        for arm, sign in zip(range(1, arms), itertools.cycle(signs), strict=False)
     }
+
+
+def judged(claims: Claims, runs: dict, estimate: Callable = pooled) -> dict[str, Judgment]:
+    estimates = estimate(runs, {name: weights for name, (weights, _) in claims.items()})
+    return verdicts({name: claim for name, (_, claim) in claims.items()}, estimates)
 
 
 def table(seed: int, arms: int = 4, seeds: int = 5) -> np.ndarray:
@@ -44,8 +56,7 @@ def table(seed: int, arms: int = 4, seeds: int = 5) -> np.ndarray:
 def test_two_arms_by_hand():
     """Differences 1, 2, 3: mean 2, standard error 1/√3, and t(0.975; 2) = 4.3027."""
     runs = {"rope": {0: 5.0, 1: 7.0, 2: 6.0}, "bank": {0: 6.0, 1: 9.0, 2: 9.0}}
-    claims = {"above": Claim(contrast=LESS, direction=1, delta=0.5)}
-    found = verdicts(claims, runs)["above"]
+    found = judged({"above": (LESS, Claim(sign=1, delta=0.5))}, runs)["above"]
     assert astuple(found.estimate) == pytest.approx((2, 3**-0.5, 2))
     assert (found.low, found.high) == pytest.approx((2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5), abs=1e-5)
     assert found.verdict == "undecided"
@@ -69,14 +80,14 @@ def test_pooled_is_least_squares_of_arm_and_seed():
     fit = ols("y ~ C(arm) + C(seed)", pd.DataFrame({"y": y, "arm": arm, "seed": seed})).fit()
     assert found.value == pytest.approx(fit.params["C(arm)[T.a2]"])
     assert (found.error, found.degrees) == (pytest.approx(fit.bse["C(arm)[T.a2]"]), fit.df_resid)
-    judged = verdicts({"c": Claim(contrast={"a2": 1, "a0": -1}, direction=1, delta=1)}, outcomes(values))
-    assert (judged["c"].low, judged["c"].high) == pytest.approx(fit.conf_int().loc["C(arm)[T.a2]"].tolist())
+    one = judged({"c": ({"a2": 1, "a0": -1}, Claim(sign=1, delta=1))}, outcomes(values))["c"]
+    assert (one.low, one.high) == pytest.approx(fit.conf_int().loc["C(arm)[T.a2]"].tolist())
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_reproduced_is_what_holm_rejects(seed):
     values = table(seed, arms=6) * 0.7
-    found = verdicts(against_first(6, 1, delta=1), outcomes(values))
+    found = judged(against_first(6, 1, delta=1), outcomes(values))
     chances = [stats.t.sf(one.estimate.value / one.estimate.error, 20) for one in found.values()]
     rejected, adjusted, *_ = multipletests(chances, alpha=0.025, method="holm")
     assert {one.estimate.degrees for one in found.values()} == {20}
@@ -104,7 +115,7 @@ def test_the_test_of_spread_has_the_level_it_states():
 
 
 @pytest.mark.parametrize(
-    ("directions", "delta", "effects"),
+    ("signs", "delta", "effects"),
     [
         ((1,), 2.0, (0, 0, 0)),  # no effect at all
         ((1, -1), 0.3, (0, 0, 0)),  # nor that, and it can hardly be told from δ
@@ -112,17 +123,17 @@ def test_the_test_of_spread_has_the_level_it_states():
         ((0,), 3.0, (3, -3, 3)),  # just not as good
     ],
 )
-def test_a_false_verdict_is_rare_in_a_table(directions, delta, effects):
+def test_a_false_verdict_is_rare_in_a_table(signs, delta, effects):
     """At most 5 % of tables have one: of 1,000, with three standard errors, 7.1 %."""
-    claims, wrong, covered = against_first(4, *directions, delta=delta), 0, 0
+    claims, wrong, covered = against_first(4, *signs, delta=delta), 0, 0
     generator = np.random.default_rng(0)
     for _ in range(1000):
         values = generator.normal(size=(4, 5)) + 3 * generator.normal(size=5)
         values[1:] += np.array(effects)[:, None]
-        found = verdicts(claims, outcomes(values))
+        found = judged(claims, outcomes(values))
         faults = []
         for effect, (name, one) in zip(effects, found.items(), strict=True):
-            way = claims[name].direction
+            way = claims[name][1].sign
             true = abs(effect) < delta if way == 0 else way * effect > 0
             false = abs(effect) > delta if way == 0 else way * effect < delta
             faults.append(one.verdict != "undecided" and not (false if one.verdict == "not" else true))
@@ -135,7 +146,7 @@ def test_a_false_verdict_is_rare_in_a_table(directions, delta, effects):
 
 
 @pytest.mark.parametrize(
-    ("differences", "direction", "verdict"),
+    ("differences", "sign", "verdict"),
     [
         ((1.0, 1.1, 0.9), 1, "reproduced"),
         ((-1.0, -1.1, -0.9), -1, "reproduced"),
@@ -151,17 +162,27 @@ def test_a_false_verdict_is_rare_in_a_table(directions, delta, effects):
         ((0.0, 0.0, 0.0), 1, "not"),
     ],
 )
-def test_each_verdict(differences, direction, verdict):
+def test_each_verdict(differences, sign, verdict):
     runs = {"rope": dict.fromkeys(range(3), 0.0), "bank": dict(enumerate(differences))}
-    assert verdicts({"c": Claim(contrast=LESS, direction=direction, delta=0.1)}, runs)["c"].verdict == verdict
+    assert judged({"c": (LESS, Claim(sign=sign, delta=0.1))}, runs)["c"].verdict == verdict
 
 
-@pytest.mark.parametrize("directions", [(1,), (0,), (-1,), (1, 0, -1)])
-def test_the_verdict_is_read_off_the_interval(directions):
+def test_an_interval_may_be_claimed_and_an_arm_stand_alone():
+    runs = {"50": {0: 50.0, 1: 51.0, 2: 49.0}, "70": {0: 70.0, 1: 71.0, 2: 69.5}}
+    for between, verdict in (((15, 25), "reproduced"), ((30, 40), "not"), ((15, 20.2), "undecided")):
+        claims = {"c": ({"70": 1.0, "50": -1.0}, Claim(between=between))}
+        assert judged(claims, runs)["c"].verdict == verdict
+    alone = judged({"c": ({"70": 1.0}, Claim(sign=1))}, runs)["c"]
+    assert alone.verdict == "reproduced" and alone.estimate.degrees == 2
+    assert alone.estimate.error == pytest.approx(stats.sem([70, 71, 69.5]))
+
+
+@pytest.mark.parametrize("signs", [(1,), (0,), (-1,), (1, 0, -1)])
+def test_the_verdict_is_read_off_the_interval(signs):
     for seed in range(40):
-        claims = against_first(5, *directions, delta=1.5)
-        for name, one in verdicts(claims, outcomes(table(seed, arms=5) * 0.8)).items():
-            way, delta = claims[name].direction, claims[name].delta
+        claims = against_first(5, *signs, delta=1.5)
+        for name, one in judged(claims, outcomes(table(seed, arms=5) * 0.8)).items():
+            way, delta = claims[name][1].sign, claims[name][1].delta
             low, high = sorted((one.low, one.high), key=lambda value: way * value if way else value)
             if way == 0:
                 yes, no = -delta < low < high < delta, low > delta or high < -delta
@@ -174,11 +195,11 @@ def test_the_verdict_is_read_off_the_interval(directions):
 def test_arms_seeds_and_claims_may_stand_in_any_order():
     runs, claims = outcomes(table(3)), against_first(4, 1, 0, -1, delta=1)
     shuffled = random.Random(0)
-    wanted = verdicts(claims, runs)
+    wanted = judged(claims, runs)
     for _ in range(5):
         arms = shuffled.sample(sorted(runs), 4)
         other = {arm: {s: runs[arm][s] for s in shuffled.sample(range(5), 5)} for arm in arms}
-        found = verdicts({name: claims[name] for name in shuffled.sample(sorted(claims), 3)}, other)
+        found = judged({name: claims[name] for name in shuffled.sample(sorted(claims), 3)}, other)
         for name, one in wanted.items():
             assert found[name].verdict == one.verdict
             assert (found[name].low, found[name].high) == pytest.approx((one.low, one.high))
@@ -230,40 +251,42 @@ def test_what_all_seeds_have_in_common_does_not_average_out():
 
 def test_the_interval_over_seeds_and_items_covers():
     """Of 400 tables 95 % or more, less three standard errors of a share, 3.3 points."""
-    generator, claims = np.random.default_rng(1), {"c": Claim(contrast=LESS, direction=1, delta=1)}
+    generator, claims = np.random.default_rng(1), {"c": (LESS, Claim(sign=1, delta=1))}
     covered = 0
     for _ in range(400):
         runs = scored(generator, items=40, of_item=1.0)
-        found = verdicts(claims, runs, estimate=lambda one, contrasts: resampled(one, contrasts, draws=100))[
-            "c"
-        ]
+        found = judged(claims, runs, partial(resampled, draws=100))["c"]
         covered += found.low <= 0 <= found.high
     assert covered / 400 > 0.917
 
 
 RUNS = {"rope": {0: 1.0, 1: 2.0}, "bank": {0: 1.0, 1: 2.5}}
-CLAIM = {"c": Claim(contrast=LESS, direction=1, delta=1.0)}
+CLAIM = {"c": (LESS, Claim(sign=1, delta=1.0))}
+ONE = Estimate(value=1.0, error=1.0, degrees=4)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (
-            lambda: verdicts(CLAIM, {**RUNS, "bank": {0: 1.0}}),
+            lambda: judged(CLAIM, {**RUNS, "bank": {0: 1.0}}),
             "arm 'bank' has no seed 1, which another arm has",
         ),
-        (lambda: verdicts(CLAIM, {"rope": {0: 1.0}, "bank": {0: 1.0}}), "2 arms and 1 seeds tell no spread"),
-        (lambda: verdicts(CLAIM, {"rope": RUNS["rope"]}), "1 arms and 2 seeds tell no spread"),
+        (lambda: judged(CLAIM, {"rope": {0: 1.0}, "bank": {0: 1.0}}), "2 arms and 1 seeds tell no spread"),
+        (lambda: judged(CLAIM, {"rope": RUNS["rope"]}), "1 arms and 2 seeds tell no spread"),
         (
-            lambda: verdicts(CLAIM, {"rope": RUNS["rope"], "flat": RUNS["bank"]}),
+            lambda: judged(CLAIM, {"rope": RUNS["rope"], "flat": RUNS["bank"]}),
             "names an arm 'bank'. Known: rope",
         ),
-        (lambda: verdicts(CLAIM, {**RUNS, "bank": {0: 1.0, 1: math.nan}}), "of arm 'bank' is not finite"),
-        (lambda: verdicts({}, RUNS), "there is no claim to judge"),
-        (lambda: Claim(contrast={"rope": 1, "bank": 1}, direction=1, delta=1), "weights must sum to 0"),
-        (lambda: Claim(contrast={"rope": 0}, direction=1, delta=1), "weights must sum to 0 and not all be 0"),
-        (lambda: Claim(contrast=LESS, direction=2, delta=1), "direction must be -1, 0 or 1, not 2"),
-        (lambda: Claim(contrast=LESS, direction=1, delta=0), "delta must be positive and finite, not 0"),
+        (lambda: judged(CLAIM, {**RUNS, "bank": {0: 1.0, 1: math.nan}}), "of arm 'bank' is not finite"),
+        (lambda: pooled(RUNS, {"c": {"rope": 0}}), "the contrast 'c' has no weight that is not 0"),
+        (lambda: verdicts({}, {"c": ONE}), "there is no estimate for any claim"),
+        (lambda: verdicts({"d": Claim(sign=1)}, {"c": ONE}), "there is no estimate for d"),
+        (lambda: Claim(sign=2, delta=1), "sign must be -1, 0 or 1, not 2"),
+        (lambda: Claim(delta=0), "delta must be finite and above 0, not 0"),
+        (lambda: Claim(sign=1, delta=math.inf), "delta must be finite and above 0, not inf"),
+        (lambda: Claim(sign=1, between=(0.0, 1.0)), "between takes the place of a sign"),
+        (lambda: Claim(between=(1.0, 1.0)), "between takes the place of a sign, and ascends"),
         (
             lambda: resampled({"rope": {0: [1.0], 1: [1.0]}, "bank": {0: [1.0], 1: [1.0, 0.0]}}, {"c": LESS}),
             "every run needs the same held-out items, not [1, 2] of them",

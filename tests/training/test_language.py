@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from gkalib import training
+from gkalib.data import DATASETS
 from gkalib.data.rows import IGNORED, Batch, Rows, Windows
 from gkalib.data.tokenizers import Characters
 from gkalib.data.tokens import TextData
@@ -67,6 +68,7 @@ def test_smoke(name, arm, tmp_path):
     record = training.train(run, launch(tmp_path / "run"))
     assert (record.experiment, record.arm, record.scale) == (name, arm, "smoke")
     assert record.recipe["data"] == "state-of-the-union"
+    assert record.data_sha256 == DATASETS["state_of_the_union"].sha256
     assert record.metrics["val_loss"] < np.log(run.model.vocab_size) - 0.1
     assert record.metrics["tokens"] == run.steps * run.batch * run.model.context
     assert record.metrics["targets"] == labels_read(run)
