@@ -261,10 +261,8 @@ def report(trainings: Sequence[tuple[str, str]] = ()) -> str:
         for case in shapes(family, "full", "cuda"):
             label = f"{family}-{case['shape']}"
             lines += [_line(cells) for cells in _shape(label, case, timed.get(label))]
-    for size in MODELS:
-        for mode in ("training", "inference"):
-            label = f"models-{size}-{mode}"
-            lines += [_line(cells) for cells in _model(label, mode, timed.get(label))]
+    for label in (f"models-{size}-{mode}" for size in MODELS for mode in ("training", "inference")):
+        lines += [_line(cells) for cells in _model(label, timed.get(label))]
     return "\n".join([*lines, "", *_correctness(checked), "", *_trained(trainings)])
 
 
@@ -274,7 +272,7 @@ def _newest(experiment: str) -> dict[str, results.Record]:
 
 
 def _surroundings(records: Sequence[results.Record]) -> Iterator[str]:
-    """Device, versions and commit, all of them where records differ; and what was timed on a busy machine."""
+    """Device, versions and commit; all of them where records differ."""
     if not records:
         yield "No run on a GPU is recorded."
         return
@@ -284,8 +282,6 @@ def _surroundings(records: Sequence[results.Record]) -> Iterator[str]:
         *((name, [record.versions.get(name, "") for record in records]) for name in PACKAGES),
     ):
         yield f"{word}: {', '.join(sorted({*filter(None, values)}))}  "
-    if busy := sorted(record.arm for record in records if record.busy):
-        yield f"timed while other programs ran: {', '.join(busy)}  "
 
 
 def _line(cells: Sequence[object]) -> str:
@@ -297,13 +293,13 @@ def _head(*cells: str) -> list[str]:
 
 
 def _shape(label: str, case: Case, record: results.Record | None) -> Iterator[list[str]]:
-    """A row for each pass of a shape."""
+    """A row for each pass of a shape, which says so if the machine was busy."""
     rows = {(row["arm"], row["pass"]): row for row in results.rows(record)} if record else {}
     for direction in case["passes"]:
         row = rows.get(("fused", direction), {})
         ours = _number(row, "ms")
         beside = (_beside(rows.get((rival, direction), {}), ours) for rival in RIVALS)
-        cells = [label, direction, _time(ours, row), *beside]
+        cells = [label + ", busy" * bool(record and record.busy), direction, _time(ours, row), *beside]
         best = record.metrics.get(f"ratio_sdpa_{direction}") if record else None
         share = _number(row, "percent")
         cells += ["" if best is None else f"{best:.2f}×", "" if share is None else f"{share:.0f}"]
@@ -348,10 +344,10 @@ def _verdicts(
         yield text
 
 
-def _model(label: str, mode: str, record: results.Record | None) -> Iterator[list[str]]:
+def _model(label: str, record: results.Record | None) -> Iterator[list[str]]:
     """A row for each batch size of a whole model: images a second."""
     rows = results.rows(record) if record else []
-    for batch in TRAINING if mode == "training" else ("best",):
+    for batch in TRAINING if label.endswith("training") else ("best",):
         chosen = [row for row in rows if batch == "best" or row["batch"] == str(batch)]
 
         def fastest(*arms: str, chosen: list[Row] = chosen) -> float | None:
@@ -360,7 +356,8 @@ def _model(label: str, mode: str, record: results.Record | None) -> Iterator[lis
 
         ours, deit = fastest("gka-fused"), fastest("deit-sdpa-cudnn", "deit-sdpa-flash")
         shown = [fastest("gka-dense" if rival == "eager" else f"deit-{rival}") for rival in RIVALS]
-        cells = [label, f"batch {batch}, images/s", NOT_RUN if ours is None else f"{ours:.0f}"]
+        name = label + ", busy" * bool(record and record.busy)
+        cells = [name, f"batch {batch}, images/s", NOT_RUN if ours is None else f"{ours:.0f}"]
         cells += ["" if rate is None else f"{rate:.0f}" for rate in shown]
         cells += [f"{ours / deit:.2f}×" if ours and deit else "", "", ""]
         yield [*cells, "; ".join(_verdicts(label, str(batch), None, record, None))]

@@ -11,7 +11,6 @@ import pytest
 from _ext.claims import PAPERS, Cell, Papers, read
 from _ext.proof import Judge, decide, number
 from _ext.reproduced import judged
-from _ext.runs import Runs
 
 from gkalib.results import Record, load, save
 from tests.book.conftest import ROOT, tiny_book
@@ -260,19 +259,6 @@ def test_two_runs_that_land_are_compared_in_sign(store):
         papers = Papers(store)
         proof = Judge(ROOT, papers).proof(papers.cells["gka"]["Table 2", "gka-ti", "Top-1 (%)"])
         assert (proof.status, proof.verdict, proof.compares) == ("reduced", verdict, "sign")
-
-
-def test_seeds_of_another_recipe_are_not_compared(store):
-    """Those of the newest are; what a recipe has beyond another is the same if it is empty."""
-    recipes = ({"steps": 10}, {"steps": 20}, {"steps": 20, "rates": {}})
-    for seed, recipe in enumerate(recipes):
-        fields = {"scale": "reduced", "recipe": recipe, "seed": seed, "date": f"2027-01-0{seed + 1}"}
-        landed(store, "gka", 0.4, **fields, load=0.5)
-    runs = Runs(store)
-    assert [run.seed for run in runs.newest("gka-imagenet-tiny", "gka")] == [1, 2]
-    series = runs.series("train", "gka-imagenet-tiny/gka/ema_top1")
-    assert series is not None and list(series.values) == [1, 2]
-    assert series.said.endswith("(20 steps, NVIDIA H100, a busy machine, 2 seeds)")
 
 
 def test_a_benchmark_turns_its_ratio_on_a_card_only(store):

@@ -1,0 +1,32 @@
+"""The runs behind a printed cell: those of one recipe, and what is said of them."""
+
+from _ext.runs import Runs
+
+from gkalib.results import Record, save
+
+
+def test_seeds_of_another_recipe_are_not_compared(tmp_path):
+    """Those of the newest are; a recipe that has something empty beyond another is the same."""
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "arms.csv").write_text("kind,name,arm,steps\ntrain,tiny,gka,20\n")
+    for seed, recipe in enumerate(({"steps": 10}, {"steps": 20}, {"steps": 20, "rates": {}})):
+        record = Record(
+            experiment="tiny",
+            arm="gka",
+            scale="reduced",
+            recipe=recipe,
+            seed=seed,
+            device="CPU",
+            commit="0123456789ab",
+            clean=True,
+            date=f"2027-01-0{seed + 1}",
+            load=0.5,
+            wall_seconds=1.0,
+            metrics={"loss": 0.5},
+        )
+        save(record, root=tmp_path)
+    runs = Runs(tmp_path)
+    assert [run.seed for run in runs.newest("tiny", "gka")] == [1, 2]
+    series = runs.series("train", "tiny/gka/loss")
+    assert series is not None and [*series.values] == [1, 2]
+    assert series.said == "in tiny/gka (20 steps, CPU, a busy machine, 2 seeds)"
