@@ -77,7 +77,7 @@ CHECKS = (
 
 
 @torch.no_grad()
-def measure(model: Any, learned: Any) -> dict[str, float]:
+def measure(model: Any, learned: Any) -> dict[str, int | float]:
     """Where banks have their crests, what line ends cost, and what a bank without its crest costs them.
 
     A line end is a newline after a letter or a comma, as one that ends a paragraph seldom is, and another
