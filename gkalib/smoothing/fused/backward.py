@@ -19,6 +19,7 @@ from gkalib.smoothing.fused.configs import Config, config
 from gkalib.smoothing.fused.forward import strides
 from gkalib.smoothing.fused.lag_bias import (
     add_lags,
+    end_lags,
     lag_scores,
     lag_scores_transposed,
     new_slices,
@@ -146,6 +147,7 @@ def smooth_backward_query_kernel(
         if slices is not None:
             tl.debug_barrier()  # a sum of the part before may be another thread's
             lag = row_start + tl.cdiv(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS
+            lag_sums = tl.zeros([BLOCK_ROWS // BLOCK_COLUMNS, BLOCK_COLUMNS], ACC)
         for k in range(counts[part]):
             at = inner_start + k * BLOCK_COLUMNS
             if part == 0:
@@ -176,7 +178,12 @@ def smooth_backward_query_kernel(
             if not NORMALIZE:
                 row_sum += lane_sums(grad, BLOCK_ROWS, BLOCK_COLUMNS)
             if slices is not None:
-                add_lags(slices, lag - at, grad, BLOCK_ROWS, BLOCK_COLUMNS)
+                lag_sums = add_lags(slices, lag - at, grad, lag_sums, BLOCK_ROWS, BLOCK_COLUMNS)
+                if part == 0:  # the next block may lie anywhere
+                    end_lags(slices, lag - at, lag_sums, BLOCK_ROWS, BLOCK_COLUMNS)
+                    lag_sums = tl.zeros_like(lag_sums)
+    if slices is not None:
+        end_lags(slices, lag - inner_stop + BLOCK_COLUMNS, lag_sums, BLOCK_ROWS, BLOCK_COLUMNS)
     total *= natural
     if not NORMALIZE:
         of_row = tl.sum(row_sum, 1)

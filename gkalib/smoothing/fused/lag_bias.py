@@ -2,7 +2,8 @@ r"""A bias by lag in the programs' own layout, and its gradient: tiles sheared s
 
 The gradient of the entry of lag l is the sum of $dS_{ij}$ along $i - j = l$. A program turns each row of a
 tile of dS by its own number, so that diagonals stand upright; a sum down the columns gives one number
-per lag, added to the program's own slice of memory. Chapter 17 shows it.
+per lag, which the next tile goes on with until the last that has the lag adds it to the program's own slice
+of memory. Chapter 17 shows it.
 """
 
 import torch
@@ -51,22 +52,37 @@ def upright(tile, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def add_lags(slice, lag, tile, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def add_lags(slice, lag, tile, before, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Add a tile's sums along its diagonals to a program's slice, where lag is that of its first entry.
 
     In square q of the turned tile column t holds lag t + q COLUMNS in its rows r ≥ t, and COLUMNS less above.
+    Only the highest COLUMNS lags are complete: the tile COLUMNS further on has the others too. Its ``before``
+    is what is returned, [ROWS / COLUMNS, COLUMNS]; ``end_lags`` stores the last one.
     """
     SQUARES: tl.constexpr = ROWS // COLUMNS
     index = tl.arange(0, COLUMNS)
-    square = tl.arange(0, SQUARES)[:, None]
+    square = tl.arange(0, SQUARES)
     turned = tl.reshape(upright(tile, ROWS, COLUMNS), [SQUARES, COLUMNS, COLUMNS])
     # [SQUARES COLUMNS] twice
     below = tl.sum(tl.where((index[:, None] >= index[None, :])[None, :, :], turned, 0.0), 1)
     above = tl.sum(turned, 1) - below
-    for k in tl.static_range(SQUARES + 1):
-        here = slice + lag + (k - 1) * COLUMNS + index
-        sums = tl.sum(tl.where(square == k - 1, below, 0.0) + tl.where(square == k, above, 0.0), 0)
-        tl.store(here, tl.load(here) + sums)
+    below += before
+    here = slice + lag + (SQUARES - 1) * COLUMNS + index
+    complete = tl.sum(tl.where(square[:, None] == SQUARES - 1, below, 0.0), 0)
+    tl.store(here, tl.load(here) + complete)
+    if SQUARES > 1:
+        after = (square[:, None] + 1 == square[None, :])[:, :, None]
+        above += tl.sum(tl.where(after, below[:, None, :], 0.0), 0)
+    return above
+
+
+@triton.jit
+def end_lags(slice, lag, before, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Add what ``add_lags`` left over from a tile to the slice; lag is that of the tile's first entry."""
+    square = tl.arange(0, ROWS // COLUMNS)[:, None]
+    for k in tl.static_range(ROWS // COLUMNS):
+        here = slice + lag + (k - 1) * COLUMNS + tl.arange(0, COLUMNS)
+        tl.store(here, tl.load(here) + tl.sum(tl.where(square == k, before, 0.0), 0))
 
 
 def padded(table: Tensor) -> Tensor:
