@@ -131,6 +131,8 @@ class Document(Mask):
             )
         self.register_buffer("ids", ids if ids.ndim == 2 else ids[None], persistent=False)
         self._packed: bool | None = None
+        if type(ids) is Tensor and ids.device.type == "cpu" and not torch.compiler.is_compiling():
+            self.packed()  # before a device has them
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         b = b if self.ids.shape[0] > 1 else torch.zeros_like(b)
@@ -142,21 +144,22 @@ class Document(Mask):
         wrong = [length for length in lengths if length < 1]
         if wrong or not lengths:
             raise ValueError(f"Document: every length must be at least 1, not {list(lengths)}")
-        sizes = torch.tensor(lengths, device=device)
-        mask = cls(torch.repeat_interleave(torch.arange(len(lengths), device=device), sizes))
+        ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths), output_size=sum(lengths))
+        mask = cls(ids.to(device) if device is not None else ids)
         mask._packed = True
         return mask
 
     def packed(self) -> bool:
         """Whether each document is one run of tokens.
 
-        Looked up once, waiting for the device. While a graph is traced the answer is yes, and the graph stops
-        with an error if it was not.
+        Looked up once: when the mask is made, of ids on the host, else here, waiting for the device; for
+        ``of_lengths`` never. While a graph is traced or captured the answer is yes, and the graph stops with
+        an error if it was not.
         """
         if self._packed is None:
             ordered = self.ids.sort(-1).values
             runs, documents = (1 + (ids.diff(dim=-1) != 0).sum(-1) for ids in (self.ids, ordered))
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or _capturing(self.ids):
                 whole, message = (runs == documents).all(), "Document: a document is not one run of tokens"
                 torch.ops.aten._assert_async.msg(whole, message)
                 return True
@@ -283,6 +286,11 @@ class Both(Mask):
 
     def __repr__(self) -> str:
         return f"{self.first!r} & {self.second!r}"
+
+
+def _capturing(tensor: Tensor) -> bool:
+    """Whether what is done with a tensor is captured in a CUDA graph, which cannot wait for a number."""
+    return tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _takes_four(function: Callable[..., Tensor]) -> bool:

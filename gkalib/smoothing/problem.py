@@ -7,7 +7,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from gkalib.kernels import Form, Kernel
+from gkalib.kernels import Form, Kernel, Product
 from gkalib.kernels.base import owner_of_heads
 from gkalib.masks import Mask, MaskFunction, as_mask, parts
 from gkalib.normalizers import Dropout, Normalizer, RowSum
@@ -107,7 +107,18 @@ class Problem:
         return self.form.lag_table(queries, keys).to(self.query.device), queries - 1
 
     def lag_scores(self, rows: slice | None = None) -> Tensor:
-        """The form's share of the score that depends on the lag, ``[h n m]`` or ``[b h n m]``."""
+        """The form's share of the score that depends on the lag, ``[h n m]`` or ``[b h n m]``.
+
+        One query that was given a position has as few lags as keys: no table, whose length a device would
+        have to be asked for.
+        """
+        factors = lag_factors(self.kernel) if self.positions is not None and self.sizes[2] == 1 else []
+        if factors:
+            lag = self.lag(rows)
+            query = self.query.new_zeros(lag.shape[0] if lag.ndim == 3 else 1, self.sizes[1], 1, 1)
+            key = query.expand(-1, -1, self.sizes[3], -1)
+            first, *others = (kernel.log(query, key, lag) for kernel in factors)
+            return sum(others, first)
         table, zero = self.lag_table()
         scores = table[:, self.lag(rows) + zero]
         return scores.transpose(0, 1) if scores.ndim == 4 else scores
@@ -207,6 +218,16 @@ def make_problem(
         bias = _bias(name, bias, query, keys)
     one_tensor = query is key and key is value
     return Problem(query, key, value, kernel, mask, normalizer, positions, one_tensor, bias)
+
+
+def lag_factors(kernel: Kernel) -> list[Kernel]:
+    """The factors of a kernel that read the lag; none if one of them reads the content too."""
+    if isinstance(kernel, Product):
+        sides = [(side, lag_factors(side)) for side in (kernel.first, kernel.second)]
+        if any(side.of_lag and not own for side, own in sides):
+            return []
+        return [factor for _, own in sides for factor in own]
+    return [kernel] if kernel.of_lag and not kernel.of_content else []
 
 
 def _all_if_none(rows: slice | None) -> slice:
