@@ -152,7 +152,7 @@ class Train:
     def __call__(self, words: Sequence[str] = ()) -> None:
         """Train the chosen arms one after the other, with the settings that the words change."""
         from gkalib import experiments, training
-        from gkalib.training.launch import configured, device_of, plan
+        from gkalib.training.launch import apply_settings, device_of, plan
 
         if self.name in (*experiments.experiments(), *experiments.MEASURED):
             raise ValueError(f"train: {self.name!r} is no recipe; type: {PROGRAM} experiment {self.name}")
@@ -162,7 +162,7 @@ class Train:
                 config = replace(recipe.run(arm), seed=seed)
                 if self.smoke or self.reduced:
                     config = config.smoke() if self.smoke else config.reduced(device_of(self.launch.device))
-                config = configured(config, ["--help"] if self.settings else words)
+                config = apply_settings(config, ["--help"] if self.settings else words)
                 if self.plan:
                     print(plan(recipe, config, self.launch))
                     continue
@@ -207,27 +207,28 @@ class Evaluate:
         from gkalib.evaluation import core
         from gkalib.training import record
 
-        loaded, processes = self.trained.open()
+        model, processes = self.trained.open()
         say = print if processes.main else (lambda *words: None)
-        say(f"{loaded.config.experiment}, {loaded.config.arm}, {loaded.config.scale}, step {loaded.step:,}")
+        say(f"{model.config.experiment}, {model.config.arm}, {model.config.scale}, step {model.step:,}")
         if not self.tasks:
-            numbers, items, total = record.evaluate(loaded, processes, whole=self.whole)
+            numbers, items, total = record.evaluate(model, processes, whole=self.whole)
             part = "" if items == total else f", those of its record; --whole takes all {total:,}"
-            say(f"on {items:,} held-out {'rows' if loaded.tokenizer_json else 'images'}{part}")
+            say(f"on {items:,} held-out {'rows' if model.tokenizer_json else 'images'}{part}")
             for name, value in numbers.items():
                 say(f"{name:<13} {value:.6g}")
             return
-        scores = record.score_tasks(loaded, processes, self.tasks, limit=self.limit, shots=self.shots)
+        scores = record.score_tasks(model, processes, self.tasks, limit=self.limit, shots=self.shots)
         say(f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s")
-        for one in scores:
+        for result in scores:
             say(
-                f"{one.name:<20} {one.items:>6} {one.shots:>5} {one.accuracy:>8.3f} {one.error:>7.3f} "
-                f"{one.baseline:>6.3f} {one.centered:>8.3f}  {one.items / one.seconds:.1f}"
+                f"{result.name:<20} {result.items:>6} {result.shots:>5} {result.accuracy:>8.3f} "
+                f"{result.error:>7.3f} {result.baseline:>6.3f} {result.centered:>8.3f}  "
+                f"{result.items / result.seconds:.1f}"
             )
         mean = core(scores)
         say(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
         if self.keep:
-            say(record.record_tasks(loaded, processes, scores, limit=self.limit).name)
+            say(record.record_tasks(model, processes, scores, limit=self.limit).name)
 
 
 @final
@@ -272,13 +273,13 @@ class Look:
             remedy = "pip install 'gkalib[vision,language,book]'"
             raise ValueError(f"look: needs {missing.name}: {remedy}") from missing
 
-        loaded, processes = self.trained.open()
-        run, read = loaded.config, "text" if loaded.tokenizer_json else "pictures"
-        other = "picture" if read == "text" else "text"
+        model, processes = self.trained.open()
+        run, subject = model.config, "text" if model.tokenizer_json else "pictures"
+        other = "picture" if subject == "text" else "text"
         if getattr(self, other) is not None:
-            raise ValueError(f"look: {run.experiment} reads {read}: leave --{other} out")
+            raise ValueError(f"look: {run.experiment} reads {subject}: leave --{other} out")
         lines = inspect_run(
-            loaded,
+            model,
             processes,
             folder=self.trained.run,
             subject=self.picture or self.text,

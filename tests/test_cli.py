@@ -14,7 +14,7 @@ from gkalib.cli import main
 from gkalib.data import DATASETS
 from gkalib.models import GPTConfig, ViTConfig
 from gkalib.training import Augment, LanguageConfig, VisionConfig
-from gkalib.training.launch import configured
+from gkalib.training.launch import apply_settings
 from tests.training.runs import picture_run, text_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,7 +23,7 @@ OPTIONS = """\
 bench: name shape=() device=cpu scale=full keep=False
 data: action name=()
 evaluate: run step=None average=False device=None tasks=() whole=False limit=None shots=None keep=False
-experiment: name arm=() seed=0 seeds=1 smoke=False
+experiment: name arm=() seed=0 seeds=1 smoke=False missing=False threads=1
 explain: kernel=gaussian sigma=1.0 normalizer=row-sum top=8 causal=False window=None queries=1024 keys=None \
 heads=4 key_heads=None head_dim=64 value_dim=None dtype=float32 device=cpu
 generate: run step=None average=False device=None prompt= count=200 temperature=0.8 seed=0
@@ -39,17 +39,17 @@ tune: program=() recorded=False"""
 def options(command: type) -> list[str]:
     """The fields of a command, with their defaults; those of a group in its place."""
     names = []
-    for one in fields(command):
-        if one.name in ("trained", "launch"):
-            names += options({"trained": cli.Trained, "launch": cli.LaunchConfig}[one.name])
+    for option in fields(command):
+        if option.name in ("trained", "launch"):
+            names += options({"trained": cli.Trained, "launch": cli.LaunchConfig}[option.name])
         else:
-            names.append(one.name if one.default is MISSING else f"{one.name}={one.default}")
+            names.append(option.name if option.default is MISSING else f"{option.name}={option.default}")
     return names
 
 
 def test_the_options_are_these():
-    found = [f"{name}: {' '.join(options(command))}" for name, command in sorted(cli.COMMANDS.items())]
-    assert "\n".join(found) == OPTIONS
+    actual = [f"{name}: {' '.join(options(command))}" for name, command in sorted(cli.COMMANDS.items())]
+    assert "\n".join(actual) == OPTIONS
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -234,17 +234,17 @@ def test_words_of_a_command_line_set_plain_and_nested_fields():
         "bank",
         "5",
     ]
-    made = configured(run, words)
+    made = apply_settings(run, words)
     wanted = replace(run, lr=3e-4, model=replace(run.model, depth=6), betas=(0.8, 0.95), wrap=70)
     assert made == replace(wanted, rates={"bank": 5.0})
     assert made.smaller == run.smaller
     assert isinstance(made, LanguageConfig) and isinstance(made.model, GPTConfig)
-    assert configured(run, []) is run
+    assert apply_settings(run, []) is run
 
 
 def test_they_set_what_happens_to_pictures_and_switch_things_off():
     run = picture_run(augment=Augment(mixup=0.8), clip=1.0)
-    made = configured(run, ["--augment.mixup", "0.2", "--augment.crop", "0.5", "1", "--clip", "None"])
+    made = apply_settings(run, ["--augment.mixup", "0.2", "--augment.crop", "0.5", "1", "--clip", "None"])
     assert made == replace(run, clip=None, augment=Augment(mixup=0.2, crop=(0.5, 1.0)))
     assert isinstance(made, VisionConfig) and isinstance(made.model, ViTConfig)
 
@@ -265,17 +265,17 @@ def test_they_set_what_happens_to_pictures_and_switch_things_off():
 @pytest.mark.usefixtures("as_a_user")
 def test_what_no_setting_takes_is_said_with_what_there_is(words, message, capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit) as stopped:
-        configured(text_run(), words)
+        apply_settings(text_run(), words)
     assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_what_other_options_choose_is_no_setting():
     with pytest.raises(ValueError, match="train: seed is chosen by --arm, --smoke, --reduced and --seed"):
-        configured(text_run(), ["--seed", "3"])
+        apply_settings(text_run(), ["--seed", "3"])
 
 
 def test_settings_are_listed_on_request(capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit) as left:
-        configured(text_run(), ["--help"])
+        apply_settings(text_run(), ["--help"])
     listed = capsys.readouterr().out
     assert left.value.code == 0 and "--model.depth" in listed and "--weight-decay" in listed

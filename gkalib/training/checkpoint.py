@@ -74,7 +74,7 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float) -> Path:
     if not is_main():
         return target
     scaler = state.scaler.state_dict() if state.scaler else None
-    rest = {"step": step, "seconds": seconds, "settings": state.config.settings(), "scaler": scaler}
+    content = {"step": step, "seconds": seconds, "settings": state.config.settings(), "scaler": scaler}
     from safetensors import SafetensorError  # an extra: this package is imported without it
     from safetensors.torch import save_file
 
@@ -86,16 +86,16 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float) -> Path:
             save_file(tensors, temporary / name)
         if state.tokenizer is not None:
             (temporary / TOKENIZER).write_text(state.tokenizer, encoding="utf-8")
-        write_state(temporary, rest)
+        write_state(temporary, content)
         if target.exists():  # another life of this run got as far; both are the same to the bit
             _delete(target)
         temporary.rename(target)
         sync(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise ValueError(_unwritten(folder, step, files, error)) from None
-    for old in checkpoints(folder)[:-KEPT]:
-        _delete(old)
+        raise ValueError(_write_error(folder, step, files, error)) from None
+    for path in checkpoints(folder)[:-KEPT]:
+        _delete(path)
     return target
 
 
@@ -109,17 +109,17 @@ def restore(path: Path, state: TrainState) -> Progress:
             go on from the newest whole checkpoint before it.
     """
     try:
-        stored, files = _checked(path, state)
+        stored, files = _read_checkpoint(path, state)
     except ValueError as error:
-        raise ValueError(f"{error}. {_otherwise(path, state)}") from None
+        raise ValueError(f"{error}. {_remedy(path, state)}") from None
     if files[OPTIMIZER]:  # empty where a loss scale has left out every step so far
         moments: dict[str, Any] = {}
         for name, tensor in files[OPTIMIZER].items():
             parameter, key = name.rsplit("/", 1)
             moments.setdefault(parameter, {})[key] = tensor.clone()  # it may be a mapped file's
         groups = get_optimizer_state_dict(state.model, state.optimizers)["param_groups"]
-        given: Any = {"state": moments, "param_groups": groups}
-        set_optimizer_state_dict(state.model, state.optimizers, given, options=WHOLE)
+        optimizer_state: Any = {"state": moments, "param_groups": groups}
+        set_optimizer_state_dict(state.model, state.optimizers, optimizer_state, options=WHOLE)
     for name, module in _modules(state).items():
         fill(module, files[name])
     if state.scaler:
@@ -149,9 +149,9 @@ def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = F
     average = weight_average(model, config.ema) if averaged else None
     state = TrainState(config, model, [], average)
     try:
-        stored, files = _checked(path, state)
+        stored, files = _read_checkpoint(path, state)
     except ValueError as error:
-        others = [str(step_of(one)) for one in checkpoints(path.parent) if one != path]
+        others = [str(step_of(other)) for other in checkpoints(path.parent) if other != path]
         raise ValueError(f"{error}. Others of this run: --step {' or '.join(others) or 'none'}") from None
     for name, module in _modules(state).items():
         fill(module, files[name])
@@ -178,8 +178,8 @@ def newest(folder: Path, step: int | None = None) -> Path | None:
     if step is None:
         return by_step[max(by_step)] if by_step else None
     if step not in by_step:
-        known = ", ".join(map(str, by_step)) or "none"
-        raise ValueError(f"train: {folder} has no checkpoint of step {step}. It has: {known}")
+        steps = ", ".join(map(str, by_step)) or "none"
+        raise ValueError(f"train: {folder} has no checkpoint of step {step}. It has: {steps}")
     return by_step[step]
 
 
@@ -230,10 +230,11 @@ def read_state(path: Path) -> dict[str, Any]:
         raise ValueError(f"train: checkpoint {path} has no {STATE}") from None
     except ValueError:  # no JSON, or no text
         raise ValueError(f"train: checkpoint {path} is damaged: {STATE} is not JSON") from None
-    known = stored.get("format") if isinstance(stored, dict) else None
-    if known != FORMAT:
+    version = stored.get("format") if isinstance(stored, dict) else None
+    if version != FORMAT:
         raise ValueError(
-            f"train: checkpoint {path} has format {known!r}, and this version of gkalib reads format {FORMAT}"
+            f"train: checkpoint {path} has format {version!r}, and this version of gkalib reads format "
+            f"{FORMAT}"
         )
     if stored.pop("seal", None) != _checksum(stored):
         raise ValueError(f"train: checkpoint {path} is damaged: {STATE} has changed since it was written")
@@ -286,12 +287,12 @@ def fill(module: nn.Module, tensors: Tensors) -> None:
 
 def _delete(path: Path) -> None:
     """A checkpoint loses its name first, so that none that has one lacks files."""
-    gone = path.with_name(f".{path.name}.deleting")
-    path.rename(gone)
-    shutil.rmtree(gone)
+    target = path.with_name(f".{path.name}.deleting")
+    path.rename(target)
+    shutil.rmtree(target)
 
 
-def _checked(path: Path, state: TrainState) -> tuple[dict[str, Any], dict[str, Tensors]]:
+def _read_checkpoint(path: Path, state: TrainState) -> tuple[dict[str, Any], dict[str, Tensors]]:
     """A checkpoint's state and tensors, if it is whole and of this run."""
     from safetensors import SafetensorError  # likewise
     from safetensors.torch import load_file
@@ -321,20 +322,20 @@ def _check_files(path: Path, stored: Mapping[str, Any], names: Iterable[str]) ->
     for name in names:
         if name not in stored["files"]:
             raise ValueError(f"train: checkpoint {path} was written without {name}")
-        file, written = path / name, stored["files"][name]
+        file, entry = path / name, stored["files"][name]
         if not file.is_file():
             raise ValueError(f"train: checkpoint {path} is damaged: {name} is missing")
-        with file.open("rb") as opened:
-            start = opened.read(4)
+        with file.open("rb") as stream:
+            start = stream.read(4)
         if start.startswith(PICKLES):
             raise ValueError(
                 f"train: checkpoint {path} is refused: {name} is a pickle, which may run any program when it "
                 "is read. It was not opened"
             )
-        size, whole = file.stat().st_size, written["bytes"]
-        if size < whole or sha256_of(file) != written["sha256"]:
-            cut = f"is cut short, {size:,} bytes of {whole:,}"
-            problem = cut if size < whole else "has changed since it was written"
+        size, expected = file.stat().st_size, entry["bytes"]
+        if size < expected or sha256_of(file) != entry["sha256"]:
+            cut = f"is cut short, {size:,} bytes of {expected:,}"
+            problem = cut if size < expected else "has changed since it was written"
             raise ValueError(f"train: checkpoint {path} is damaged: {name} {problem}")
 
 
@@ -344,13 +345,13 @@ def _mismatch(stored: Tensors, state: TrainState, name: str) -> str | None:
         parameters = dict(state.model.named_parameters())
         stored = {full: tensor for full, tensor in stored.items() if not full.endswith("/step")}
         names = {full: full.rsplit("/", 1)[0] for full in stored}
-        wanted = {full: parameters[name] for full, name in names.items() if name in parameters}
+        expected = {full: parameters[name] for full, name in names.items() if name in parameters}
     else:
-        kept = _modules(state)[name].state_dict()
-        wanted = {key: tensor for key, tensor in _names(_modules(state)[name]).items() if key in kept}
-    for key in sorted(wanted.keys() ^ stored.keys()):
-        return f"lacks {key}" if key in wanted else f"has {key}, which the model has not"
-    for key, tensor in wanted.items():
+        persistent = _modules(state)[name].state_dict()
+        expected = {key: tensor for key, tensor in _names(_modules(state)[name]).items() if key in persistent}
+    for key in sorted(expected.keys() ^ stored.keys()):
+        return f"lacks {key}" if key in expected else f"has {key}, which the model has not"
+    for key, tensor in expected.items():
         if stored[key].shape != tensor.shape:
             return f"has {key} of shape {list(stored[key].shape)}, and the model {list(tensor.shape)}"
         if stored[key].dtype != tensor.dtype:
@@ -362,24 +363,24 @@ def _checksum(stored: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 
 
-def _otherwise(path: Path, state: TrainState) -> str:
+def _remedy(path: Path, state: TrainState) -> str:
     """What to do where a checkpoint cannot be used."""
     for earlier in reversed(checkpoints(path.parent)):
         step = step_of(earlier)
         if step < step_of(path):
             with suppress(ValueError):
-                _checked(earlier, state)
+                _read_checkpoint(earlier, state)
                 return f"The one of step {step} is whole and fits: --from-step {step} goes on from there"
     return "No earlier one fits: train into another folder with --out, or begin anew with --fresh"
 
 
-def _unwritten(folder: Path, step: int, files: Mapping[str, Tensors], error: Exception) -> str:
+def _write_error(folder: Path, step: int, files: Mapping[str, Tensors], error: Exception) -> str:
     needed = sum(tensor.nbytes for tensors in files.values() for tensor in tensors.values())
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error).split("I/O error: ")[-1]
     last = newest(folder)
-    kept = f"That of step {step_of(last)} is whole" if last else "There is none yet"
+    state = f"That of step {step_of(last)} is whole" if last else "There is none yet"
     return (
         f"train: the checkpoint of step {step} could not be written to {folder}: {reason} (it needs "
         f"{needed / 2**20:.2f} MiB, and {shutil.disk_usage(folder).free / 2**20:.2f} MiB are free). "
-        f"{kept}; make room, and give the same command again"
+        f"{state}; make room, and give the same command again"
     )

@@ -97,10 +97,10 @@ class TrainConfig(ABC):
                 raise ValueError(f"train: {name} must be zero or more, not {getattr(self, name)}")
         if self.batch % self.part:
             raise ValueError(f"train: batch {self.batch} is no multiple of device_batch {self.device_batch}")
-        for one in fields(self):
-            known, given = get_args(one.type), getattr(self, one.name)
-            if get_origin(one.type) is Literal and given not in known:
-                raise ValueError(f"train: {one.name} must be one of {', '.join(known)}, not {given!r}")
+        for setting in fields(self):
+            choices, value = get_args(setting.type), getattr(self, setting.name)
+            if get_origin(setting.type) is Literal and value not in choices:
+                raise ValueError(f"train: {setting.name} must be one of {', '.join(choices)}, not {value!r}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"train: clip must be above zero, not {self.clip}; None does not clip")
         if any(factor < 0 for factor in self.rates.values()):
@@ -142,12 +142,12 @@ class TrainConfig(ABC):
 
     def layers(self) -> list[type[nn.Module]]:
         """The classes of its attention layers, for a model to cycle through."""
-        given = self.attention if isinstance(self.attention, list) else [self.attention]
+        variants = self.attention if isinstance(self.attention, list) else [self.attention]
         return [
-            attention(one, **self.options)
-            if isinstance(one, str)
-            else attention(one["name"], **{key: value for key, value in one.items() if key != "name"})
-            for one in given
+            attention(variant, **self.options)
+            if isinstance(variant, str)
+            else attention(variant["name"], **{key: value for key, value in variant.items() if key != "name"})
+            for variant in variants
         ]
 
     def smoke(self: R) -> R:
@@ -161,12 +161,12 @@ class TrainConfig(ABC):
     def _at(self: R, scale: str, key: str) -> R:
         if key not in self.smaller:
             raise ValueError(f"train: {self.experiment} says nothing of a {key} run")
-        return replace(_merged(self, self.smaller[key]), scale=scale)
+        return replace(_merge(self, self.smaller[key]), scale=scale)
 
     def settings(self) -> dict[str, Any]:
         """Every setting as JSON would give it back; ``config_of`` makes a configuration of it again."""
-        kept = {name: value for name, value in asdict(self).items() if name != "smaller"}
-        return json.loads(json.dumps({"kind": self.kind, **kept}))
+        values = {name: value for name, value in asdict(self).items() if name != "smaller"}
+        return json.loads(json.dumps({"kind": self.kind, **values}))
 
     def recorded(self) -> dict[str, Any]:
         """The settings that a record has no field of its own for."""
@@ -336,7 +336,7 @@ class Recipe:
         return self.arms[arm]()
 
 
-KINDS: dict[str, type[TrainConfig]] = {made.kind: made for made in (VisionConfig, LanguageConfig)}
+KINDS: dict[str, type[TrainConfig]] = {config.kind: config for config in (VisionConfig, LanguageConfig)}
 NAMES = ("kind", "experiment", "arm", "scale", "seed")  # what a record has fields of its own for
 
 
@@ -344,11 +344,11 @@ def config_of(settings: Mapping[str, Any]) -> TrainConfig:
     """The configuration that ``TrainConfig.settings`` gave."""
     nested = {"model": ViTConfig if settings.get("kind") == "vision" else GPTConfig, "augment": Augment}
     try:
-        given = {name: value for name, value in settings.items() if name != "kind"}
+        values = {name: value for name, value in settings.items() if name != "kind"}
         for name, kind in nested.items():
-            if name in given:
-                given[name] = kind(**_tuples(given[name]))
-        return KINDS[settings["kind"]](**_tuples(given))
+            if name in values:
+                values[name] = kind(**_lists_to_tuples(values[name]))
+        return KINDS[settings["kind"]](**_lists_to_tuples(values))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"train: these are not the settings of a run ({error})") from None
 
@@ -358,8 +358,10 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     old, new = _flat(there), _flat(here)
     changed = [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
     if {*NAMES} & {*changed}:
-        mine, this = (", ".join(f"{name} {one.get(name)}" for name in NAMES[1:]) for one in (old, new))
-        return f"it belongs to {mine}, and this run is {this}"
+        theirs, ours = (
+            ", ".join(f"{name} {settings.get(name)}" for name in NAMES[1:]) for settings in (old, new)
+        )
+        return f"it belongs to {theirs}, and this run is {ours}"
     if (size := "model.vocab_size") in changed:
         return f"its vocabulary has {old.get(size)} entries, that of this run {new.get(size)}"
     pairs = ((name, json.dumps(old.get(name)), json.dumps(new.get(name))) for name in changed[:3])
@@ -376,20 +378,20 @@ def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _tuples(given: Mapping[str, Any]) -> dict[str, Any]:
+def _lists_to_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
     """JSON has lists where a run has pairs; the layers of ``attention`` stay a list."""
     return {
         name: tuple(value) if isinstance(value, list) and name != "attention" else value
-        for name, value in given.items()
+        for name, value in settings.items()
     }
 
 
-def _merged(settings: Any, changes: Mapping[str, Any]) -> Any:
+def _merge(settings: Any, changes: Mapping[str, Any]) -> Any:
     """A dataclass with changed fields; a mapping given for a field that is a dataclass is merged into it."""
-    known = {one.name for one in fields(settings)}
-    assert changes.keys() <= known, f"no setting {changes.keys() - known}"
-    made = {}
+    names = {setting.name for setting in fields(settings)}
+    assert changes.keys() <= names, f"no setting {changes.keys() - names}"
+    merged = {}
     for name, value in changes.items():
         old = getattr(settings, name)
-        made[name] = _merged(old, value) if is_dataclass(old) and isinstance(value, Mapping) else value
-    return replace(settings, **made)
+        merged[name] = _merge(old, value) if is_dataclass(old) and isinstance(value, Mapping) else value
+    return replace(settings, **merged)

@@ -44,22 +44,22 @@ def start(device: str | None = None) -> "Processes":
         raise ValueError(f"train: the device must be cpu or cuda, not {kind!r}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError("train: no GPU can be reached from here; --device cpu computes without one")
-    here = int(os.environ.get("LOCAL_RANK", 0))
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
     if kind == "cuda":
-        if here >= torch.cuda.device_count():
+        if local_rank >= torch.cuda.device_count():
             raise ValueError(
-                f"train: process {here} of this machine has no GPU of its own: there are "
+                f"train: process {local_rank} of this machine has no GPU of its own: there are "
                 f"{torch.cuda.device_count()}; launch as many processes (--nproc-per-node)"
             )
-        torch.cuda.set_device(here)
-    where = torch.device(kind, here) if kind == "cuda" else torch.device("cpu")
+        torch.cuda.set_device(local_rank)
+    place = torch.device(kind, local_rank) if kind == "cuda" else torch.device("cpu")
     if "RANK" not in os.environ:
-        return Processes(0, 1, where)
+        return Processes(0, 1, place)
     if not dist.is_initialized():
         dist.init_process_group(backend="gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl")
         # Several runs may follow one another in a process, so the group lasts as long as it does.
         atexit.register(dist.destroy_process_group)
-    return Processes(dist.get_rank(), dist.get_world_size(), where)
+    return Processes(dist.get_rank(), dist.get_world_size(), place)
 
 
 def wrap(processes: "Processes", model: nn.Module, *, shard: bool, compiled: bool) -> nn.Module:
@@ -77,15 +77,15 @@ def wrap(processes: "Processes", model: nn.Module, *, shard: bool, compiled: boo
     References:
         Li et al., PyTorch distributed, 2020; Zhao et al., PyTorch FSDP, 2023. Chapter 20 uses it.
     """
-    made = model
+    wrapped = model
     if shard:
         if processes.size == 1:
             raise ValueError("train: --shard splits a model over processes; launch several with torchrun")
         split(processes, model)
     elif processes.size > 1:
         ids = None if processes.device.type == "cpu" else [processes.device]
-        made = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
-    return torch.compile(made) if compiled else made  # pyright: ignore[reportReturnType]
+        wrapped = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
+    return torch.compile(wrapped) if compiled else wrapped  # pyright: ignore[reportReturnType]
 
 
 def split(processes: "Processes", model: nn.Module) -> None:
@@ -195,9 +195,9 @@ class Processes:
 
     def in_turn(self, make: Callable[[], T]) -> T:
         """What each process makes, the main one first: what it fetches and prepares is then there for all."""
-        made: list[T] = []
-        self.first(lambda: made.append(make()))
-        return made[0] if made else make()
+        results: list[T] = []
+        self.first(lambda: results.append(make()))
+        return results[0] if results else make()
 
     def refuse(self, problem: str) -> None:
         """Go on if the main process has no problem.
@@ -206,9 +206,9 @@ class Processes:
             ValueError: in every process, with the main process's problem.
         """
         if self.size > 1:
-            said: list[Any] = [problem]
-            dist.broadcast_object_list(said, 0, device=torch.device("cpu"))
-            problem = said[0]
+            messages: list[Any] = [problem]
+            dist.broadcast_object_list(messages, 0, device=torch.device("cpu"))
+            problem = messages[0]
         if problem:
             raise ValueError(problem)
 
@@ -225,7 +225,7 @@ def run_folder(config: TrainConfig, launch: LaunchConfig) -> Path:
     return home / config.experiment / f"{config.arm}-{config.scale}-s{config.seed}"
 
 
-def stopped(config: TrainConfig, launch: LaunchConfig, *, step: int, number: int) -> str:
+def stop_message(config: TrainConfig, launch: LaunchConfig, *, step: int, number: int) -> str:
     """What a run says that a signal stopped after a step; 0 for one that came to another process."""
     name = signal.Signals(number).name if number else "a signal"
     once = {"--fresh": launch.fresh, "--from-step": launch.from_step is not None}
@@ -253,31 +253,31 @@ class RunLock:
     def __init__(self, folder: Path, *, locks: bool):
         self.signal = 0
         self._process = os.getpid()
-        self._lock = _locked(folder) if locks else None
-        self._before: dict[int, Any] = {}
+        self._lock = _acquire_lock(folder) if locks else None
+        self._handlers: dict[int, Any] = {}
 
     def listen(self) -> None:
         """Catch the signals; only a program's main thread can."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._caught)
+                self._handlers[number] = signal.signal(number, self._on_signal)
 
     def close(self) -> None:
         """Give the folder and the signals back."""
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if self._lock is not None:
             self._lock.release()
 
-    def _caught(self, number: int, _: object) -> None:
-        signal.signal(number, self._before[number])
+    def _on_signal(self, number: int, _: object) -> None:
+        signal.signal(number, self._handlers[number])
         if os.getpid() == self._process:
             self.signal = number
         elif number == signal.SIGTERM:  # a child that inherited this; the terminal's SIGINT is its parent's
             os.kill(os.getpid(), number)
 
 
-def _locked(folder: Path) -> FileLock:
+def _acquire_lock(folder: Path) -> FileLock:
     """The lock of a folder, which no child of this process keeps when this process is gone."""
     lock, holder = FileLock(folder / LOCK), folder / HOLDER
     try:
@@ -285,9 +285,9 @@ def _locked(folder: Path) -> FileLock:
         lock.acquire(blocking=False)
         holder.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
     except Timeout:
-        who = holder.read_text(encoding="utf-8") if holder.exists() else "another process"
+        owner = holder.read_text(encoding="utf-8") if holder.exists() else "another process"
         raise ValueError(
-            f"train: {folder} is being written to by {who}. Wait for it, stop it, or choose another folder "
+            f"train: {folder} is being written to by {owner}. Wait for it, stop it, or choose another folder "
             "with --out"
         ) from None
     except OSError as error:

@@ -26,7 +26,7 @@ SAMPLED = 200  # tokens of a sample
 
 def load_data(config: LanguageConfig, processes: Processes) -> TextData:
     """The rows of text that a run reads; the main process prepares what is then kept for all."""
-    made = processes.in_turn(
+    data = processes.in_turn(
         lambda: text_data(
             config.data,
             tokenizer=config.tokenizer,
@@ -38,13 +38,13 @@ def load_data(config: LanguageConfig, processes: Processes) -> TextData:
             registers=config.model.registers,
         )
     )
-    size = made.tokenizer.vocab_size
+    size = data.tokenizer.vocab_size
     if size != config.model.vocab_size:
         raise ValueError(
             f"train: the tokenizer has {size} tokens and the model a vocabulary of "
             f"{config.model.vocab_size} (model.vocab_size)"
         )
-    return made
+    return data
 
 
 @final
@@ -77,8 +77,8 @@ class TextWorkload(Workload):
         for step in range(start, self.config.steps):
             rows = [self.sampler.part(step, number).rows for number in self.share]
             batches = [self.data.train.batch(part) for part in rows]
-            mine = torch.stack([(labels != IGNORED).sum() for _, labels in batches]).sum()
-            count = self.processes.total(mine).clamp(min=1)
+            local_count = torch.stack([(labels != IGNORED).sum() for _, labels in batches]).sum()
+            count = self.processes.total(local_count).clamp(min=1)
             for inputs, labels in batches:
                 yield inputs.to(device), labels.to(device), count
 
@@ -104,10 +104,10 @@ class TextWorkload(Workload):
         count = min(SAMPLED, config.model.context - prompt.shape[1])
         try:
             with evaluating(model), config.precision(self.processes.device):
-                written = model.generate(prompt, count, seed=config.seed)
+                generated = model.generate(prompt, count, seed=config.seed)
         except ValueError as error:  # a variant that cannot decode token by token can still be trained
             return f"no sample: {error}"
-        return tokenizer.decode(written[0, len(first) :].tolist())
+        return tokenizer.decode(generated[0, len(first) :].tolist())
 
     def sizes(self) -> dict[str, int]:
         """How many tokens go through the model, and how many labels it is trained on."""

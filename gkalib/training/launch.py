@@ -54,17 +54,17 @@ def cost(config: TrainConfig) -> Cost:
         model = config.build()
     if isinstance(config, VisionConfig):
         side = config.model.image_size
-        counted = count(model, torch.empty(1, config.model.channels, side, side, device="meta"))
-        items, each = config.steps * config.batch, 3 * counted.flops
+        counts = count(model, torch.empty(1, config.model.channels, side, side, device="meta"))
+        items, per_item = config.steps * config.batch, 3 * counts.flops
     else:
         assert isinstance(config, LanguageConfig)
-        counted = count(model, torch.empty(1, config.model.context, dtype=torch.long, device="meta"))
+        counts = count(model, torch.empty(1, config.model.context, dtype=torch.long, device="meta"))
         items = config.steps * config.items
-        each = counted.flops_per_token or 3 * counted.flops // config.model.context
-    return Cost(count=counted, items=items, operations=float(items * each))
+        per_item = counts.flops_per_token or 3 * counts.flops // config.model.context
+    return Cost(count=counts, items=items, operations=float(items * per_item))
 
 
-def configured(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
+def apply_settings(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     """The configuration with what is given as ``--lr 3e-4 --model.depth 6``; ``--help`` lists the settings.
 
     Raises:
@@ -75,7 +75,7 @@ def configured(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
         return config
     import tyro  # imported here: a job that trains has no command line
 
-    changed = tyro.cli(
+    updated = tyro.cli(
         type(config),
         default=replace(config, smaller={}),
         args=words,
@@ -84,9 +84,9 @@ def configured(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
         compact_help=True,
     )
     for name in NAMES:
-        if getattr(changed, name) != getattr(config, name):
+        if getattr(updated, name) != getattr(config, name):
             raise ValueError(f"train: {name} is chosen by --arm, --smoke, --reduced and --seed, not set")
-    return replace(changed, smaller=config.smaller)
+    return replace(updated, smaller=config.smaller)
 
 
 def launch_lines(config: TrainConfig, *, workers: int | None = None) -> dict[str, str]:
@@ -99,7 +99,7 @@ def launch_lines(config: TrainConfig, *, workers: int | None = None) -> dict[str
         config: what is to be trained.
         workers: processes that load pictures beside each that trains; None is as many as a common host has.
     """
-    words, on_cpu = _changed(config)
+    words, on_cpu = _changed_settings(config)
     scale = {"full": "", "reduced": " --reduced", "smoke": " --smoke"}[config.scale]
     seed = f" --seed {config.seed}" if config.seed else ""
     call = f"-m gkalib train {config.experiment} --arm {config.arm}{scale}{seed}"
@@ -111,12 +111,12 @@ def launch_lines(config: TrainConfig, *, workers: int | None = None) -> dict[str
     call = f"{call} --compile{loading}{settings}"
     two = "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint"
     node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
-    eight = f"torchrun --standalone --nproc-per-node 8 {call}{_parts_for(config, 8)}"
+    eight = f"torchrun --standalone --nproc-per-node 8 {call}{_parts_option(config, 8)}"
     return {
         "one GPU": f"python {call}",
         "eight GPUs": eight,
         "SLURM": "sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node 8 "
-        f"--wrap 'srun {two} {node} {call}{_parts_for(config, 16)}'",
+        f"--wrap 'srun {two} {node} {call}{_parts_option(config, 16)}'",
     }
 
 
@@ -129,12 +129,12 @@ def data_hours(config: VisionConfig, *, workers: int) -> float:
     return config.steps * config.batch / (rate * max(1, workers)) / 3600
 
 
-def _changed(config: TrainConfig) -> tuple[list[str], bool]:
+def _changed_settings(config: TrainConfig) -> tuple[list[str], bool]:
     """The words that make the recipe's own run of that scale this one; and whether it is that of a CPU."""
-    known = recipes().get(config.experiment)
-    if known is None or config.arm not in known.arms:
+    recipe = recipes().get(config.experiment)
+    if recipe is None or config.arm not in recipe.arms:
         return [], False
-    base = replace(known.run(config.arm), seed=config.seed)
+    base = replace(recipe.run(config.arm), seed=config.seed)
     if config.scale == "smoke":
         return _words(base.smoke(), config), False
     if config.scale == "reduced":
@@ -167,7 +167,7 @@ def _words(base: Any, config: Any, prefix: str = "") -> list[str]:
     return words
 
 
-def _parts_for(config: TrainConfig, processes: int) -> str:
+def _parts_option(config: TrainConfig, processes: int) -> str:
     """The option with which so many processes can share a step: the largest parts that they can."""
     if config.parts % processes == 0:
         return ""
@@ -182,20 +182,21 @@ def device_of(name: str | None) -> str:
 
 def plan(recipe: Recipe, config: TrainConfig, launch: LaunchConfig | None = None) -> str:
     """What a run is, what it will cost, and how to launch it, in lines."""
-    spent, launch = cost(config), launch or LaunchConfig()
+    estimate, launch = cost(config), launch or LaunchConfig()
     lines = [
         f"{recipe.name}: {recipe.summary}",
         f"paper        {recipe.paper}: {recipe.expects}",
         f"arms         {', '.join(recipe.arms)}",
         f"this run     {config.arm}, {config.scale}, seed {config.seed}, data {config.data}",
-        f"parameters   {spent.count.parameters:,}, of attention {spent.count.attention_parameters:,}",
-        f"training     {config.steps:,} steps of {config.batch:,}, {spent.items:,} {config.unit} in all",
-        f"operations   {spent.operations:.5g}, or {spent.hours:.2g} hours of one H100 at 30 % of its peak",
+        f"parameters   {estimate.count.parameters:,}, of attention {estimate.count.attention_parameters:,}",
+        f"training     {config.steps:,} steps of {config.batch:,}, {estimate.items:,} {config.unit} in all",
+        f"operations   {estimate.operations:.5g}, or {estimate.hours:.2g} hours of one H100 at 30 % of its "
+        "peak",
     ]
     if isinstance(config, VisionConfig):
         loaders = LOADERS if launch.workers is None else launch.workers
         hours = data_hours(config, workers=loaders)
-        more = "more than computing takes" if hours > spent.hours else "less than computing takes"
+        more = "more than computing takes" if hours > estimate.hours else "less than computing takes"
         lines.append(f"data         {hours:.2g} hours for {max(1, loaders)} cores that load pictures, {more}")
     launches = launch_lines(config, workers=launch.workers)
     return "\n".join([*lines, *(f"{where:<11}  {line}" for where, line in launches.items())])

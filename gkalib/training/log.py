@@ -120,7 +120,7 @@ class Log:
         self.config, self.main = config, processes.main
         self.rows: list[dict[str, str]] = []
         self._folder = folder if processes.main else None
-        self._start, self._began = start, time.monotonic()
+        self._start, self._start_time = start, time.monotonic()
         self._curve: Curve | None = None
         self._board: Any = None
         self._bar: Any = None
@@ -128,10 +128,10 @@ class Log:
         if self._folder is not None:
             self._curve = Curve(self._folder / CURVE, start)
             self.rows = self._curve.rows
-            self._take_back_samples(start)
+            self._drop_later_samples(start)
             self._board = _board(self._folder / BOARD, start)
         if self.main and not launch.quiet:
-            self._show(start)
+            self._start_display(start)
 
     def row(self, step: int, **numbers: int | float) -> None:
         """Add numbers to the curve; a row may have other columns than those before."""
@@ -158,16 +158,18 @@ class Log:
         if self._board is not None:
             self._board.add_text("sample", text, step)
 
-    def advance(self, step: int, **shown: str) -> None:
+    def advance(self, step: int, **numbers: str) -> None:
         """Move the progress bar, or say a line now and then where there is no terminal."""
-        words = "  ".join(f"{name} {value}" for name, value in shown.items())
+        words = "  ".join(f"{name} {value}" for name, value in numbers.items())
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=step, **({"words": words} if words else {}))
         elif self._lines and words:
             every = max(1, self.config.steps // LINES)
-            if step // every > self._said // every or step == self.config.steps:
-                self._said = step
-                self.say(f"step {step:,} of {self.config.steps:,}  {words}  {self._left(step)} left")
+            if step // every > self._last_step // every or step == self.config.steps:
+                self._last_step = step
+                self.say(
+                    f"step {step:,} of {self.config.steps:,}  {words}  {self._remaining_time(step)} left"
+                )
 
     def say(self, text: str) -> None:
         """A line on the terminal, whatever else is shown."""
@@ -189,36 +191,36 @@ class Log:
             self._bar.stop()
         self._curve = self._board = self._bar = None
 
-    def _take_back_samples(self, start: int) -> None:
+    def _drop_later_samples(self, start: int) -> None:
         """Keep of the samples what was there when ``start`` steps were done."""
         assert self._folder is not None
         samples = self._folder / SAMPLES
         if samples.exists():
-            kept = ""
+            text = ""
             for part in samples.read_text(encoding="utf-8").split(f"\n{SAMPLE}"):
                 step = part.removeprefix(SAMPLE).split("\n", 1)[0]
                 if step.isdigit() and int(step) <= start:
-                    kept += f"{SAMPLE}{part.removeprefix(SAMPLE).rstrip()}\n\n"
-            write_whole(samples, kept)
+                    text += f"{SAMPLE}{part.removeprefix(SAMPLE).rstrip()}\n\n"
+            write_whole(samples, text)
 
-    def _show(self, start: int) -> None:
+    def _start_display(self, start: int) -> None:
         console = _console()
-        self._said = start
+        self._last_step = start
         self._lines = not console.is_terminal
         if self._lines:
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        shown = TextColumn("{task.description}"), TextColumn("{task.fields[words]}")
-        columns = shown[0], BarColumn(), MofNCompleteColumn(), shown[1], TimeRemainingColumn()
+        texts = TextColumn("{task.description}"), TextColumn("{task.fields[words]}")
+        columns = texts[0], BarColumn(), MofNCompleteColumn(), texts[1], TimeRemainingColumn()
         self._bar = Progress(*columns, console=console)
         name = f"{self.config.experiment} {self.config.arm}"
         self._bar.add_task(name, total=self.config.steps, completed=start, words="")
         self._bar.start()
 
-    def _left(self, step: int) -> str:
+    def _remaining_time(self, step: int) -> str:
         done = max(1, step - self._start)
-        seconds = (time.monotonic() - self._began) / done * (self.config.steps - step)
+        seconds = (time.monotonic() - self._start_time) / done * (self.config.steps - step)
         return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
 
 

@@ -15,7 +15,7 @@ from torch.amp.grad_scaler import GradScaler
 from gkalib.training import checkpoint, snapshots
 from gkalib.training.checkpoint import TrainState
 from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import Processes, RunLock, exchange, run_folder, split, stopped, wrap
+from gkalib.training.distributed import Processes, RunLock, exchange, run_folder, split, stop_message, wrap
 from gkalib.training.log import Log
 from gkalib.training.optim import FiniteCheck, optimizer_step, optimizers, set_rates, weight_average
 from gkalib.training.sampler import key
@@ -155,14 +155,14 @@ class Trainer:
         self._log: Log
         self._lock: RunLock | None = None
         self._finite = FiniteCheck(self.processes)
-        self._before = 0.0  # seconds of earlier lives
-        self._began = self._saved_at = time.monotonic()
+        self._earlier_seconds = 0.0  # seconds of earlier lives
+        self._start_time = self._saved_at = time.monotonic()
         self._saved_step: int | None = None
 
     def __enter__(self) -> "Trainer":
         """Take the folder and the signals."""
         if not self.launch.in_memory:
-            self.processes.first(self._take)
+            self.processes.first(self._acquire_folder)
             self._lock = self._lock or RunLock(self.folder, locks=False)
             self._lock.listen()
         return self
@@ -201,7 +201,7 @@ class Trainer:
             self._resume()
         folder = None if launch.in_memory else self.folder
         self._log = Log(folder, config, self.processes, launch, self.started)
-        self._began = self._saved_at = time.monotonic()
+        self._start_time = self._saved_at = time.monotonic()
         return self._module
 
     def steps(self) -> Iterator[int]:
@@ -217,11 +217,11 @@ class Trainer:
             yield step
             self._snapshot(step + 1)
             due = time.monotonic() - self._saved_at >= self.launch.save_every and self.processes.main
-            agreed = self.processes.most(STOP if self._signal() else SAVE if due else 0)
-            if agreed:
+            decision = self.processes.most(STOP if self._signal() else SAVE if due else 0)
+            if decision:
                 self._save(step + 1)
-            if agreed == STOP:
-                self._log.say(stopped(self.config, self.launch, step=step + 1, number=self._signal()))
+            if decision == STOP:
+                self._log.say(stop_message(self.config, self.launch, step=step + 1, number=self._signal()))
                 raise SystemExit(0)
         if self._saved_step != self.config.steps:
             self._save(self.config.steps)
@@ -273,33 +273,33 @@ class Trainer:
         numbers: dict[str, float] = {}
         for prefix, model in {"": self.model, "ema_": self.average}.items():
             if model is not None:
-                measured = self.workload.measure(model)
-                numbers |= {prefix + name: value for name, value in measured.items()}
+                values = self.workload.measure(model)
+                numbers |= {prefix + name: value for name, value in values.items()}
         rows = [row for row in self._log.rows if row["step"] == str(step)]
         if numbers and not any(row.get(name) for row in rows for name in numbers):
-            self._logged("row", step, **numbers)
+            self._write_log("row", step, **numbers)
         sample = self.workload.sample(self.model)
         if sample is not None:
-            self._logged("sample", step, sample)
+            self._write_log("sample", step, sample)
         return numbers
 
     def finish(self) -> Fitted:
         """Measure once more, and sum up."""
-        mine = torch.zeros(3, dtype=torch.float64)
+        totals = torch.zeros(3, dtype=torch.float64)
         seconds = self._seconds()
         metrics = self.measure(self.config.steps)
         if self.processes.main:  # which keeps the curve
             rows = [row for row in self._log.rows if row.get("loss")]
             late = [float(row["loss"]) for row in rows if int(row["step"]) > (1 - LATE) * self.config.steps]
-            mine[0] = fmean(late)
-            mine[1] = median(float(row["items_per_second"]) for row in rows)
-            mine[2] = seconds
-        loss, rate, seconds = self.processes.total(mine).tolist()
+            totals[0] = fmean(late)
+            totals[1] = median(float(row["items_per_second"]) for row in rows)
+            totals[2] = seconds
+        loss, rate, seconds = self.processes.total(totals).tolist()
         metrics |= {"train_loss": loss, f"{self.config.unit}_per_second": rate}
         metrics["parameters"] = sum(parameter.numel() for parameter in self.model.parameters())
         return Fitted(self.model, metrics | self.workload.sizes(), self._log.rows, seconds)
 
-    def _take(self) -> None:
+    def _acquire_folder(self) -> None:
         self._lock = RunLock(self.folder, locks=True)
         checkpoint.clear(self.folder)
 
@@ -316,11 +316,11 @@ class Trainer:
             self._snapshot(0)
             return
         progress = checkpoint.restore(path, self._state)
-        self.started, self._before, self._saved_step = progress.step, progress.seconds, progress.step
+        self.started, self._earlier_seconds, self._saved_step = progress.step, progress.seconds, progress.step
         self.processes.first(lambda: checkpoint.forget(self.folder, after=progress.step))
 
     def _seconds(self) -> float:
-        return self._before + time.monotonic() - self._began
+        return self._earlier_seconds + time.monotonic() - self._start_time
 
     def _row(self, step: int, loss: Tensor, norm: Tensor) -> None:
         total = float(self.processes.total(loss))
@@ -331,15 +331,17 @@ class Trainer:
         self._mark = now, step
         numbers = {"loss": total, "lr": self._rate, "grad_norm": float(norm)}
         timings = {"items_per_second": round(speed, 1), "seconds": round(self._seconds(), 1)}
-        self._logged("row", step, **numbers, **timings)
-        shown = {"loss": f"{total:.4f}", "lr": f"{self._rate:.2e}", "items/s": f"{speed:,.0f}"}
-        self._log.advance(step, **shown)
+        self._write_log("row", step, **numbers, **timings)
+        display = {"loss": f"{total:.4f}", "lr": f"{self._rate:.2e}", "items/s": f"{speed:,.0f}"}
+        self._log.advance(step, **display)
 
-    def _logged(self, what: str, *given: Any, **numbers: Any) -> None:
+    def _write_log(self, what: str, *arguments: Any, **numbers: Any) -> None:
         try:
-            getattr(self._log, what)(*given, **numbers)
+            getattr(self._log, what)(*arguments, **numbers)
         except OSError as error:
-            problem = f"train: {self.folder} cannot be written to: {error.strerror}. {self._last()}"
+            problem = (
+                f"train: {self.folder} cannot be written to: {error.strerror}. {self._last_checkpoint()}"
+            )
             raise ValueError(problem) from None
 
     def _refuse_nan(self, step: int) -> None:
@@ -347,18 +349,19 @@ class Trainer:
         if bad is not None:
             raise ValueError(
                 f"train: the loss or its gradient is not a finite number at step {bad}; stopped after step "
-                f"{step}, and nothing was saved since. {self._last()}. The same settings would fail again: "
-                "a smaller --lr, more --warmup or --clip 1 makes it another run, with another --out"
+                f"{step}, and nothing was saved since. {self._last_checkpoint()}. The same settings "
+                "would fail again: a smaller --lr, more --warmup or --clip 1 makes it another run, with "
+                "another --out"
             )
 
-    def _last(self) -> str:
+    def _last_checkpoint(self) -> str:
         if self._saved_step is None:
             return "There is no checkpoint yet"
         return f"The last checkpoint, of step {self._saved_step}, is whole"
 
     def _save(self, step: int) -> None:
         if not self.launch.in_memory:
-            self._logged("sync")
+            self._write_log("sync")
             self._write(partial(checkpoint.save, seconds=self._seconds()), step)
             self._saved_step, self._saved_at = step, time.monotonic()
 

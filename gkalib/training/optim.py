@@ -91,20 +91,20 @@ def optimizers(config: TrainConfig, model: nn.Module) -> list[Optimizer]:
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     chosen: dict[str, dict[tuple[float, float], list[nn.Parameter]]] = {"adamw": {}, "muon": {}}
     for name, parameter in model.named_parameters():
-        own = [factor for part, factor in config.rates.items() if part in name]
-        kept = own or parameter.ndim <= 1 or any(part in name for part in config.undecayed)
+        factors = [factor for part, factor in config.rates.items() if part in name]
+        undecayed = factors or parameter.ndim <= 1 or any(part in name for part in config.undecayed)
         matrix = parameter.ndim == 2 and name.startswith("blocks.") and id(parameter) not in tables
-        where = "muon" if config.optimizer == "muon" and matrix and not kept else "adamw"
-        group = (math.prod(own, start=1.0), 0.0 if kept else config.weight_decay)
+        where = "muon" if config.optimizer == "muon" and matrix and not undecayed else "adamw"
+        group = (math.prod(factors, start=1.0), 0.0 if undecayed else config.weight_decay)
         chosen[where].setdefault(group, []).append(parameter)
-    made: list[Optimizer] = []
+    instances: list[Optimizer] = []
     if chosen["adamw"]:
-        made.append(
+        instances.append(
             torch.optim.AdamW(_groups(chosen["adamw"]), lr=config.lr, betas=config.betas, eps=config.eps)
         )
     if chosen["muon"]:
-        made.append(torch.optim.Muon(_groups(chosen["muon"]), lr=config.lr, adjust_lr_fn="original"))
-    return made
+        instances.append(torch.optim.Muon(_groups(chosen["muon"]), lr=config.lr, adjust_lr_fn="original"))
+    return instances
 
 
 def set_rates(config: TrainConfig, step: int, optimizers: list[Optimizer]) -> float:
@@ -140,16 +140,16 @@ def weight_average(model: nn.Module, decay: float | None) -> AveragedModel | Non
     """
     if decay is None:
         return None
-    follow = get_ema_multi_avg_fn(decay)
+    update = get_ema_multi_avg_fn(decay)
 
-    def follow_here(averages: list[Tensor], weights: list[Tensor], updates: Tensor) -> None:
+    def update_local(averages: list[Tensor], weights: list[Tensor], updates: Tensor) -> None:
         # Where weights are split over processes, each averages its own part; buffers are not split.
-        follow([_here(one) for one in averages], [_here(one) for one in weights], updates)
+        update([_local(tensor) for tensor in averages], [_local(tensor) for tensor in weights], updates)
 
-    return AveragedModel(model, multi_avg_fn=cast(Any, follow_here), use_buffers=True)
+    return AveragedModel(model, multi_avg_fn=cast(Any, update_local), use_buffers=True)
 
 
-def _here(tensor: Tensor) -> Tensor:
+def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 

@@ -75,15 +75,15 @@ class Sampler:
                 f"train: an order {self.kind!r} with {self.repeats} repeats does not count its rows"
             )
         whole, rest = divmod(steps * self.batch, self.length)
-        found = np.full(self.length, whole)
+        counts = np.full(self.length, whole)
         last = _shuffled(self.length, self.seed, whole) if self.kind == "shuffled" else np.arange(self.length)
-        found[last[:rest]] += 1
-        return found
+        counts[last[:rest]] += 1
+        return counts
 
     def _rows(self, step: int, number: int, places: np.ndarray) -> np.ndarray:
         if self.kind == "random":
-            drawn = np.random.default_rng([self.seed, 2, step]).integers(self.length, size=self.batch)
-            return drawn[number :: self.parts]
+            rows = np.random.default_rng([self.seed, 2, step]).integers(self.length, size=self.batch)
+            return rows[number :: self.parts]
         if self.kind == "sequential":
             return places % self.length
         epochs, inside = np.divmod(places, self.length)

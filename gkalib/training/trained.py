@@ -31,8 +31,8 @@ def load(name_or_folder: str | Path) -> nn.Module:
     home = results.folder().parent / "models"
     path = home / folder
     if not (path / MODEL).is_file():
-        known = ", ".join(sorted(one.parent.name for one in home.glob(f"*/{MODEL}"))) or "none yet"
-        raise ValueError(f"load: no folder and no trained model {str(name_or_folder)!r}. Known: {known}")
+        names = ", ".join(sorted(weights.parent.name for weights in home.glob(f"*/{MODEL}"))) or "none yet"
+        raise ValueError(f"load: no folder and no trained model {str(name_or_folder)!r}. Known: {names}")
     stored = json.loads((path / "run.json").read_text(encoding="utf-8"))
     if sha256_of(path / MODEL) != stored["sha256"]:
         raise ValueError(f"load: {path / MODEL} has changed since it was written")

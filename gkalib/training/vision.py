@@ -86,10 +86,10 @@ class ImageWorkload(Workload):
 
     def parts(self, start: int) -> Iterator[Part]:
         """Pictures ``[n c s s]`` and targets ``[n classes]`` of this process's parts, from a step on."""
-        ordered = (self.sampler.part(*place) for place in self._places(start))
-        rows = (list(zip(part.rows.tolist(), part.keys, strict=True)) for part in ordered)
-        loaded = _loader(self.samples, rows, self.workers, self.processes)
-        for place, batch in zip(self._places(start), loaded, strict=True):
+        parts = (self.sampler.part(*place) for place in self._places(start))
+        rows = (list(zip(part.rows.tolist(), part.keys, strict=True)) for part in parts)
+        batches = _loader(self.samples, rows, self.workers, self.processes)
+        for place, batch in zip(self._places(start), batches, strict=True):
             images, labels = (part.to(self.processes.device, non_blocking=True) for part in batch)
             images, targets = self.mix(images, labels, key(self.config.seed, 3, *place))
             yield images, targets, self.config.batch
@@ -124,8 +124,8 @@ def default_workers(processes: Processes) -> int:
     """How many processes load pictures beside each that trains on a GPU; on a CPU training has the cores."""
     if processes.device.type == "cpu":
         return 0
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    return max(0, min(LOADERS, (os.cpu_count() or 1) // here - 1))
+    local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return max(0, min(LOADERS, (os.cpu_count() or 1) // local_processes - 1))
 
 
 @contextmanager
@@ -174,12 +174,12 @@ def training_transform(config: VisionConfig) -> Transform:
         **_scale(config),
     )
     first, colors, last = stages
-    for operation in [one for step in colors.transforms for one in getattr(step, "ops", [])]:
+    for operation in [op for step in colors.transforms for op in getattr(step, "ops", [])]:
         if operation.name.startswith("Posterize"):
-            operation.aug_fn = _posterized
+            operation.aug_fn = _posterize
     if augment.crop is None:
-        whole = transforms.Resize(size, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(size)
-        first = transforms.Compose([*whole, transforms.RandomHorizontalFlip(augment.flip)])
+        resize = transforms.Resize(size, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(size)
+        first = transforms.Compose([*resize, transforms.RandomHorizontalFlip(augment.flip)])
     return transforms.Compose([_mode(config), first, colors, last])
 
 
@@ -191,10 +191,10 @@ def evaluation_transform(config: VisionConfig) -> Transform:
     from timm.data.transforms_factory import create_transform
     from torchvision import transforms
 
-    middle = create_transform(
+    transform = create_transform(
         config.model.image_size, crop_pct=config.eval_crop, interpolation="bicubic", **_scale(config)
     )
-    return transforms.Compose([_mode(config), middle])
+    return transforms.Compose([_mode(config), transform])
 
 
 def mixer(config: VisionConfig) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]:
@@ -230,11 +230,11 @@ def mixer(config: VisionConfig) -> Callable[[Tensor, Tensor, int], tuple[Tensor,
         num_classes=classes,
     )
 
-    def mixed(images: Tensor, labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    def mix_part(images: Tensor, labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         with seeded(seed):
             return mix(images, labels)
 
-    return mixed
+    return mix_part
 
 
 def held_out(config: VisionConfig, images: Images, processes: Processes, *, workers: int = 0) -> DataLoader:
@@ -295,7 +295,7 @@ def _mode(config: VisionConfig) -> Callable[[Image.Image], Image.Image]:
     return partial(Image.Image.convert, mode="L" if config.model.channels == 1 else "RGB")
 
 
-def _posterized(picture: Image.Image, bits: int, **_: Any) -> Image.Image:
+def _posterize(picture: Image.Image, bits: int, **_: Any) -> Image.Image:
     """So many bits of each value; none is black, as RandAugment means it and Pillow 13 no longer allows."""
     if bits < 1:
         return Image.new(picture.mode, picture.size)

@@ -117,10 +117,10 @@ def test_missing_files_name_the_command_the_repository_and_the_folder(cache, mon
 
 def test_getting_a_set_fetches_it_and_checking_compares_the_sums(cache, monkeypatch):
     entry = registry.DATASETS["fineweb_edu"]
-    found = dataclasses.replace(
+    actual = dataclasses.replace(
         entry, name="something", hub=SET, loader=lambda: registry.hub_files("something", "test")
     )
-    monkeypatch.setitem(registry.DATASETS, "something", found)
+    monkeypatch.setitem(registry.DATASETS, "something", actual)
     serve(monkeypatch)
     registry.get("something")
     registry.check("something")

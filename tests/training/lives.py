@@ -46,7 +46,7 @@ def spoken(folder: Path) -> Path:
 def rows(folder: Path) -> list[dict[str, str]]:
     """The curve without the columns that two equal runs do not share."""
     return [
-        {key: one for key, one in row.items() if key not in TIMINGS} for row in read_curve(folder / CURVE)
+        {key: value for key, value in row.items() if key not in TIMINGS} for row in read_curve(folder / CURVE)
     ]
 
 
@@ -55,7 +55,7 @@ def state(folder: Path) -> dict[str, Any]:
     path = newest(folder)
     assert path is not None
     stored = json.loads((path / "state.json").read_text())
-    return {key: one for key, one in stored.items() if key not in ("seconds", "seal")}
+    return {key: value for key, value in stored.items() if key not in ("seconds", "seal")}
 
 
 def kill(process: ForkServerProcess, folder: Path, *, step: int, seconds: float) -> None:

@@ -29,13 +29,13 @@ def main() -> None:
         raise ValueError("data: a reason — with a dash")
 
     processes.first(prepare)
-    found = {"seen": seen.exists()}
+    actual = {"seen": seen.exists()}
     try:
         processes.first(fail)
     except ValueError as error:
-        found["refused"] = str(error)
-    found["total"] = processes.total(torch.tensor(1.0)).item()
-    (folder / f"{processes.rank}.json").write_text(json.dumps(found))
+        actual["refused"] = str(error)
+    actual["total"] = processes.total(torch.tensor(1.0)).item()
+    (folder / f"{processes.rank}.json").write_text(json.dumps(actual))
 
 
 if __name__ == "__main__":

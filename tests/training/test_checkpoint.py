@@ -216,8 +216,8 @@ def test_a_model_is_loaded_from_its_settings(folder: Path):
     for name, tensor in loaded.model.state_dict().items():
         assert torch.equal(tensor, stored[name])
     averaged = checkpoint.load_checkpoint(folder, averaged=True).model
-    kept = load_file(folder / "step-00000004" / checkpoint.AVERAGE)
-    assert torch.equal(averaged.state_dict()["head.weight"], kept["module.head.weight"])
+    saved = load_file(folder / "step-00000004" / checkpoint.AVERAGE)
+    assert torch.equal(averaged.state_dict()["head.weight"], saved["module.head.weight"])
     assert not torch.equal(averaged.state_dict()["head.weight"], stored["head.weight"])
     assert (
         checkpoint.load_checkpoint(folder, step=3).step
@@ -255,11 +255,11 @@ def universal() -> TrainConfig:
 def test_what_is_shared_is_stored_once_and_stays_shared(make: Callable[[], TrainConfig], tmp_path: Path):
     run = make()
     model = run.build()
-    made = optimizers(run, model)
-    training = TrainState(run, model, made, weight_average(model, run.ema))
+    parts = optimizers(run, model)
+    training = TrainState(run, model, parts, weight_average(model, run.ema))
     given = torch.randint(11, (2, 8)) if make is tied else torch.randn(2, 3, 8, 8)
     model(given).square().sum().backward()
-    made[0].step()
+    parts[0].step()
     assert training.average is not None
     training.average.update_parameters(model)
     path = checkpoint.save(tmp_path, training, step=1, seconds=0.0)
@@ -280,9 +280,9 @@ def test_what_is_shared_is_stored_once_and_stays_shared(make: Callable[[], Train
     fresh = TrainState(run, other, optimizers(run, other), weight_average(other, run.ema))
     assert checkpoint.restore(path, fresh) == (1, 0.0)
     for parameter, twin in zip(model.parameters(), other.parameters(), strict=True):
-        one, two = made[0].state[parameter], fresh.optimizers[0].state[twin]
-        assert one.keys() == two.keys()
-        assert all(torch.equal(one[key], two[key]) for key in one)
+        saved, restored = parts[0].state[parameter], fresh.optimizers[0].state[twin]
+        assert saved.keys() == restored.keys()
+        assert all(torch.equal(saved[key], restored[key]) for key in saved)
     assert fresh.average is not None
     assert all(
         torch.equal(a, b)
@@ -321,7 +321,7 @@ def test_a_trained_model_is_loaded_by_its_folder_or_its_name(
     model = gkalib.load(folder)
     assert not model.training
     path = folder / "step-00000004" / checkpoint.MODEL
-    assert all(torch.equal(model.state_dict()[name], one) for name, one in load_file(path).items())
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in load_file(path).items())
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "results"))
     with pytest.raises(ValueError, match=r"^load: no folder and no trained model 'toy'. Known: none yet"):
         gkalib.load("toy")
@@ -331,7 +331,7 @@ def test_a_trained_model_is_loaded_by_its_folder_or_its_name(
     stored = {"settings": toy.toy().settings(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     (home / "run.json").write_text(json.dumps(stored))
     again = gkalib.load("toy").state_dict()
-    assert all(torch.equal(again[name], one) for name, one in model.state_dict().items())
+    assert all(torch.equal(again[name], tensor) for name, tensor in model.state_dict().items())
     flip(home / checkpoint.MODEL, -5)
     with pytest.raises(ValueError, match="has changed since it was written"):
         gkalib.load("toy")

@@ -31,7 +31,7 @@ def _run(arm: str, scale: str):
 
 
 def _differs(arm: str, scale: str) -> dict[str, Any]:
-    whole, other = (_flat(_run(one, scale).settings()) for one in ("all", arm))
+    whole, other = (_flat(_run(arm_name, scale).settings()) for arm_name in ("all", arm))
     return {name: other[name] for name in whole if other[name] != whole[name] and name != "arm"}
 
 
@@ -43,7 +43,7 @@ def test_an_arm_leaves_out_one_piece(arm, scale):
 
 def test_nothing_leaves_out_all_of_them():
     assert _differs("nothing", "full") == {
-        name: value for one in PIECES.values() for name, value in one.items()
+        name: value for piece in PIECES.values() for name, value in piece.items()
     }
 
 

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> list[dict[str, Any]]:
+def actual(folder: Path) -> list[dict[str, Any]]:
     """What each of them saw."""
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
@@ -39,31 +39,33 @@ def found(folder: Path) -> list[dict[str, Any]]:
 def agree(folder: Path, alone: Path) -> float:
     """Curves and weights of two runs agree up to rounding; returns the largest difference."""
     far = 0.0
-    for one, two in zip(read_curve(folder / CURVE), read_curve(alone / CURVE), strict=True):
-        assert one["step"] == two["step"]
+    for first, second in zip(read_curve(folder / CURVE), read_curve(alone / CURVE), strict=True):
+        assert first["step"] == second["step"]
         for name in ("loss", "grad_norm"):
-            if two[name]:
-                far = max(far, abs(float(one[name]) - float(two[name])) / abs(float(two[name])))
+            if second[name]:
+                far = max(far, abs(float(first[name]) - float(second[name])) / abs(float(second[name])))
     paths = [checkpoint.newest(folder), checkpoint.newest(alone)]
     for name in (checkpoint.MODEL, checkpoint.AVERAGE):
-        one, two = (load_file(path / name) for path in paths if path is not None)
-        assert one.keys() == two.keys()
-        for key in one:
-            far = max(far, float((one[key] - two[key]).abs().max() / two[key].abs().max().clamp(min=1.0)))
+        first, second = (load_file(path / name) for path in paths if path is not None)
+        assert first.keys() == second.keys()
+        for key in first:
+            far = max(
+                far, float((first[key] - second[key]).abs().max() / second[key].abs().max().clamp(min=1.0))
+            )
     assert 0 < far < ROUNDING
     return far
 
 
 @pytest.mark.slow
-def test_they_agree(found: list[dict[str, Any]]):
-    for rank, one in enumerate(found):
-        assert (one["rank"], one["size"], one["share"]) == (rank, 2, [rank, rank + 2])
-        assert one["total"] == [3.0, 20.0]
-        assert one["any"] == [True, False]
-        assert one["most"] == -4
-        assert one["refused"] == "train: a reason — with a dash"
-        assert one["did"] == (rank == 0)
-        assert one["uneven"] == (
+def test_they_agree(actual: list[dict[str, Any]]):
+    for rank, first in enumerate(actual):
+        assert (first["rank"], first["size"], first["share"]) == (rank, 2, [rank, rank + 2])
+        assert first["total"] == [3.0, 20.0]
+        assert first["any"] == [True, False]
+        assert first["most"] == -4
+        assert first["refused"] == "train: a reason — with a dash"
+        assert first["did"] == (rank == 0)
+        assert first["uneven"] == (
             "train: 2 processes cannot share the 3 parts of a step evenly (a step has batch / device_batch "
             "parts). Launch 1 or 3 processes, or set --device-batch so that the parts are a multiple of 2"
         )
@@ -83,17 +85,17 @@ def test_they_agree(found: list[dict[str, Any]]):
     ],
 )
 def test_two_processes_are_one(
-    name: str, changes: dict, folder: Path, found: list[dict[str, Any]], tmp_path: Path
+    name: str, changes: dict, folder: Path, actual: list[dict[str, Any]], tmp_path: Path
 ):
-    assert [one[name] for one in found] == ["", ""]
+    assert [first[name] for first in actual] == ["", ""]
     run = workers.small(**changes)
     toy.fit(run, launch(tmp_path))
     print(f"{name}: {agree(folder / name, tmp_path):.1e}")
 
 
 @pytest.mark.slow
-def test_a_loss_scale_is_one_for_all(folder: Path, found: list[dict[str, Any]], tmp_path: Path):
-    assert [one["float16"] for one in found] == ["", ""]
+def test_a_loss_scale_is_one_for_all(folder: Path, actual: list[dict[str, Any]], tmp_path: Path):
+    assert [first["float16"] for first in actual] == ["", ""]
     run = workers.small(dtype="float16")
     toy.fit(run, launch(tmp_path))
     states = [
@@ -119,22 +121,22 @@ def test_a_checkpoint_of_halves_is_whole(folder: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_an_operator_of_all_blocks_is_split_once(found: list[dict[str, Any]]):
-    for one in found:
-        assert one["universal"] < 1e-4
+def test_an_operator_of_all_blocks_is_split_once(actual: list[dict[str, Any]]):
+    for first in actual:
+        assert first["universal"] < 1e-4
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_no_number_in_one_stops_both(found: list[dict[str, Any]]):
-    for one in found:
-        assert "not a finite number at step 3; stopped after step 3" in one["nan"]
+def test_a_loss_that_is_no_number_in_one_stops_both(actual: list[dict[str, Any]]):
+    for first in actual:
+        assert "not a finite number at step 3; stopped after step 3" in first["nan"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fsdp-muon", "fsdp-float16"])
-def test_what_cannot_be_split(name: str, found: list[dict[str, Any]]):
-    for one in found:
-        assert one[name].startswith("train: --shard does not go with the Muon optimizer")
+def test_what_cannot_be_split(name: str, actual: list[dict[str, Any]]):
+    for first in actual:
+        assert first[name].startswith("train: --shard does not go with the Muon optimizer")
 
 
 def test_splitting_alone():

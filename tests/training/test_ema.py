@@ -19,8 +19,8 @@ def test_it_starts_from_the_weights_after_the_first_step_and_follows_the_formula
         now = model.weight.detach().clone()
         expected = now if expected is None else 0.9 * expected + 0.1 * now
         path.append((averaged.module.weight.detach().clone(), expected))
-    for found, formula in path:
-        equal(found, formula)
+    for actual, formula in path:
+        equal(actual, formula)
 
 
 def test_decay_zero_copies_and_none_keeps_no_average():

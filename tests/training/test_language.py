@@ -82,8 +82,8 @@ def test_smoke(name, arm, tmp_path):
 
 def test_characters_need_as_many_bits_as_nats_say(tmp_path):
     """In ASCII a character is a byte."""
-    found = training.train(replace(smoke("gpa-dickens", "rope"), steps=2), launch(tmp_path / "run")).metrics
-    assert found["bits_per_byte"] == pytest.approx(found["val_loss"] / np.log(2), rel=1e-12)
+    actual = training.train(replace(smoke("gpa-dickens", "rope"), steps=2), launch(tmp_path / "run")).metrics
+    assert actual["bits_per_byte"] == pytest.approx(actual["val_loss"] / np.log(2), rel=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -119,11 +119,11 @@ def test_two_processes_give_the_losses_of_one(shared, name):
     allowed = FLOOR[torch.float32] * torch.finfo(torch.float32).eps * max(curves[0].values())
     assert difference <= (0 if exact else allowed)
     if exact or run.optimizer == "adamw":
-        one, two = (
+        single, double = (
             load_file(checkpoint.checkpoints(shared / who / name)[-1] / "model.safetensors")
             for who in ("one", "two")
         )
-        apart = max((weight - two[key]).abs().max().item() for key, weight in one.items())
+        apart = max((weight - double[key]).abs().max().item() for key, weight in single.items())
         assert apart <= (0 if exact else 1e-5)
 
 
@@ -137,10 +137,10 @@ def test_the_loss_is_the_mean_over_targets_however_they_are_divided(parts, tmp_p
         exact = cross_entropy(model(inputs).mT, labels, ignore_index=IGNORED)
         # the sum of each part goes through float32
         torch.testing.assert_close(loss.double(), exact.detach(), rtol=1e-6, atol=0)
-        found = [parameter.grad.clone() for parameter in model.parameters()]
+        actual = [parameter.grad.clone() for parameter in model.parameters()]
         model.zero_grad()
         exact.backward()
-        for ours, parameter in zip(found, model.parameters(), strict=True):
+        for ours, parameter in zip(actual, model.parameters(), strict=True):
             torch.testing.assert_close(ours, parameter.grad, rtol=1e-5, atol=1e-7)
 
 
@@ -248,13 +248,13 @@ def test_the_precision_of_the_full_run_trains(name, arm, tmp_path):
     short = replace(short, steps=6, eval_every=0, rates=short.rates | {"first_scale": 0.0})
     half = replace(short, dtype=recipe(name).run(arm).dtype)
     assert half.dtype != "float32"
-    found, exact = (
+    actual, exact = (
         training.train(run, LaunchConfig(out=tmp_path / run.dtype, device="cpu", quiet=True)).metrics[
             "val_loss"
         ]
         for run in (half, short)
     )
-    assert found == pytest.approx(exact, rel=0.02)
+    assert actual == pytest.approx(exact, rel=0.02)
 
 
 def test_a_vocabulary_that_is_not_the_tokenizers_is_refused(tmp_path, as_a_user):

@@ -69,9 +69,9 @@ def test_the_nanochat_pair_costs_what_the_paper_prints(arm, flops_per_token, tok
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("matched, like", [("gka-matched", "baseline"), ("baseline-matched", "gka")])
 def test_matched_arms_agree_within_a_step(matched, like, scale):
-    one, other = (run_at("gka-nanochat-d20", arm, scale) for arm in (matched, like))
-    spent = cost(one)
-    assert abs(spent.operations - cost(other).operations) <= spent.operations / one.steps
+    first, second = (run_at("gka-nanochat-d20", arm, scale) for arm in (matched, like))
+    spent = cost(first)
+    assert abs(spent.operations - cost(second).operations) <= spent.operations / first.steps
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -65,11 +65,11 @@ def test_a_record_keeps_every_measurement(tmp_path: Path):
 
 
 def test_samples_after_the_checkpoint_are_taken_out(tmp_path: Path):
-    one = opened(tmp_path)
+    run_log = opened(tmp_path)
     texts = {10: "a first\n\nsample === step by step", 20: "a second", 30: "a third"}
     for step, text in texts.items():
-        one.sample(step, text)
-    one.close()
+        run_log.sample(step, text)
+    run_log.close()
     whole = (tmp_path / SAMPLES).read_text()
     assert whole.startswith("=== step 10\na first\n\nsample === step by step\n\n=== step 20\na second\n\n")
     two = opened(tmp_path, 20)
@@ -86,11 +86,11 @@ def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    one = opened(tmp_path)
+    run_log = opened(tmp_path)
     for step in (1, 2, 3, 4):
-        one.row(step, loss=float(step))
-    one.sample(2, "two")
-    one.close()
+        run_log.row(step, loss=float(step))
+    run_log.sample(2, "two")
+    run_log.close()
     two = opened(tmp_path, 2)
     for step in (3, 4):
         two.row(step, loss=float(10 * step))
@@ -106,22 +106,22 @@ def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_without_tensorboard(tmp_path: Path):
-    one = opened(tmp_path)
-    one.row(1, loss=1.0)
-    one.sample(1, "text")
-    one.close()
+    run_log = opened(tmp_path)
+    run_log.row(1, loss=1.0)
+    run_log.sample(1, "text")
+    run_log.close()
     assert not (tmp_path / BOARD).exists()
     assert read_curve(tmp_path / CURVE) == [{"step": "1", "loss": "1.0"}]
 
 
 def test_only_the_main_process_writes(tmp_path: Path, capsys: pytest.CaptureFixture):
-    one = opened(tmp_path, processes=Processes(1, 2, torch.device("cpu")), quiet=False)
-    one.row(1, loss=1.0)
-    one.sample(1, "text")
-    one.advance(40, loss="1")
-    one.say("words")
-    one.sync()
-    one.close()
+    run_log = opened(tmp_path, processes=Processes(1, 2, torch.device("cpu")), quiet=False)
+    run_log.row(1, loss=1.0)
+    run_log.sample(1, "text")
+    run_log.advance(40, loss="1")
+    run_log.say("words")
+    run_log.sync()
+    run_log.close()
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr() == ("", "")
 
@@ -130,21 +130,21 @@ def test_a_terminal_has_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
     monkeypatch.setattr(log, "_console", lambda: console)
-    one = opened(tmp_path, 10, quiet=False)
-    one.advance(20, loss="2.31")
-    one.advance(21)
-    one.say("a line")
-    one.close()
+    run_log = opened(tmp_path, 10, quiet=False)
+    run_log.advance(20, loss="2.31")
+    run_log.advance(21)
+    run_log.say("a line")
+    run_log.close()
     shown = screen.getvalue()
     for words in ("tiny softmax", "21/40", "loss 2.31", "a line"):
         assert words in shown
 
 
 def test_a_file_has_a_line_now_and_then(tmp_path: Path, capsys: pytest.CaptureFixture):
-    one = opened(tmp_path, 10, quiet=False)
+    run_log = opened(tmp_path, 10, quiet=False)
     for step in range(11, 41):
-        one.advance(step, loss="2.31")
-    one.close()
+        run_log.advance(step, loss="2.31")
+    run_log.close()
     said = capsys.readouterr()
     lines = said.err.splitlines()
     assert said.out == ""
@@ -154,7 +154,7 @@ def test_a_file_has_a_line_now_and_then(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_quiet(tmp_path: Path, capsys: pytest.CaptureFixture):
-    one = opened(tmp_path)
-    one.advance(40, loss="2.31")
-    one.close()
+    run_log = opened(tmp_path)
+    run_log.advance(40, loss="2.31")
+    run_log.close()
     assert capsys.readouterr() == ("", "")

@@ -25,14 +25,14 @@ def groups(run) -> dict[str, tuple[type, dict]]:
     """The optimizer and the group of each parameter by its name; every one stands in exactly one."""
     model = run.build()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found = [
+    actual = [
         (names[id(parameter)], (type(optimizer), group))
         for optimizer in optimizers(run, model)
         for group in optimizer.param_groups
         for parameter in group["params"]
     ]
-    assert sorted(name for name, _ in found) == sorted(names.values())
-    return dict(found)
+    assert sorted(name for name, _ in actual) == sorted(names.values())
+    return dict(actual)
 
 
 def decayed(run) -> set[str]:
@@ -66,34 +66,34 @@ def test_no_scale_and_no_bias_of_lags_decays(name):
     options = VARIANTS[name].options
     run = text_run(attention=name, options=options, model=model)
     spared = {"log_sigma", "sigma", "alpha", "log_length", "log_tau", "bias", "g"}
-    assert not {one for one in decayed(run) if one.rsplit(".", 1)[-1] in spared}
+    assert not {parameter for parameter in decayed(run) if parameter.rsplit(".", 1)[-1] in spared}
 
 
 def test_muon_gets_the_matrices_of_the_blocks_and_adamw_the_rest():
-    found = groups(
+    actual = groups(
         text_run(
             attention="gka", optimizer="muon", model=GPTConfig(**vars(FULL) | {"value_embeddings": False})
         )
     )
-    muon = {name for name, (kind, _) in found.items() if kind is torch.optim.Muon}
+    muon = {name for name, (kind, _) in actual.items() if kind is torch.optim.Muon}
     parts = ("attn.proj", "mlp.fc", "mlp.proj")
     assert muon == {f"blocks.{layer}.{part}.weight" for layer in range(2) for part in parts}
-    assert {kind for name, (kind, _) in found.items() if name not in muon} == {torch.optim.AdamW}
+    assert {kind for name, (kind, _) in actual.items() if name not in muon} == {torch.optim.AdamW}
 
 
 def test_value_embeddings_are_tables_and_not_for_muon():
-    found = groups(text_run(optimizer="muon", model=FULL))
-    assert found["blocks.1.values.weight"][0] is torch.optim.AdamW
-    assert found["blocks.1.gate.weight"][0] is torch.optim.Muon
-    assert found["embedding.weight"][0] is torch.optim.AdamW
+    actual = groups(text_run(optimizer="muon", model=FULL))
+    assert actual["blocks.1.values.weight"][0] is torch.optim.AdamW
+    assert actual["blocks.1.gate.weight"][0] is torch.optim.Muon
+    assert actual["embedding.weight"][0] is torch.optim.AdamW
 
 
 def test_a_rate_of_its_own_multiplies_and_stops_the_decay():
     run = text_run(attention="gpa", options={"num_terms": 3}, rates={".kernel.": 5.0, "head": 0.5}, lr=2.0)
-    made = optimizers(run, run.build())
-    assert set_rates(run, 0, made) == 2.0
-    found = {group["rate"]: group for group in made[0].param_groups if group["rate"] != 1.0}
-    assert {rate: (group["lr"], group["weight_decay"]) for rate, group in found.items()} == {
+    parts = optimizers(run, run.build())
+    assert set_rates(run, 0, parts) == 2.0
+    actual = {group["rate"]: group for group in parts[0].param_groups if group["rate"] != 1.0}
+    assert {rate: (group["lr"], group["weight_decay"]) for rate, group in actual.items()} == {
         5.0: (10.0, 0.0),
         0.5: (1.0, 0.0),
     }
@@ -108,17 +108,17 @@ def test_the_settings_of_adamw_are_the_runs():
 
 def test_muons_momentum_rises_and_its_decay_falls_to_zero():
     run = text_run(optimizer="muon", steps=1000, weight_decay=0.2, schedule="trapezoid", cooldown=0.5)
-    made = optimizers(run, run.build())
-    muon = next(one for one in made if isinstance(one, torch.optim.Muon))
-    adamw = next(one for one in made if isinstance(one, torch.optim.AdamW))
-    seen = {}
+    parts = optimizers(run, run.build())
+    muon = next(optimizer for optimizer in parts if isinstance(optimizer, torch.optim.Muon))
+    adamw = next(optimizer for optimizer in parts if isinstance(optimizer, torch.optim.AdamW))
+    settings = {}
     for step in (0, 150, 300, 750, 999):
-        set_rates(run, step, made)
+        set_rates(run, step, parts)
         (group,) = muon.param_groups
-        seen[step] = group["momentum"], group["weight_decay"], group["lr"]
-    assert seen[0] == pytest.approx((0.85, 0.2, 0.01))
-    assert seen[150] == pytest.approx((0.90, 0.17, 0.01))
-    assert seen[300] == pytest.approx((0.95, 0.14, 0.01))
-    assert seen[750] == pytest.approx((0.95, 0.05, 0.005))
-    assert seen[999][1] == pytest.approx(0.2 / 1000)
+        settings[step] = group["momentum"], group["weight_decay"], group["lr"]
+    assert settings[0] == pytest.approx((0.85, 0.2, 0.01))
+    assert settings[150] == pytest.approx((0.90, 0.17, 0.01))
+    assert settings[300] == pytest.approx((0.95, 0.14, 0.01))
+    assert settings[750] == pytest.approx((0.95, 0.05, 0.005))
+    assert settings[999][1] == pytest.approx(0.2 / 1000)
     assert {group["weight_decay"] for group in adamw.param_groups} == {0.0, 0.2}  # AdamW's does not fall

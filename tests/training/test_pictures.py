@@ -48,12 +48,12 @@ def parts(run: VisionConfig, start: int = 0, **where: int) -> list[tuple[torch.T
     return [(images, targets) for images, targets, _ in pictures(run, **where).parts(start)]
 
 
-def same(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+def same(first: tuple[torch.Tensor, ...], second: tuple[torch.Tensor, ...]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def close(one: torch.Tensor, other: torch.Tensor) -> None:
-    torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+def close(first: torch.Tensor, second: torch.Tensor) -> None:
+    torch.testing.assert_close(first, second, atol=1e-6, rtol=0)
 
 
 def photo(width: int = 12, height: int = 10, mode: str = "RGB") -> Image.Image:
@@ -149,14 +149,20 @@ def test_the_crop_has_the_share_that_is_asked_for():
 def test_the_strongest_posterizing_is_black():
     run = run_with(Augment(policy="rand-m15-n2-mstd1.0-inc1"))
     transform = training_transform(run)
-    operations = [one for step in transform.transforms[2].transforms for one in getattr(step, "ops", [])]
-    found = [one for one in operations if isinstance(one, AugmentOp) and one.name == "PosterizeIncreasing"]
-    assert len(found) == 1
-    found[0].prob = 1.0
-    assert np.asarray(found[0](photo())).max() == 0
-    found[0].magnitude, found[0].magnitude_std = 5, 0
-    kept = np.asarray(found[0](photo()))
-    assert np.array_equal(kept, np.asarray(photo()) & 0b11000000)
+    operations = [
+        operation for step in transform.transforms[2].transforms for operation in getattr(step, "ops", [])
+    ]
+    actual = [
+        operation
+        for operation in operations
+        if isinstance(operation, AugmentOp) and operation.name == "PosterizeIncreasing"
+    ]
+    assert len(actual) == 1
+    actual[0].prob = 1.0
+    assert np.asarray(actual[0](photo())).max() == 0
+    actual[0].magnitude, actual[0].magnitude_std = 5, 0
+    black = np.asarray(actual[0](photo()))
+    assert np.array_equal(black, np.asarray(photo()) & 0b11000000)
 
 
 def test_mixing_is_timms_and_targets_are_distributions():
@@ -206,8 +212,8 @@ def test_going_on_in_the_middle_of_an_epoch():
 
 def test_the_number_of_workers_changes_nothing():
     run = run_with(steps=3)
-    for one, other in zip(parts(run), parts(run, workers=2), strict=True):
-        assert same(one, other)
+    for first, second in zip(parts(run), parts(run, workers=2), strict=True):
+        assert same(first, second)
 
 
 def test_repeats_are_other_views_of_the_same_picture():
@@ -222,12 +228,12 @@ def test_repeats_are_other_views_of_the_same_picture():
 def test_held_out_pictures_are_each_seen_once(size, device_batch):
     run = run_with(Augment(), batch=device_batch, device_batch=device_batch)
     loaders = [list(held_out(run, DATA.held_out, processes(rank, size))) for rank in range(size)]
-    assert len({len(one) for one in loaders}) == 1
-    assert all(len(labels) for one in loaders for _, labels in one)
-    seen = torch.cat([images.flatten(1) for one in loaders for images, _ in one])
+    assert len({len(loader) for loader in loaders}) == 1
+    assert all(len(labels) for loader in loaders for _, labels in loader)
+    pictures = torch.cat([images.flatten(1) for loader in loaders for images, _ in loader])
     whole = torch.stack([evaluation_transform(run)(DATA.held_out.picture(i)) for i in range(13)]).flatten(1)
-    assert len(seen) == 13
-    assert {tuple(row) for row in seen.tolist()} == {tuple(row) for row in whole.tolist()}
+    assert len(pictures) == 13
+    assert {tuple(row) for row in pictures.tolist()} == {tuple(row) for row in whole.tolist()}
 
 
 def test_a_measurement_may_read_a_part_evenly_spaced():

@@ -8,11 +8,11 @@ from gkalib.training.sampler import Sampler, key
 
 def rows(order: Sampler, steps: range) -> list[int]:
     """The rows of whole steps, put together from their parts in the order of the stream."""
-    found = []
+    actual = []
     for step in steps:
         parts = [order.part(step, number).rows for number in range(order.parts)]
-        found += np.stack(parts, axis=1).ravel().tolist()
-    return found
+        actual += np.stack(parts, axis=1).ravel().tolist()
+    return actual
 
 
 def test_every_row_is_read_once_an_epoch_in_another_order_each_time():
@@ -49,11 +49,11 @@ def test_the_parts_partition_a_step_however_many_there_are():
 
 
 def test_the_keys_of_a_sample_do_not_depend_on_the_parts_and_are_never_used_twice():
-    one, two = (Sampler(7, batch=6, parts=parts, seed=1) for parts in (1, 2))
+    undivided, divided = (Sampler(7, batch=6, parts=parts, seed=1) for parts in (1, 2))
     for step in range(4):
-        halves = [two.part(step, number).keys for number in range(2)]
-        assert [each for pair in zip(*halves, strict=True) for each in pair] == one.part(step, 0).keys
-    keys = [each for step in range(500) for each in one.part(step, 0).keys]
+        halves = [divided.part(step, number).keys for number in range(2)]
+        assert [each for pair in zip(*halves, strict=True) for each in pair] == undivided.part(step, 0).keys
+    keys = [each for step in range(500) for each in undivided.part(step, 0).keys]
     assert len(set(keys)) == 3000
     assert all(0 <= each < 2**63 for each in keys)
 
@@ -71,9 +71,9 @@ def test_a_part_is_a_function_of_the_step_and_nothing_else(kind):
 
 
 def test_another_seed_is_another_order_and_other_keys():
-    one, two = (Sampler(100, batch=50, parts=1, seed=seed).part(0, 0) for seed in (0, 1))
-    assert one.rows.tolist() != two.rows.tolist()
-    assert not set(one.keys) & set(two.keys)
+    first, second = (Sampler(100, batch=50, parts=1, seed=seed).part(0, 0) for seed in (0, 1))
+    assert first.rows.tolist() != second.rows.tolist()
+    assert not set(first.keys) & set(second.keys)
 
 
 def test_repeats_take_a_row_so_often_in_a_row_and_fewer_rows_an_epoch():

@@ -37,17 +37,17 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_snapshots_are_the_weights_of_their_steps(unbroken: Path, tmp_path: Path):
     """The first those of the start, the last those of the last checkpoint, and none is ever rotated away."""
-    found = snapshots.read_snapshots(unbroken)
-    assert [one.step for one in found] == STEPS
+    actual = snapshots.read_snapshots(unbroken)
+    assert [entry.step for entry in actual] == STEPS
     assert [step_of(path) for path in checkpoints(unbroken)] == [20]
     last = load_file(unbroken / "step-00000020" / checkpoint.MODEL)
-    assert found[-1].weights.keys() == last.keys()
-    assert all(torch.equal(found[-1].weights[name], one) for name, one in last.items())
+    assert actual[-1].weights.keys() == last.keys()
+    assert all(torch.equal(actual[-1].weights[name], entry) for name, entry in last.items())
     with pytest.raises(SystemExit):
         toy.fit(toy.toy(), launch(tmp_path, snapshots=0), event=toy.At(8, "SIGTERM"))
     ninth = load_file(tmp_path / "step-00000009" / checkpoint.MODEL)
-    assert all(torch.equal(found[3].weights[name], one) for name, one in ninth.items())
-    assert not torch.equal(found[0].weights["head.weight"], found[1].weights["head.weight"])
+    assert all(torch.equal(actual[3].weights[name], entry) for name, entry in ninth.items())
+    assert not torch.equal(actual[0].weights["head.weight"], actual[1].weights["head.weight"])
 
 
 def test_a_run_without_them_keeps_none(tmp_path: Path):
@@ -67,7 +67,7 @@ def test_a_kill_while_one_is_written(owner: str, name: str, unbroken: Path, tmp_
     folder = tmp_path / "run"
     code, _ = lives.live(toy.toy(), folder, event=toy.Dies(8, owner, name), snapshots=EVERY, save_every=1e-9)
     assert code == -signal.SIGKILL
-    assert [one.step for one in snapshots.read_snapshots(folder)] == [0, 3, 6]
+    assert [snapshot.step for snapshot in snapshots.read_snapshots(folder)] == [0, 3, 6]
     assert list((folder / checkpoint.SNAPSHOTS).glob(".step-*"))
     assert lives.live(toy.toy(), folder, snapshots=EVERY)[0] == 0
     assert files(folder) == files(unbroken)
@@ -76,7 +76,7 @@ def test_a_kill_while_one_is_written(owner: str, name: str, unbroken: Path, tmp_
 def test_a_stopped_run_goes_on_with_them(unbroken: Path, tmp_path: Path):
     folder = tmp_path / "run"
     assert lives.live(toy.toy(), folder, event=toy.At(10, "SIGTERM"), snapshots=EVERY)[0] == 0
-    assert [one.step for one in snapshots.read_snapshots(folder)] == [0, 3, 6, 9]
+    assert [snapshot.step for snapshot in snapshots.read_snapshots(folder)] == [0, 3, 6, 9]
     assert lives.live(toy.toy(), folder, snapshots=EVERY)[0] == 0
     assert files(folder) == files(unbroken)
 
@@ -87,13 +87,13 @@ def test_an_earlier_step_forgets_the_later_ones(tmp_path: Path):
         toy.fit(toy.toy(), launch(tmp_path, save_every=0.0), event=toy.At(12, "SIGTERM"))
     with pytest.raises(SystemExit):
         toy.fit(toy.toy(), launch(tmp_path, from_step=12, snapshots=0), event=toy.At(12, "SIGTERM"))
-    assert [one.step for one in snapshots.read_snapshots(tmp_path)] == [0, 3, 6, 9, 12]
+    assert [snapshot.step for snapshot in snapshots.read_snapshots(tmp_path)] == [0, 3, 6, 9, 12]
     toy.fit(toy.toy(steps=4, seed=1), launch(tmp_path, fresh=True))
-    assert [one.step for one in snapshots.read_snapshots(tmp_path)] == [0, 3, 4]
+    assert [snapshot.step for snapshot in snapshots.read_snapshots(tmp_path)] == [0, 3, 4]
     for path in checkpoints(tmp_path):
         shutil.rmtree(path)
     toy.fit(toy.toy(steps=2, seed=2), launch(tmp_path))
-    assert [one.step for one in snapshots.read_snapshots(tmp_path)] == [0, 2]
+    assert [snapshot.step for snapshot in snapshots.read_snapshots(tmp_path)] == [0, 2]
 
 
 def test_a_full_disk(tmp_path: Path):
@@ -111,7 +111,7 @@ def test_a_full_disk(tmp_path: Path):
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path: Path):
     with pytest.raises(ValueError, match="not a finite number at step 9"):
         toy.fit(toy.toy(), launch(tmp_path), event=toy.At(8, "nan"))
-    assert [one.step for one in snapshots.read_snapshots(tmp_path)] == [0, 3, 6]
+    assert [snapshot.step for snapshot in snapshots.read_snapshots(tmp_path)] == [0, 3, 6]
 
 
 def test_a_damaged_one_is_named(unbroken: Path, tmp_path: Path):

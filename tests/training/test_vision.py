@@ -92,9 +92,9 @@ def test_both_models_of_a_checkpoint_are_those_that_were_measured(tmp_path):
     metrics = train(run, launch(tmp_path)).metrics
     held = held_out(run, image_data(run.data).held_out, start("cpu"))
     for prefix, averaged in {"": False, "ema_": True}.items():
-        found = accuracy(load_checkpoint(tmp_path, averaged=averaged).model, held)
-        assert found["loss"] == pytest.approx(metrics[f"{prefix}val_loss"], rel=1e-12)
-        assert found["top1"] == metrics[f"{prefix}top1"]
+        actual = accuracy(load_checkpoint(tmp_path, averaged=averaged).model, held)
+        assert actual["loss"] == pytest.approx(metrics[f"{prefix}val_loss"], rel=1e-12)
+        assert actual["top1"] == metrics[f"{prefix}top1"]
     assert metrics["val_loss"] != metrics["ema_val_loss"]
 
 
@@ -146,9 +146,9 @@ def test_two_processes_have_the_losses_of_one(tmp_path):
     train_all(tmp_path / "one", pictures())
     by_two("two_workers", tmp_path / "two", "pictures")
     for name in pictures():
-        one, two = rows_of(tmp_path / "one" / name), rows_of(tmp_path / "two" / name)
-        assert len(one) == len(two) == 8 and one[0].keys() == two[0].keys()
-        for ours, theirs in zip(one, two, strict=True):
+        single, shared = rows_of(tmp_path / "one" / name), rows_of(tmp_path / "two" / name)
+        assert len(single) == len(shared) == 8 and single[0].keys() == shared[0].keys()
+        for ours, theirs in zip(single, shared, strict=True):
             for column, value in ours.items():
                 assert bool(value) == bool(theirs[column])
                 if value:
@@ -160,9 +160,9 @@ def test_a_folder_of_ones_own_trains_with_its_name_alone(tmp_path, capsys):
     """Three classes of eight pictures, where a smoke run has ten classes and measures on 128."""
     for number, name in enumerate(("cat", "dog", "owl")):
         (tmp_path / "mine" / name).mkdir(parents=True)
-        for one in range(8):
-            picture = np.random.default_rng(one).integers(0, 80 * (number + 1), (40, 48, 3), np.uint8)
-            Image.fromarray(picture).save(tmp_path / "mine" / name / f"{one}.png")
+        for seed in range(8):
+            picture = np.random.default_rng(seed).integers(0, 80 * (number + 1), (40, 48, 3), np.uint8)
+            Image.fromarray(picture).save(tmp_path / "mine" / name / f"{seed}.png")
     words = ["train", "gka-imagenet-tiny", "--arm", "gka", "--smoke", "--data", str(tmp_path / "mine")]
     assert main([*words, "--out", str(tmp_path / "run"), "--device", "cpu", "--quiet"]) == 0
     assert "pictures are held out, fewer than 128: all are measured" in capsys.readouterr().err

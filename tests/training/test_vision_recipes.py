@@ -121,7 +121,7 @@ def test_every_arm_builds(name, arm):
         size, operator = arm.split("-", 1)
         assert (parameters(run) > of_softmax(size)) == (operator != "softmax")
     else:
-        ours = {one: parameters(shallow(run_of(name, one))) for one in ("deit", "vlt", "gka")}
+        ours = {variant: parameters(shallow(run_of(name, variant))) for variant in ("deit", "vlt", "gka")}
         assert ours["gka"] < ours["vlt"] < ours["deit"] and parameters(run) == ours[arm]
 
 
@@ -148,7 +148,7 @@ def test_the_data_sets_differ_in_what_they_must():
 def test_smaller_runs(name, arm, data):
     run = run_of(name, arm)
     smoke, card, core = run.smoke(), run.reduced(), run.reduced("cpu")
-    assert [one.scale for one in (smoke, card, core)] == ["smoke", "reduced", "reduced"]
+    assert [config.scale for config in (smoke, card, core)] == ["smoke", "reduced", "reduced"]
     assert smoke.data == "made-up" and card.data == core.data == data
     assert (smoke.attention, smoke.options) == (core.attention, core.options) == (run.attention, run.options)
     classes = 100 if data == "cifar100" else 10
@@ -156,7 +156,7 @@ def test_smaller_runs(name, arm, data):
     assert card.augment == smoke.augment == run.augment
     assert core.augment.mixup == core.augment.cutmix == core.smoothing == 0
     assert parameters(smoke) < 500_000 and 750_000 < parameters(core) < 1_600_000
-    assert all(one.parts % 2 == 0 for one in (smoke, card, core))
+    assert all(config.parts % 2 == 0 for config in (smoke, card, core))
 
 
 def test_gka_has_the_papers_settings():

@@ -30,27 +30,27 @@ def talk(processes: Processes) -> dict[str, Any]:
     def refuse() -> None:
         raise ValueError("train: a reason — with a dash")
 
-    found: dict[str, Any] = {
+    actual: dict[str, Any] = {
         "rank": processes.rank,
         "size": processes.size,
         "share": list(processes.share(4)),
     }
-    found["total"] = processes.total(torch.tensor([1.0 + processes.rank, 10.0])).tolist()
-    found["any"] = [processes.any(processes.rank == 1), processes.any(False)]
-    found["most"] = processes.most(-5 + processes.rank)
+    actual["total"] = processes.total(torch.tensor([1.0 + processes.rank, 10.0])).tolist()
+    actual["any"] = [processes.any(processes.rank == 1), processes.any(False)]
+    actual["most"] = processes.most(-5 + processes.rank)
     processes.wait()
     try:
         processes.first(refuse)
     except ValueError as error:
-        found["refused"] = str(error)
+        actual["refused"] = str(error)
     done: list[int] = []
     processes.first(lambda: done.append(1))
-    found["did"] = len(done)
+    actual["did"] = len(done)
     try:
         processes.share(3)
     except ValueError as error:
-        found["uneven"] = str(error)
-    return found
+        actual["uneven"] = str(error)
+    return actual
 
 
 def train(folder: Path, name: str, *, event: toy.Event = toy.nothing, **changes: Any) -> str:
@@ -75,9 +75,9 @@ def universal(processes: Processes) -> float:
     for model in (whole, halves):
         model(images).square().sum().backward()
     far = [
-        (one.grad.full_tensor() - two.grad).abs().max() / two.grad.abs().max()
-        for one, two in zip(halves.parameters(), whole.parameters(), strict=True)
-        if two.grad is not None and two.grad.any() and isinstance(one.grad, DTensor)
+        (half.grad.full_tensor() - full.grad).abs().max() / full.grad.abs().max()
+        for half, full in zip(halves.parameters(), whole.parameters(), strict=True)
+        if full.grad is not None and full.grad.any() and isinstance(half.grad, DTensor)
     ]
     assert len(far) > 20
     return float(max(far))
@@ -89,7 +89,7 @@ def main() -> None:
     torch.set_num_threads(1)
     folder, processes = Path(sys.argv[1]), start("cpu")
     second = toy.At(2, "nan") if processes.rank == 1 else toy.nothing
-    found = talk(processes) | {
+    actual = talk(processes) | {
         "ddp": train(folder, "ddp"),
         "accumulated": train(folder, "accumulated", device_batch=1),
         "muon": train(folder, "muon", optimizer="muon"),
@@ -104,7 +104,7 @@ def main() -> None:
         "halves": train(folder, "halves", shard=True),  # went on from a whole model's checkpoint
         "universal": universal(processes),
     }
-    (folder / f"{processes.rank}.json").write_text(json.dumps(found))
+    (folder / f"{processes.rank}.json").write_text(json.dumps(actual))
     # The signal reaches one of them; both end with code 0, and so does torchrun.
     train(folder, "stopped", shard=True, event=toy.At(2, "SIGTERM") if processes.rank == 1 else toy.nothing)
     raise AssertionError("went on after SIGTERM")

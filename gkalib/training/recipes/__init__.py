@@ -9,7 +9,7 @@ from gkalib.training.config import Recipe
 def recipes() -> dict[str, Recipe]:
     """Every recipe by its name."""
     modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
-    return {one.name: one for module in modules for one in module.RECIPES}
+    return {recipe.name: recipe for module in modules for recipe in module.RECIPES}
 
 
 def recipe(name: str) -> Recipe:
@@ -18,7 +18,7 @@ def recipe(name: str) -> Recipe:
     Raises:
         ValueError: if there is none.
     """
-    known = recipes()
-    if name not in known:
-        raise ValueError(f"train: no recipe {name!r}. Known: {', '.join(sorted(known))}")
-    return known[name]
+    by_name = recipes()
+    if name not in by_name:
+        raise ValueError(f"train: no recipe {name!r}. Known: {', '.join(sorted(by_name))}")
+    return by_name[name]

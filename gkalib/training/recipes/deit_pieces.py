@@ -38,9 +38,9 @@ def run(arm: str, *leave_out: str, long: int = 1) -> VisionConfig:
     """
     changes: dict[str, Any] = {}
     for piece in leave_out:
-        given = PIECES[piece]
-        augment = {**changes.get("augment", {}), **given.get("augment", {})}
-        changes |= {**given, "augment": augment}
+        settings = PIECES[piece]
+        augment = {**changes.get("augment", {}), **settings.get("augment", {})}
+        changes |= {**settings, "augment": augment}
     drop_path, warmup = changes.get("drop_path", 0.1), changes.get("warmup", 1.0)
     return VisionConfig(
         experiment="deit-pieces",

@@ -27,29 +27,29 @@ def operators(size: str) -> dict[str, dict[str, Any] | None]:
 
     ``g3b`` has three harmonics and operators of each block's own, ``g3u`` one per head that all blocks share.
     """
-    made: dict[str, dict[str, Any] | None] = {"softmax": None}
+    variants: dict[str, dict[str, Any] | None] = {"softmax": None}
     for grid in GRIDS[size]:
-        made |= {f"g{grid}{letter}": {"grid": grid, "mode": mode} for letter, mode in MODES.items()}
+        variants |= {f"g{grid}{letter}": {"grid": grid, "mode": mode} for letter, mode in MODES.items()}
     best = {"grid": BEST[size], "mode": "blockwise"}
     for name, heads in SOFTMAX_HEADS.get(size, {}).items():
-        made[name] = {**best, "softmax_heads": heads}
+        variants[name] = {**best, "softmax_heads": heads}
     for rank in RANKS.get(size, ()):
         for grid in (3, 5):
             for letter, mode in MODES.items():
-                made[f"g{grid}{letter}-r{rank}"] = {"grid": grid, "mode": mode, "rank": rank}
+                variants[f"g{grid}{letter}-r{rank}"] = {"grid": grid, "mode": mode, "rank": rank}
     if size == "small":
-        return made
+        return variants
     for letter, mode in MODES.items():
-        made[f"g3{letter}-simplex"] = {"grid": 3, "mode": mode, "projection": "after"}
+        variants[f"g3{letter}-simplex"] = {"grid": 3, "mode": mode, "projection": "after"}
     for order in ("mix_before", "two_layers"):
-        made[f"g{BEST[size]}b-{order.replace('_', '-')}"] = {**best, "order": order}
-    made |= {name: {"basis": name.replace("-", "_"), "mode": "blockwise"} for name in BASES}
+        variants[f"g{BEST[size]}b-{order.replace('_', '-')}"] = {**best, "order": order}
+    variants |= {name: {"basis": name.replace("-", "_"), "mode": "blockwise"} for name in BASES}
     if size == "tiny":
         for grid in (1, 3):
             for letter, mode in MODES.items():
                 for base in ("identity", "silu", "gelu"):
-                    made[f"g{grid}{letter}-{base}"] = {"grid": grid, "mode": mode, "base": base}
-    return made
+                    variants[f"g{grid}{letter}-{base}"] = {"grid": grid, "mode": mode, "base": base}
+    return variants
 
 
 def run(data: str, size: str, name: str, operator: dict[str, Any] | None) -> VisionConfig:
