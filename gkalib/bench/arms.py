@@ -37,8 +37,8 @@ def mask_of(case: Case) -> Mask | None:
 
 @cache
 def _allowed(length: int, window: int | None, device: str) -> Tensor:
-    at = torch.arange(length, device=device)
-    lag = at[:, None] - at
+    positions = torch.arange(length, device=device)
+    lag = positions[:, None] - positions
     return (lag >= 0) if window is None else (lag >= 0) & (lag < window)
 
 
@@ -109,8 +109,8 @@ def flex(case: Case, prepare: Callable[[Tensors], tuple[float, Callable]]) -> Fo
     def with_blocks(block_mask):
         def forward(i):
             scale, score_mod = prepare(i)
-            given = i["query"], i["key"], i["value"]
-            return flex_attention(*given, score_mod=score_mod, block_mask=block_mask, scale=scale)
+            tensors = i["query"], i["key"], i["value"]
+            return flex_attention(*tensors, score_mod=score_mod, block_mask=block_mask, scale=scale)
 
         return torch.compile(forward, dynamic=False)
 
@@ -187,13 +187,13 @@ def inputs(case: Case, seed: int) -> Tensors:
     Bandwidths are d^¼, the temperature of softmax attention; tables of lags fall from one to zero.
     """
     generator = torch.Generator(case["device"]).manual_seed(seed)
-    like = {"device": case["device"], "dtype": getattr(torch, case["dtype"]), "generator": generator}
+    options = {"device": case["device"], "dtype": getattr(torch, case["dtype"]), "generator": generator}
     heads, width, keys = case["heads"], case["width"], case["keys"]
 
     def tensor(length: int) -> Tensor:
-        return torch.randn(case["batch"], length, heads, width, **like).transpose(1, 2)
+        return torch.randn(case["batch"], length, heads, width, **options).transpose(1, 2)
 
-    given: Tensors = {
+    tensors: Tensors = {
         "query": tensor(case["queries"]),
         "key": tensor(keys),
         "value": tensor(keys),
@@ -204,8 +204,8 @@ def inputs(case: Case, seed: int) -> Tensors:
     if case["family"] == "karat":
         torch.manual_seed(seed)
         operator = RowOperator(heads, keys, basis=Fourier(HARMONICS), rank=RANK, device=case["device"])
-        given["operator"] = operator
-    return given
+        tensors["operator"] = operator
+    return tensors
 
 
 def _definition(case: Case) -> str:
@@ -225,7 +225,7 @@ def _smoothing(case: Case, kernel: Callable[[Tensors], Kernel], method: str, **m
     return forward
 
 
-def _one(forward: Forward) -> Forward:
+def _of_one_tensor(forward: Forward) -> Forward:
     """The same on one tensor in the place of three."""
     return lambda i: forward({**i, "key": i["query"], "value": i["query"]})
 
@@ -266,7 +266,7 @@ def _gaussian(i: Tensors) -> Kernel:
 def gka(case: Case) -> dict[str, Arm]:
     """Gaussian kernel attention: one tensor and a bandwidth a head, both with a gradient."""
     decoding = case["queries"] != case["keys"]
-    wrap = _of_cache if decoding else _one
+    wrap = _of_cache if decoding else _of_one_tensor
     leaves = ("query", "key") if decoding else ("query", "sigma")
     exact = wrap(_smoothing(case, _gaussian, _definition(case)))
     ours = {

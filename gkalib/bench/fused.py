@@ -28,11 +28,11 @@ def time_arms(case: Case) -> list[Row]:
     functorch.donated_buffer = False  # a backward pass is timed many times over one forward
     device, lost = case["device"], ""
     outcomes: dict[str, Outcome] = {}
-    again: list[Row] = []
+    repeat: list[Row] = []
     with timing.stream(device):
         rates, clock = roofline.ceilings(device)
-        known, small = arms(case), arms(_small(case))
-        for name, arm in known.items():
+        arms_by_name, small = arms(case), arms(_small(case))
+        for name, arm in arms_by_name.items():
             if lost or name in case.get("without", ()):
                 outcomes[name] = {}, f"{LOST} {lost or name}"
                 continue
@@ -43,7 +43,7 @@ def time_arms(case: Case) -> list[Row]:
                 lost, reason = name, f"{LOST} {name}: {reason}"
             outcomes[name] = passes, reason
         if not lost:
-            again = _again(outcomes, known, case)
+            repeat = _repeat_first(outcomes, arms_by_name, case)
             # Another program may have slowed one of them: the better rates are nearer to the device's.
             after, clock = roofline.ceilings(device)
             rates = roofline.better(rates, after)
@@ -55,11 +55,11 @@ def time_arms(case: Case) -> list[Row]:
         "exponentials": rates.exponentials,
     }
     rows = [
-        _row(name, known[name], case, direction, outcome, rates) | surroundings
+        _row(name, arms_by_name[name], case, direction, outcome, rates) | surroundings
         for name, outcome in outcomes.items()
         for direction in case["passes"]
     ]
-    return rows + [{**dict.fromkeys(rows[0], ""), **row, **surroundings} for row in again]
+    return rows + [{**dict.fromkeys(rows[0], ""), **row, **surroundings} for row in repeat]
 
 
 def _checked_times(name: str, arm: Arm, small: Arm, case: Case) -> Outcome:
@@ -85,14 +85,14 @@ def rehearse(case: Case) -> None:
     """Run once, in the types and shapes of ``time_arms``, what compiles, so that it lies in the caches."""
     functorch.donated_buffer = False
     with timing.stream(case["device"]):
-        known, small = arms(case), arms(_small(case))
-        for name, arm in known.items():
+        arms_by_name, small = arms(case), arms(_small(case))
+        for name, arm in arms_by_name.items():
             if not name.startswith(("fused", "compiled", "flex")):
                 continue
             calls = [(arm, case), (arm, {**case, "passes": ["forward"]})]
-            for called, given in [(small[name], _small(case)), *calls] if arm.ours else calls:
+            for call, sizes in [(small[name], _small(case)), *calls] if arm.ours else calls:
                 try:
-                    _values(called.forward, inputs(given, seed=0), called, given)
+                    _values(call.forward, inputs(sizes, seed=0), call, sizes)
                 except Exception as error:  # the measurement will say so
                     print(f"{name}: {reason_of(error)}", flush=True)
                 timing.free()
@@ -106,9 +106,9 @@ def check(name: str, arm: Arm, case: Case) -> None:
     that on a small case.
     """
     whole = case["dtype"] == "float32" and case["batch"] <= 2
-    given = inputs(case, seed=0)
-    first = {key: _first(value, whole) for key, value in given.items()}
-    actual = _values(arm.forward, given, arm, case)
+    tensors = inputs(case, seed=0)
+    first = {key: _first(value, whole) for key, value in tensors.items()}
+    actual = _values(arm.forward, tensors, arm, case)
     exact = _values(arm.exact, first, arm, case)
     assert actual.keys() == exact.keys(), f"{name}: gradients of {', '.join(actual.keys() ^ exact.keys())}"
     for key in exact:
@@ -122,30 +122,30 @@ def check(name: str, arm: Arm, case: Case) -> None:
         assert error <= allowed, f"{name}: {what} is off by {error:.1e}, more than {allowed:.0e}"
 
 
-def _values(forward: Any, given: Tensors, arm: Arm, case: Case) -> dict[str, Tensor]:
+def _values(forward: Any, tensors: Tensors, arm: Arm, case: Case) -> dict[str, Tensor]:
     """The output, and the gradients where the case has a backward pass."""
     if "backward" not in case["passes"]:
         with torch.no_grad():
-            return {"out": forward(given)}
-    leaves = _leaves(given, arm)
-    out = forward(given)
+            return {"out": forward(tensors)}
+    leaves = _leaves(tensors, arm)
+    out = forward(tensors)
     # A row operator has scales that its default basis does not use.
     gradients = torch.autograd.grad(
-        out, list(leaves.values()), given["grad"].to(out.dtype), allow_unused=True
+        out, list(leaves.values()), tensors["grad"].to(out.dtype), allow_unused=True
     )
-    named = zip(leaves, gradients, strict=True)
-    return {"out": out.detach(), **{name: gradient for name, gradient in named if gradient is not None}}
+    pairs = zip(leaves, gradients, strict=True)
+    return {"out": out.detach(), **{name: gradient for name, gradient in pairs if gradient is not None}}
 
 
-def _leaves(given: Tensors, arm: Arm) -> dict[str, Tensor]:
+def _leaves(tensors: Tensors, arm: Arm) -> dict[str, Tensor]:
     """What gets a gradient, by name; a module's parameters one by one."""
     leaves = {}
     for name in arm.leaves:
-        if isinstance(given[name], nn.Module):
-            parameters = given[name].named_parameters()
+        if isinstance(tensors[name], nn.Module):
+            parameters = tensors[name].named_parameters()
             leaves |= {f"{name}.{path}": leaf for path, leaf in parameters if leaf.requires_grad}
         else:
-            leaves[name] = given[name].requires_grad_()
+            leaves[name] = tensors[name].requires_grad_()
     return leaves
 
 
@@ -173,24 +173,24 @@ def _small(case: Case) -> Case:
 
 def _times(arm: Arm, case: Case) -> dict[str, dict[str, Any]]:
     """Times and memory of every pass of an arm."""
-    device, read = case["device"], {*arm.leaves, "grad", "sigma", "table"}
+    device, names = case["device"], {*arm.leaves, "grad", "sigma", "table"}
     first = inputs(case, seed=1)
-    nbytes = sum(first[name].nbytes for name in ("query", "key", "value", "grad") if name in read)
+    nbytes = sum(first[name].nbytes for name in ("query", "key", "value", "grad") if name in names)
     sets = []
     for seed in range(1, timing.rotation(nbytes, device) + 1):
-        given = first if seed == 1 else inputs(case, seed)
-        sets.append({name: value for name, value in given.items() if name in read})
+        tensors = first if seed == 1 else inputs(case, seed)
+        sets.append({name: value for name, value in tensors.items() if name in names})
     columns = {}
     for direction in case["passes"]:
         calls = _calls(direction, arm, sets)
         times = timing.timed(calls, device)
-        measured = direction != "backward" and device == "cuda"
+        with_memory = direction != "backward" and device == "cuda"
         columns[direction] = {
             **times.columns,
             "runs": len(times.ms),
             "sets": len(sets),
             "graph": times.graph,
-            "peak_mib": timing.peak_mib(calls[0], device)[0] if measured else None,
+            "peak_mib": timing.peak_mib(calls[0], device)[0] if with_memory else None,
         }
     return columns
 
@@ -198,16 +198,16 @@ def _times(arm: Arm, case: Case) -> dict[str, dict[str, Any]]:
 def _calls(direction: str, arm: Arm, sets: list[Tensors]) -> list[timing.Call]:
     """A pass over each set of inputs."""
 
-    def call(given: Tensors) -> timing.Call:
+    def call(tensors: Tensors) -> timing.Call:
         if direction == "forward":
-            return torch.no_grad()(lambda: arm.forward(given))
-        leaves, grad = list(_leaves(given, arm).values()), given["grad"]
+            return torch.no_grad()(lambda: arm.forward(tensors))
+        leaves, grad = list(_leaves(tensors, arm).values()), tensors["grad"]
         if direction == "both":
-            return lambda: torch.autograd.grad(arm.forward(given), leaves, grad, allow_unused=True)
-        out = arm.forward(given)
+            return lambda: torch.autograd.grad(arm.forward(tensors), leaves, grad, allow_unused=True)
+        out = arm.forward(tensors)
         return lambda: torch.autograd.grad(out, leaves, grad, retain_graph=True, allow_unused=True)
 
-    return [call(given) for given in sets]
+    return [call(tensors) for tensors in sets]
 
 
 def _row(name: str, arm: Arm, case: Case, direction: str, outcome: Outcome, rates: roofline.Rates) -> Row:
@@ -228,12 +228,12 @@ def _row(name: str, arm: Arm, case: Case, direction: str, outcome: Outcome, rate
     return {key: "" if value is None else value for key, value in row.items()}
 
 
-def _again(outcomes: dict[str, Outcome], known: dict[str, Arm], case: Case) -> list[Row]:
+def _repeat_first(outcomes: dict[str, Outcome], arms_by_name: dict[str, Arm], case: Case) -> list[Row]:
     """The first arm that ran, once more at the end: how far the device has drifted meanwhile."""
     name = next((name for name, (times, _) in outcomes.items() if times), None)
     if name is None:
         return []
-    times = _times(known[name], {**case, "passes": ["forward"]})["forward"]
+    times = _times(arms_by_name[name], {**case, "passes": ["forward"]})["forward"]
     return [{"arm": f"{name}-again", "pass": "forward", "ms": times["ms"]}]
 
 

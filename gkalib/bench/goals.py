@@ -143,8 +143,8 @@ def _predicted() -> dict[tuple[str, str], float]:
 def reached() -> list[Reached]:
     """Every goal beside the newest run on a GPU that has its number; runs on a CPU count for none."""
     # Arm by arm: a page that shows goals is then not out of date when some other benchmark is recorded.
-    known = {arm: _runs("bench", arm) for arm in dict.fromkeys(goal.record for goal in GOALS)}
-    return [_reached(goal, known[goal.record]) for goal in GOALS]
+    runs = {arm: _runs("bench", arm) for arm in dict.fromkeys(goal.record for goal in GOALS)}
+    return [_reached(goal, runs[goal.record]) for goal in GOALS]
 
 
 def _reached(goal: Goal, runs: Sequence[results.Record]) -> Reached:
@@ -166,15 +166,15 @@ def _runs(experiment: str, arm: str = "*") -> list[results.Record]:
 
 def markdown() -> str:
     """The README's table: how many goals of every benchmark were measured and met, and the command."""
-    everything = reached()
+    goals = reached()
     lines = _head("what", "goals", "measured", "met", "command")
     for name, words in WORDS.items():
-        mine = [each for each in everything if each.goal.benchmark == name]
-        measured = [each for each in mine if each.value is not None]
+        selected = [each for each in goals if each.goal.benchmark == name]
+        measured = [each for each in selected if each.value is not None]
         devices = ", ".join(dict.fromkeys(each.device for each in measured))
         met = sum(each.state == "met" for each in measured)
         cells = (f"{len(measured)} on {devices}", met) if measured else ("not run yet", "")
-        lines.append(_line((words, len(mine), *cells, f"`{command(name)}`")))
+        lines.append(_line((words, len(selected), *cells, f"`{command(name)}`")))
     return "\n".join(lines)
 
 
@@ -205,11 +205,11 @@ def _per_score() -> dict[tuple[str, int, str, int, str], float]:
 def instructions(case: Case, direction: str) -> float:
     """What a lane issues for a pair in all programs of a pass, as compiled; 0 where that is not recorded."""
     name, programs = PROGRAMS.get((case["family"], direction), ("", ()))
-    known, total = _per_score(), 0.0
+    counts, total = _per_score(), 0.0
     for program in programs:
         masks = ("band", "all") if case["causal"] else ("all",)
         keys = ((name, case["width"], mask, length, program) for mask in masks for length in (1024, 197))
-        total += next((known[key] for key in keys if key in known), 0.0)
+        total += next((counts[key] for key in keys if key in counts), 0.0)
     return total
 
 
@@ -218,9 +218,9 @@ def designed(case: Case, direction: str, kind: str, rates: Rates) -> Floor:
     if case["queries"] != case["keys"]:  # decoding: nothing but the cache counts
         return floor(work(case, direction, kind), rates)
     waste = padding(case["queries"], case["keys"], causal=case["causal"], window=case["window"])
-    done = work(case, direction, kind, designed=True, instructions=instructions(case, direction))
+    total = work(case, direction, kind, designed=True, instructions=instructions(case, direction))
     issue = Rates(rates.products, rates.memory, rates.exponentials, LANES * rates.exponentials)
-    least = floor(done, issue)
+    least = floor(total, issue)
     return Floor(least.products * waste, least.exponentials * waste, least.memory, least.issue * waste)
 
 
@@ -255,15 +255,15 @@ def report(trainings: Sequence[tuple[str, str]] = ()) -> str:
     Args:
         trainings: recipe and arm of the training runs to list.
     """
-    timed, checked = _newest("bench"), _newest("correctness")
-    lines = [*_surroundings([*timed.values(), *checked.values()]), "", *_head(*HEAD)]
+    times, checks = _newest("bench"), _newest("correctness")
+    lines = [*_surroundings([*times.values(), *checks.values()]), "", *_head(*HEAD)]
     for family in FAMILIES:
         for case in shapes(family, "full", "cuda"):
             label = f"{family}-{case['shape']}"
-            lines += [_line(cells) for cells in _shape(label, case, timed.get(label))]
+            lines += [_line(cells) for cells in _shape(label, case, times.get(label))]
     for label in (f"models-{size}-{mode}" for size in MODELS for mode in ("training", "inference")):
-        lines += [_line(cells) for cells in _model(label, timed.get(label))]
-    return "\n".join([*lines, "", *_correctness(checked), "", *_trained(trainings)])
+        lines += [_line(cells) for cells in _model(label, times.get(label))]
+    return "\n".join([*lines, "", *_correctness(checks), "", *_trainings(trainings)])
 
 
 def _newest(experiment: str) -> dict[str, results.Record]:
@@ -298,8 +298,8 @@ def _shape(label: str, case: Case, record: results.Record | None) -> Iterator[li
     for direction in case["passes"]:
         row = rows.get(("fused", direction), {})
         ours = _number(row, "ms")
-        beside = (_beside(rows.get((rival, direction), {}), ours) for rival in RIVALS)
-        cells = [label + ", busy" * bool(record and record.busy), direction, _time(ours, row), *beside]
+        rivals = (_rival_time(rows.get((rival, direction), {}), ours) for rival in RIVALS)
+        cells = [label + ", busy" * bool(record and record.busy), direction, _time(ours, row), *rivals]
         best = record.metrics.get(f"ratio_sdpa_{direction}") if record else None
         share = _number(row, "percent")
         cells += ["" if best is None else f"{best:.2f}×", "" if share is None else f"{share:.0f}"]
@@ -318,7 +318,7 @@ def _time(ms: float | None, row: Row) -> str:
     return str(row["reason"]).split(":")[0] if row.get("reason") else NOT_RUN
 
 
-def _beside(row: Row, ours: float | None) -> str:
+def _rival_time(row: Row, ours: float | None) -> str:
     """A rival's time, and over ours."""
     if not row:
         return ""
@@ -355,25 +355,25 @@ def _model(label: str, record: results.Record | None) -> Iterator[list[str]]:
             return max(filter(None, rates), default=None)
 
         ours, deit = fastest("gka-fused"), fastest("deit-sdpa-cudnn", "deit-sdpa-flash")
-        shown = [fastest("gka-dense" if rival == "eager" else f"deit-{rival}") for rival in RIVALS]
+        rivals = [fastest("gka-dense" if rival == "eager" else f"deit-{rival}") for rival in RIVALS]
         name = label + ", busy" * bool(record and record.busy)
         cells = [name, f"batch {batch}, images/s", NOT_RUN if ours is None else f"{ours:.0f}"]
-        cells += ["" if rate is None else f"{rate:.0f}" for rate in shown]
+        cells += ["" if rate is None else f"{rate:.0f}" for rate in rivals]
         cells += [f"{ours / deit:.2f}×" if ours and deit else "", "", ""]
         yield [*cells, "; ".join(_verdicts(label, str(batch), None, record, None))]
 
 
-def _correctness(kept: dict[str, results.Record]) -> Iterator[str]:
+def _correctness(records: dict[str, results.Record]) -> Iterator[str]:
     """Cases and the largest errors by type, absolute and over the reference's own error in that type."""
     yield from _head("correctness", "cases", "rows", "wrong", "largest error", "over the reference's own")
     for dtype in TYPES:
-        mine = [record for arm, record in kept.items() if arm.endswith(f"-{dtype}")]
-        if not mine:
+        selected = [record for arm, record in records.items() if arm.endswith(f"-{dtype}")]
+        if not selected:
             yield _line((dtype, NOT_RUN, "", "", "", ""))
             continue
-        sums = [sum(int(record.metrics[name]) for record in mine) for name in ("cases", "rows", "wrong")]
+        sums = [sum(int(record.metrics[name]) for record in selected) for name in ("cases", "rows", "wrong")]
         largest = [
-            max((record.metrics.get(f"{kind}_{dtype}", 0.0), record.arm, kind) for record in mine
+            max((record.metrics.get(f"{kind}_{dtype}", 0.0), record.arm, kind) for record in selected
                 for kind in kinds)
             for kinds in (("error", "gradient"), ("relative_error", "relative_gradient"))
         ]  # fmt: skip
@@ -384,7 +384,7 @@ def _correctness(kept: dict[str, results.Record]) -> Iterator[str]:
         yield _line((dtype, *sums, *errors))
 
 
-def _trained(trainings: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _trainings(trainings: Sequence[tuple[str, str]]) -> Iterator[str]:
     """The trainings: the loss or the accuracy at the end, and the minutes."""
     yield from _head("training", "device", "minutes", "result")
     for name, arm in trainings:

@@ -71,14 +71,14 @@ def time_loading(case: Case) -> list[Row]:
     runs = [_run(*names) for names in case["runs"]]
     with TemporaryDirectory() as folder:
         load, kilobytes = _loader(runs[0], case["shape"], Path(folder))
-        items = _checked(load, runs[0])
+        items = _check(load, runs[0])
         times = _times(load, case["seconds"])
     rate = 1e3 * items / times.median
     rows = []
     for (name, arm, _), run in zip(case["runs"], runs, strict=True):
-        counted = cost(run)
-        needed = PEAK * SHARE * counted.items / counted.operations
-        step = counted.items / run.steps
+        costs = cost(run)
+        needed = PEAK * SHARE * costs.items / costs.operations
+        step = costs.items / run.steps
         loaders = LOADERS if isinstance(run, VisionConfig) else 1
         rows.append(
             {
@@ -128,8 +128,8 @@ def _loader(run: TrainConfig, shape: str, folder: Path) -> tuple[Load, float]:
         # more rows than the steps of a measurement read, so that it reads each once, as training does
         table = random.integers(0, vocabulary, (40_960_000 // context, context + 1), dtype=kind)
         np.save(folder / "rows.npy", table)
-        mapped = np.load(folder / "rows.npy", mmap_mode="r")
-        rows = Packed(mapped) if run.rows == "packed" else Documents(mapped)
+        array = np.load(folder / "rows.npy", mmap_mode="r")
+        rows = Packed(array) if run.rows == "packed" else Documents(array)
     return _of_text(run, rows), context * np.dtype(kind).itemsize / 1e3
 
 
@@ -161,11 +161,11 @@ def _arrays(random: np.random.Generator, _: Path) -> tuple[Images, float]:
 def _photographs(random: np.random.Generator, folder: Path) -> tuple[Images, float]:
     """JPEG files whose spectra fall as those of photographs do, as large as ImageNet's are on average."""
     height, width = PHOTOGRAPH
-    far = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
-    far[0, 0] = np.inf
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
+    frequency[0, 0] = np.inf
     names = [f"{number}.jpeg" for number in range(FILES)]
     for name in names:
-        waves = np.fft.rfft2(random.standard_normal((3, height, width))) / far
+        waves = np.fft.rfft2(random.standard_normal((3, height, width))) / frequency
         field = np.fft.irfft2(waves, s=(height, width))
         # channels go together, as in nature: mostly gray
         field = field[0] + 0.3 * field
@@ -177,10 +177,12 @@ def _photographs(random: np.random.Generator, folder: Path) -> tuple[Images, flo
     return Files(folder, np.array([name.encode() for name in names]), labels), size / 1e3
 
 
-def _checked(load: Load, run: TrainConfig) -> int:
+def _check(load: Load, run: TrainConfig) -> int:
     """How many pictures or tokens a part has, once it is clear that loading is a function of the step."""
-    (inputs, labels), again, other = load(0), load(0), load(1)
-    assert torch.equal(inputs, again[0]) and torch.equal(labels, again[1]), "a part is not the same one twice"
+    (inputs, labels), repeat, other = load(0), load(0), load(1)
+    assert torch.equal(inputs, repeat[0]) and torch.equal(labels, repeat[1]), (
+        "a part is not the same one twice"
+    )
     assert not torch.equal(inputs, other[0]), "two parts are the same"
     if isinstance(run, VisionConfig):
         side = run.model.image_size

@@ -80,18 +80,18 @@ def time_models(case: Case) -> list[Row]:
 def rehearse(case: Case) -> None:
     """Compile what ``time_models`` will start, each arm in a process of its own."""
     with ProcessPoolExecutor(len(case["arms"]), mp_context=get_context("spawn")) as pool:
-        list(pool.map(_rehearsed, [{**case, "arms": [arm]} for arm in case["arms"]]))
+        list(pool.map(_rehearse_arm, [{**case, "arms": [arm]} for arm in case["arms"]]))
 
 
-def _rehearsed(case: Case) -> None:
+def _rehearse_arm(case: Case) -> None:
     (arm,) = case["arms"]
     for batch in case["batches"]:
         try:
             with backend(arm), timing.stream(case["device"]):
                 if arm == "gka-fused" and batch == case["batches"][0]:
                     check(case)
-                built = model(arm, case)
-                step = _training(built, case) if case["mode"] == "training" else _inference(built, case)
+                network = model(arm, case)
+                step = _training(network, case) if case["mode"] == "training" else _inference(network, case)
                 step(_images(batch, case))
         except Exception as error:  # the measurement will say so
             print(f"{arm} {batch}: {reason_of(error)}", flush=True)
@@ -124,16 +124,16 @@ def model(arm: str, case: Case) -> nn.Module:
         sizes: dict[str, Any] = {"embed_dim": width, "num_heads": heads}
         if small:
             sizes = {"img_size": 32, "embed_dim": 32, "num_heads": 2, "depth": 1, "num_classes": 10}
-        built: nn.Module = transformers.VisionTransformer(**sizes)
+        network: nn.Module = transformers.VisionTransformer(**sizes)
     else:
         layer = attention("gka", method=arm.removeprefix("gka-"))
         tiny = ViTConfig(image_size=32, dim=32, num_heads=2, depth=1, num_classes=10)
-        built = vit(tiny if small else size, attention=layer)
-    built = built.to(case["device"])
+        network = vit(tiny if small else size, attention=layer)
+    network = network.to(case["device"])
     if case["compiled"]:
-        for block in built.get_submodule("blocks").children():
+        for block in network.get_submodule("blocks").children():
             block.compile(dynamic=False)
-    return built
+    return network
 
 
 def check(case: Case) -> None:
@@ -167,10 +167,10 @@ def _images(batch: int, case: Case) -> Tensor:
 
 def _step_times(arm: str, batch: int, case: Case) -> dict[str, Any]:
     """One arm at one batch size."""
-    built = model(arm, case)
+    network = model(arm, case)
     with timing.stream(case["device"]):
         images = [_images(batch, case) for _ in range(2)]
-        step = _training(built, case) if case["mode"] == "training" else _inference(built, case)
+        step = _training(network, case) if case["mode"] == "training" else _inference(network, case)
         calls = [lambda part=part: step(part) for part in images]
         times = timing.timed(calls, case["device"], seconds=SECONDS)
         return {
@@ -181,19 +181,19 @@ def _step_times(arm: str, batch: int, case: Case) -> dict[str, Any]:
         }
 
 
-def _inference(built: nn.Module, case: Case) -> Callable[[Tensor], Tensor]:
-    built.eval()
+def _inference(network: nn.Module, case: Case) -> Callable[[Tensor], Tensor]:
+    network.eval()
     if case["device"] == "cuda":
-        built = built.bfloat16()
-    dtype = next(built.parameters()).dtype
-    return torch.no_grad()(lambda images: built(images.to(dtype)))
+        network = network.bfloat16()
+    dtype = next(network.parameters()).dtype
+    return torch.no_grad()(lambda images: network(images.to(dtype)))
 
 
-def _training(built: nn.Module, case: Case) -> Callable[[Tensor], None]:
+def _training(network: nn.Module, case: Case) -> Callable[[Tensor], None]:
     """One step of AdamW on random labels."""
-    built.train()
-    forward = _autocast(case, built)
-    optimizer = torch.optim.AdamW(built.parameters(), lr=1e-4, fused=case["device"] == "cuda")
+    network.train()
+    forward = _autocast(case, network)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=case["device"] == "cuda")
     classes = 10 if case["scale"] == "smoke" else 1000
     labels = torch.randint(classes, (max(case["batches"]),), device=case["device"])
 
@@ -213,13 +213,13 @@ def summarize(rows: list[Row]) -> dict[str, float]:
     ``best`` in the place of a batch is each model at its fastest batch size.
     """
     metrics: dict[str, float] = {}
-    ran = {(row["arm"], row["batch"]): row for row in rows if row["ms"] != ""}
-    for (arm, batch), row in ran.items():
+    timed = {(row["arm"], row["batch"]): row for row in rows if row["ms"] != ""}
+    for (arm, batch), row in timed.items():
         for column in ("images_per_second", "peak_mib"):
             if row[column] != "":
                 metrics[f"{column}_{arm.replace('-', '_')}_{batch}"] = row[column]
     for batch in (*dict.fromkeys(row["batch"] for row in rows), "best"):
-        chosen = [row for key, row in ran.items() if batch in ("best", key[1])]
+        chosen = [row for key, row in timed.items() if batch in ("best", key[1])]
         sides = [[row for row in chosen if row["arm"].startswith(side)] for side in ("gka-fused", "deit")]
         if all(sides):
             ours, deit = (max(side, key=lambda row: row["images_per_second"]) for side in sides)
@@ -229,7 +229,7 @@ def summarize(rows: list[Row]) -> dict[str, float]:
             if batch == "best":
                 metrics |= {"best_batch_gka": ours["batch"], "best_batch_deit": deit["batch"]}
     metrics["wrong"] = float(any(str(row["reason"]).startswith(WRONG) for row in rows))
-    metrics["cells"], metrics["cells_run"] = len(rows), len(ran)
+    metrics["cells"], metrics["cells_run"] = len(rows), len(timed)
     return metrics
 
 

@@ -44,7 +44,7 @@ def prepare_smooth(case: Case) -> Callable[[], Tensor]:
     torch.manual_seed(0)
     shape = (case["batch"], case["heads"], case["n"], case["head_dim"])
     query, key, value = (torch.randn(shape, device=case["device"]) for _ in range(3))
-    return lambda: _smoothed(case["arm"], query, key, value)
+    return lambda: _smooth_by(case["arm"], query, key, value)
 
 
 def check_smooth(device: str) -> None:
@@ -53,7 +53,7 @@ def check_smooth(device: str) -> None:
     query, key, value = (torch.randn(BATCH, HEADS, 197, HEAD_DIM, device=device) for _ in range(3))
     for arm in (*EAGER, *METHODS):
         exact = smooth(query.double(), key.double(), value.double(), _kernel(arm), method="reference")
-        error = (_smoothed(arm, query, key, value) - exact).abs().max().item()
+        error = (_smooth_by(arm, query, key, value) - exact).abs().max().item()
         assert error < 1e-4, f"{arm} is off by {error:.1e} from the reference in float64"
 
 
@@ -61,7 +61,7 @@ def _kernel(arm: str) -> Elu | Gaussian:
     return Elu() if arm == "linear" else Gaussian(SIGMA)
 
 
-def _smoothed(arm: str, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _smooth_by(arm: str, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     if arm in EAGER:
         return EAGER[arm](query, key, value)
     return smooth(query, key, value, _kernel(arm), method=arm)
@@ -155,9 +155,9 @@ def check_decoding(device: str) -> None:
     n = WINDOW + 44
     for arm in DECODERS:
         with torch.no_grad():
-            remembered = prepare_decoding({"arm": arm, "n": n, "device": device})()
-            whole = decoder(arm, n).to(device)(_text(n, device))[:, -1]
-        error = (remembered - whole).abs().max().item()
+            actual = prepare_decoding({"arm": arm, "n": n, "device": device})()
+            expected = decoder(arm, n).to(device)(_text(n, device))[:, -1]
+        error = (actual - expected).abs().max().item()
         assert error < 1e-4, f"{arm} is off by {error:.1e} from reading all tokens at once"
 
 

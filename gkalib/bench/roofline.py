@@ -119,9 +119,9 @@ def attainable(intensity: Number, rates: Rates) -> Number:
 
 def visible(queries: int, keys: int, *, causal: bool = False, window: int | None = None) -> int:
     """How many pairs of query and key a mask allows; the last query sits on the last key."""
-    at = torch.arange(keys - queries, keys)
-    last = at if causal else (at + (keys if window is None else window - 1)).clamp(max=keys - 1)
-    first = torch.zeros_like(at) if window is None else (at - window + 1).clamp(min=0)
+    positions = torch.arange(keys - queries, keys)
+    last = positions if causal else (positions + (keys if window is None else window - 1)).clamp(max=keys - 1)
+    first = torch.zeros_like(positions) if window is None else (positions - window + 1).clamp(min=0)
     return int((last - first + 1).clamp(min=0).sum())
 
 
@@ -130,16 +130,16 @@ def padding(
 ) -> float:
     """The pairs in the square tiles that a mask touches, over the pairs that it allows."""
     rows = torch.arange(0, queries, tile)
-    at = torch.arange(keys - queries, keys)
-    touched = 0
+    positions = torch.arange(keys - queries, keys)
+    tiles = 0
     for start in rows.tolist():
-        inside = at[start : start + tile]
+        inside = positions[start : start + tile]
         low = 0 if window is None else max(0, int(inside[0]) - window + 1)
         high = int(inside[-1]) if causal else keys - 1
         if window is not None:
             high = min(high, int(inside[-1]) + window - 1)
-        touched += high // tile - low // tile + 1
-    return touched * tile**2 / visible(queries, keys, causal=causal, window=window)
+        tiles += high // tile - low // tile + 1
+    return tiles * tile**2 / visible(queries, keys, causal=causal, window=window)
 
 
 SIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}

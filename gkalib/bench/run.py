@@ -56,10 +56,10 @@ def run(
             raise ValueError(f"bench: {name} has no shapes to choose from")
         return _sweep(name, chosen, device=device, scale=scale, keep=keep, load=load)
     cases = chosen.shapes(scale, device)
-    known = [case["shape"] for case in cases]
-    unknown = [shape for shape in shapes if shape not in known]
+    names = [case["shape"] for case in cases]
+    unknown = [shape for shape in shapes if shape not in names]
     if unknown:
-        raise ValueError(f"bench: {name} has no shape {unknown[0]!r}. Known: {', '.join(known)}")
+        raise ValueError(f"bench: {name} has no shape {unknown[0]!r}. Known: {', '.join(names)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"bench: {name} was asked for on cuda, and no CUDA device is there")
     rows = []
@@ -86,31 +86,31 @@ def _sweep(name: str, sweep: Sweep, *, device: str, scale: str, keep: bool, load
     rows: list[Row] = []
     for case in cases:
         start = time.perf_counter()
-        row = _alone(time_case, sweep.prepare, case)
+        row = _in_fresh_process(time_case, sweep.prepare, case)
         row["wall_seconds"] = time.perf_counter() - start
         rows.append(row)
         rivals = (rival for rival in rows if rival["arm"] in ratios and rival["n"] == row["n"])
         row |= {ratios[rival["arm"]]: rival["ms"] / row["ms"] for rival in rivals}
         print(_line(row.get(column, "") for column in columns), flush=True)
     for arm in dict.fromkeys(case["arm"] for case in cases) if keep else ():
-        mine = [row for row in rows if row["arm"] == arm]
+        selected = [row for row in rows if row["arm"] == arm]
         metrics = {
             f"{column}_{row['n']}": value
-            for row in mine
+            for row in selected
             for column, value in row.items()
             if column in KEPT or column in ratios.values()
         }
-        names = dict.fromkeys(column for row in mine for column in row)
+        names = dict.fromkeys(column for row in selected for column in row)
         keep_rows(
             "bench",
             f"{name}-{arm}",
             metrics,
-            [{column: row.get(column, "") for column in names} for row in mine],
+            [{column: row.get(column, "") for column in names} for row in selected],
             device=device,
             packages=PACKAGES,
             recipe={"benchmark": name, "cases": [case for case in cases if case["arm"] == arm]},
             scale=scale,
-            wall_seconds=sum(row["wall_seconds"] for row in mine),
+            wall_seconds=sum(row["wall_seconds"] for row in selected),
             load=load,
         )
     return rows
@@ -154,26 +154,26 @@ def _is_wrong(row: Row) -> bool:
 
 def _without_lost(time_arms: Callable[[Case], list[Row]], case: Case, *, apart: bool) -> list[Row]:
     """The rows of a case; where an arm lost the device, again without it, three times at most."""
-    rows = _alone(time_arms, case) if apart else time_arms(case)
+    rows = _in_fresh_process(time_arms, case) if apart else time_arms(case)
     without: list[str] = []
     for _ in range(3):
-        named = (re.match(rf"{LOST} (\S+?)(:|$)", str(row.get("reason", ""))) for row in rows)
-        lost = {match[1] for match in named if match} - {*without}
+        matches = (re.match(rf"{LOST} (\S+?)(:|$)", str(row.get("reason", ""))) for row in rows)
+        lost = {match[1] for match in matches if match} - {*without}
         if not lost:
             break
         without += sorted(lost)
         reasons = {row["arm"]: row["reason"] for row in rows if row["arm"] in without}
-        rows = _alone(time_arms, {**case, "without": without})
+        rows = _in_fresh_process(time_arms, {**case, "without": without})
         rows = [row | {"reason": reasons.get(row["arm"], row.get("reason", ""))} for row in rows]
     return rows
 
 
-def _alone(call: Callable[..., Any], *arguments: Any) -> Any:
+def _in_fresh_process(call: Callable[..., Any], *arguments: Any) -> Any:
     """What a function returns in a fresh process: none inherits another's memory, caches or compiled code."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(call, *arguments).result()
 
 
 def _line(cells: Iterable[object]) -> str:
-    shown = (f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in cells)
-    return "  ".join(f"{cell:>18}" for cell in shown)
+    texts = (f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in cells)
+    return "  ".join(f"{cell:>18}" for cell in texts)

@@ -71,8 +71,8 @@ def keep(
     **fields: Any,
 ) -> None:
     """Save what was measured on a device as a run; the fields are further ones of its record."""
-    where = {"seed": 0, "device": device_name(device), **results.provenance(*packages)}
-    record = results.Record(experiment=experiment, arm=arm, metrics=dict(metrics), **where, **fields)
+    surroundings = {"seed": 0, "device": device_name(device), **results.provenance(*packages)}
+    record = results.Record(experiment=experiment, arm=arm, metrics=dict(metrics), **surroundings, **fields)
     results.save(record, rows=rows, root=root)
 
 
@@ -80,8 +80,8 @@ def cache_bytes(device: str) -> int:
     """The size of the last cache before memory: a GPU's L2, a CPU's L3, 32 MiB where it cannot be read."""
     if device == "cuda":
         return torch.cuda.get_device_properties(0).L2_cache_size
-    stated = re.fullmatch(r"(\d+)K\n", CACHE.read_text()) if CACHE.exists() else None
-    return int(stated[1]) * 1024 if stated else 2**25
+    match = re.fullmatch(r"(\d+)K\n", CACHE.read_text()) if CACHE.exists() else None
+    return int(match[1]) * 1024 if match else 2**25
 
 
 def rotation(nbytes: int, device: str) -> int:
@@ -158,7 +158,7 @@ def timed(
         _all(calls)
     torch.cuda.synchronize()
     first = _between_events([lambda: _all(calls)])[0] / len(calls)
-    graph = _captured(calls) if first < GRAPH_BELOW else None
+    graph = _capture(calls) if first < GRAPH_BELOW else None
     run: Call = graph.replay if graph else lambda: _all(calls)
     run()
     if busy:
@@ -177,12 +177,12 @@ def peak_mib(call: Call, device: str) -> tuple[float, float]:
     """
     gc.collect()
     _wait(device)
-    held = _reset_peak(device)
-    kept = call()
+    before = _reset_peak(device)
+    result = call()
     _wait(device)
     peak = _peak(device)
-    del kept
-    return max(0.0, peak - held), peak
+    del result
+    return max(0.0, peak - before), peak
 
 
 def time_case(prepare: Callable[[Case], Call], case: Case, seconds: float = 6.0) -> Row:
@@ -217,11 +217,11 @@ def clock_mhz() -> float:
         return 0.0
     command = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "--id=0"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return 0.0
-    words = done.stdout.split()
-    return float(words[0]) if done.returncode == 0 and words and words[0].isdigit() else 0.0
+    words = process.stdout.split()
+    return float(words[0]) if process.returncode == 0 and words and words[0].isdigit() else 0.0
 
 
 def _wait(device: str) -> None:
@@ -248,12 +248,12 @@ def _between_events(runs: Sequence[Call], meanwhile: Callable[[], float] | None 
     for run, mark in zip(runs, marks[1:], strict=True):
         run()
         mark.record()
-    beside = [] if meanwhile is None else [meanwhile()]
+    extra = [] if meanwhile is None else [meanwhile()]
     torch.cuda.synchronize()
-    return [first.elapsed_time(last) for first, last in pairwise(marks)] + beside
+    return [first.elapsed_time(last) for first, last in pairwise(marks)] + extra
 
 
-def _captured(calls: Sequence[Call]) -> torch.cuda.CUDAGraph | None:
+def _capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph | None:
     """A graph of all calls, or None if one of them cannot be captured."""
     graph = torch.cuda.CUDAGraph()
     try:

@@ -89,7 +89,7 @@ def _greedy_text(model: Any, tokenizer: Tokenizer, ids: list[int], *, count: int
             new = model(new, caches)[:, -1:].argmax(-1)
             numbers.append(int(new))
             text = tokenizer.decode(numbers)
-            ends = [text.index(stop) for stop in stops if stop in text]
-            if ends:
-                return text[: min(ends)]
+            places = [text.index(stop) for stop in stops if stop in text]
+            if places:
+                return text[: min(places)]
     return tokenizer.decode(numbers)

@@ -90,11 +90,11 @@ def _accuracy_counts(logits: Tensor, labels: Tensor) -> Tensor:
             f"evaluate: labels from {int(labels.min())} to {int(labels.max())}, "
             f"and the model has {len(classes)} classes"
         )
-    own = logits.gather(1, labels[:, None])
-    ahead = ~(logits <= own) | ((logits == own) & (classes < labels[:, None]))
-    places = ahead.sum(1)
+    label_logits = logits.gather(1, labels[:, None])
+    ahead = ~(logits <= label_logits) | ((logits == label_logits) & (classes < labels[:, None]))
+    ranks = ahead.sum(1)
     nats = cross_entropy(logits, labels, reduction="sum")
-    counts = [float((places < 1).sum()), float((places < 5).sum()), float(nats), float(len(labels))]
+    counts = [float((ranks < 1).sum()), float((ranks < 5).sum()), float(nats), float(len(labels))]
     return torch.tensor(counts, dtype=torch.float64, device=logits.device)
 
 
@@ -132,8 +132,8 @@ def bit_sums(
     sums = torch.zeros(4, dtype=torch.float64, device=device)
     with evaluating(model):
         for inputs, labels in batches:
-            for logits, wanted in zip(model(inputs.to(device)), labels.to(device), strict=True):
-                sums += _bit_counts(logits, wanted, lengths)
+            for logits, expected in zip(model(inputs.to(device)), labels.to(device), strict=True):
+                sums += _bit_counts(logits, expected, lengths)
     return sums
 
 
@@ -151,10 +151,10 @@ def bits_of(sums: Float[Tensor, " 4"]) -> dict[str, float]:
 
 def _bit_counts(logits: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
     """The four sums of one row; row by row, since logits in full precision are large."""
-    kept = labels != -1
-    logits, labels = logits[kept], labels[kept]
-    most = min(logits.shape[1], len(lengths))
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < most:
+    counted = labels != -1
+    logits, labels = logits[counted], labels[counted]
+    vocabulary = min(logits.shape[1], len(lengths))
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < vocabulary:
         raise ValueError(
             f"evaluate: labels from {int(labels.min())} to {int(labels.max())}; the model has "
             f"{logits.shape[1]} tokens, and there are byte lengths of {len(lengths)}"

@@ -183,18 +183,20 @@ def _block(
     model: Model, tokenizer: Tokenizer, task: Task, items: list[Item], begin: int, *, shots: int, tokens: int
 ) -> list[Answer]:
     """The answers to a block of the questions."""
-    _fits(model, tokenizer)
+    _check_vocabulary(model, tokenizer)
     longest, results, block = context_of(model) + 1, [], items[begin : begin + BLOCK]
-    asked = [
+    prompts = [
         rows(item, tokenizer, delimiter=task.delimiter, examples=drawn(items, index, shots))
         for index, item in enumerate(block, begin)
     ]
-    scores = iter(score(model, [row for options in asked for row in options], tokens=tokens))
-    for item, options in zip(block, asked, strict=True):
-        own = tuple(next(scores) for _ in options)
-        chosen = max(range(len(own)), key=[score.mean for score in own].__getitem__)
-        right = own[0].greedy if isinstance(item, Completion) else chosen == item.gold
-        results.append(Answer(item, own, chosen, right, any(len(row.tokens) > longest for row in options)))
+    scores = iter(score(model, [row for options in prompts for row in options], tokens=tokens))
+    for item, options in zip(block, prompts, strict=True):
+        item_scores = tuple(next(scores) for _ in options)
+        chosen = max(range(len(item_scores)), key=[score.mean for score in item_scores].__getitem__)
+        right = item_scores[0].greedy if isinstance(item, Completion) else chosen == item.gold
+        results.append(
+            Answer(item, item_scores, chosen, right, any(len(row.tokens) > longest for row in options))
+        )
     return results
 
 
@@ -225,21 +227,21 @@ def score(model: Model, sequences: Sequence[Row], *, tokens: int = 8192) -> list
         ValueError: if the model's logits are not numbers.
     """
     context, device = context_of(model), device_of(model)
-    cut = [_cropped(row, context + 1) for row in sequences]
-    order = sorted(range(len(cut)), key=lambda place: -len(cut[place].tokens))
+    rows = [_crop(row, context + 1) for row in sequences]
+    order = sorted(range(len(rows)), key=lambda place: -len(rows[place].tokens))
     scores: dict[int, Score] = {}
     with evaluating(model):
         while order:
-            longest = len(cut[order[0]].tokens) - 1
+            longest = len(rows[order[0]].tokens) - 1
             count = max(1, tokens // longest)
             places, order = order[:count], order[count:]
             ids = torch.zeros(len(places), longest, dtype=torch.long)
             for line, place in zip(ids, places, strict=True):
-                read = cut[place].tokens[:-1]
-                line[: len(read)] = torch.tensor(read)
+                ids_read = rows[place].tokens[:-1]
+                line[: len(ids_read)] = torch.tensor(ids_read)
             logits = model(ids.to(device))
-            scores.update((place, _scored(logits[at], cut[place])) for at, place in enumerate(places))
-    return [scores[place] for place in range(len(cut))]
+            scores.update((place, _score(logits[index], rows[place])) for index, place in enumerate(places))
+    return [scores[place] for place in range(len(rows))]
 
 
 def context_of(model: Model) -> int:
@@ -254,7 +256,7 @@ def context_of(model: Model) -> int:
     return context
 
 
-def _fits(model: Any, tokenizer: Tokenizer) -> None:
+def _check_vocabulary(model: Any, tokenizer: Tokenizer) -> None:
     size = getattr(getattr(model, "config", None), "vocab_size", tokenizer.vocab_size)
     if size < tokenizer.vocab_size:
         raise ValueError(
@@ -263,22 +265,26 @@ def _fits(model: Any, tokenizer: Tokenizer) -> None:
         )
 
 
-def _cropped(row: Row, most: int) -> Row:
-    left = max(0, len(row.tokens) - most)
-    return Row(row.tokens[left:], max(1, row.begin - left), max(1, row.region - left))
+def _crop(row: Row, longest: int) -> Row:
+    start = max(0, len(row.tokens) - longest)
+    return Row(row.tokens[start:], max(1, row.begin - start), max(1, row.region - start))
 
 
-def _scored(logits: Tensor, row: Row) -> Score:
+def _score(logits: Tensor, row: Row) -> Score:
     """One sequence's score from its logits, of which the last predicts the last token."""
     first, end = min(row.begin, row.region), len(row.tokens)
-    wanted = torch.tensor(row.tokens[first:], device=logits.device)
+    targets = torch.tensor(row.tokens[first:], device=logits.device)
     logs = torch.log_softmax(logits[first - 1 : end - 1].float(), dim=-1)
-    own = logs.gather(1, wanted[:, None])[:, 0].double()
-    if own.isnan().any():
+    log_probs = logs.gather(1, targets[:, None])[:, 0].double()
+    if log_probs.isnan().any():
         raise ValueError("evaluate: the model's logits are not numbers")
-    best = logs.argmax(dim=-1) == wanted
+    best = logs.argmax(dim=-1) == targets
     region = row.region - first
-    return Score(float(own[row.begin - first :].sum()), float(own[region:].mean()), bool(best[region:].all()))
+    return Score(
+        float(log_probs[row.begin - first :].sum()),
+        float(log_probs[region:].mean()),
+        bool(best[region:].all()),
+    )
 
 
 def core(results: Sequence[TaskResult]) -> Core:
@@ -353,8 +359,8 @@ def compare(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
             "answers"
         )
     count = len(first)
-    only_first = sum(one and not other for one, other in zip(first, second, strict=True))
-    only_second = sum(other and not one for one, other in zip(first, second, strict=True))
+    only_first = sum(a and not b for a, b in zip(first, second, strict=True))
+    only_second = sum(b and not a for a, b in zip(first, second, strict=True))
     mean = (only_first - only_second) / count
     spread = only_first + only_second - count * mean**2
     return Comparison(mean, math.sqrt(spread / (count * (count - 1))), only_first, only_second, count)

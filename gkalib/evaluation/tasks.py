@@ -39,14 +39,14 @@ def rows(
     """
     before = "".join(example.solved(delimiter) + "\n\n" for example in examples)
     first = [] if tokenizer.bos is None else [tokenizer.bos]
-    tokens, begins = [], []
+    tokens, starts = [], []
     for context, continuation in item.prompts(delimiter):
         whole = [*first, *map(int, tokenizer.encode(before + context + continuation))]
         alone = [*first, *map(int, tokenizer.encode(before + context))]
         tokens.append(whole)
         # Where a token reaches across the border, the continuation begins with that token.
-        begins.append(min(common_prefix([whole, alone]), len(whole) - 1))
-    sequences = [Row(*row) for row in zip(tokens, begins, item.region(tokens, begins), strict=True)]
+        starts.append(min(common_prefix([whole, alone]), len(whole) - 1))
+    sequences = [Row(*row) for row in zip(tokens, starts, item.region(tokens, starts), strict=True)]
     if min(min(row.begin, row.region) for row in sequences) < 1:
         raise ValueError(
             f"evaluate: nothing stands before the continuation of {item}, and the tokenizer "

@@ -86,10 +86,10 @@ def launches(case: Sample, config: Config | None = None) -> list[Launch]:
     from gkalib.smoothing.fused.specialized import specialization
 
     call = prepared(case)
-    chosen = forced(config) if config else contextlib.nullcontext()
-    with collected() as started, specialization(False), chosen:  # the sample calls of those programs say so
+    context = forced(config) if config else contextlib.nullcontext()
+    with collected() as launched, specialization(False), context:  # the sample calls of those programs say so
         call()
-    return started
+    return launched
 
 
 def ready(launch: Launch) -> str:
@@ -118,15 +118,15 @@ def source_of(launch: Launch) -> tuple[ASTSource, Any]:
     return ASTSource(program, signature, constants, attributes), options
 
 
-_built: dict[tuple, Report] = {}
+_reports: dict[tuple, Report] = {}
 
 
 def build(launch: Launch, keep: Path | None = None) -> Report:
     """Compile one launch exactly as Triton would on an H100, and read the result, once in a process."""
     source, options = source_of(launch)
     key = (source.hash(), options.hash(), launch.config)
-    if key in _built and keep is None:
-        return _built[key]
+    if key in _reports and keep is None:
+        return _reports[key]
     log = io.StringIO()
     with knobs.compilation.scope(), knobs.nvidia.scope(), contextlib.redirect_stdout(log):
         knobs.compilation.always_compile = True
@@ -138,19 +138,19 @@ def build(launch: Launch, keep: Path | None = None) -> Report:
         (keep / f"{launch.name}.sass").write_text(code + "\n")
         for stage in ("ttgir", "ptx"):
             (keep / f"{launch.name}.{stage}").write_text(compiled.asm[stage])
-    _built[key] = read(launch, compiled, log.getvalue())
-    return _built[key]
+    _reports[key] = read(launch, compiled, log.getvalue())
+    return _reports[key]
 
 
 def read(launch: Launch, compiled: Any, log: str) -> Report:
     """The report of compiled code, from ptxas's words and the disassembly."""
     code = disassemble(compiled.asm["cubin"])
-    everything, repeated = [words for _, words in code], loops(code)
-    holding = [loop for loop in repeated if _count(loop, "HGMMA")] or [
-        loop for loop in repeated if _count(loop, "HMMA")
+    instructions, every_loop = [words for _, words in code], loops(code)
+    product_loops = [loop for loop in every_loop if _count(loop, "HGMMA")] or [
+        loop for loop in every_loop if _count(loop, "HMMA")
     ]
     config, warps = launch.config, compiled.metadata.num_warps
-    hot = holding[0] if holding else []
+    hot = product_loops[0] if product_loops else []
     # Where the compiler added warps, the program's own only load.
     scores = config.rows * config.columns / (32 * (warps if warps == config.warps else warps - config.warps))
     return Report(
@@ -162,12 +162,12 @@ def read(launch: Launch, compiled: Any, log: str) -> Report:
         registers=_number(r"Used (\d+) registers", log),
         spills=_number(r"(\d+) bytes spill stores", log) + _number(r"(\d+) bytes spill loads", log),
         shared=compiled.metadata.shared,
-        hgmma=_count(everything, "HGMMA"),
-        hmma=_count(everything, "HMMA"),
+        hgmma=_count(instructions, "HGMMA"),
+        hmma=_count(instructions, "HMMA"),
         serialized="serialized" in log,
-        atomics=_count(everything, r"(RED|REDG|ATOM|ATOMG)\b(?!\S*EXCH)"),
+        atomics=_count(instructions, r"(RED|REDG|ATOM|ATOMG)\b(?!\S*EXCH)"),
         local=_count(hot, "STL|LDL"),
-        loops=tuple(len(loop) for loop in holding),
+        loops=tuple(len(loop) for loop in product_loops),
         per_score=round(len(hot) / scores, 2) if hot else None,
     )
 
@@ -219,12 +219,12 @@ def main() -> int:
     option("--warps", type=int)
     option("--stages", type=int)
     option("--keep", type=Path, metavar="FOLDER", help="leave PTX and machine code there")
-    chosen = parser.parse_args()
-    case = Sample(chosen.case, chosen.width, getattr(torch, chosen.dtype), chosen.mask, chosen.length)
-    sizes = {name: value for name in Config.__dataclass_fields__ if (value := getattr(chosen, name))}
+    options = parser.parse_args()
+    case = Sample(options.case, options.width, getattr(torch, options.dtype), options.mask, options.length)
+    sizes = {name: value for name in Config.__dataclass_fields__ if (value := getattr(options, name))}
     config = Config(**({"rows": 64, "columns": 64} | sizes)) if sizes else None
     for launch in launches(case, config):
-        print(build(launch, chosen.keep), flush=True)
+        print(build(launch, options.keep), flush=True)
     return 0
 
 

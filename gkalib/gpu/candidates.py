@@ -18,9 +18,9 @@ COMPILED = Path(__file__).with_name("candidates.json")
 COLUMNS = ("registers", "spills", "shared", "per_score")
 
 
-def compiled(known: tune.Table) -> Iterator[dict[str, object]]:
+def compiled(table: tune.Table) -> Iterator[dict[str, object]]:
     """What the machine code of each candidate of each entry says, in every sample call."""
-    for program, width, kind, sizes, case, launches in tune.launches(known):
+    for program, width, kind, sizes, case, launches in tune.launches(table):
         for launch in launches:
             if launch.name != f"{program}_kernel":
                 continue
@@ -31,15 +31,15 @@ def compiled(known: tune.Table) -> Iterator[dict[str, object]]:
 
 def main() -> int:
     """Compile every candidate and record it; fails if one needs more shared memory than there is."""
-    rows, bad = [], 0
+    rows, failures = [], 0
     for row in compiled(configs.table()):
         rows.append(row)
-        over = int(str(row["shared"])) > SHARED_LIMIT
-        bad += over
-        print(json.dumps(row), "too much shared memory" if over else "", flush=True)
+        too_large = int(str(row["shared"])) > SHARED_LIMIT
+        failures += too_large
+        print(json.dumps(row), "too much shared memory" if too_large else "", flush=True)
     COMPILED.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
-    print(f"{len(rows)} candidates compiled, {bad} cannot start")
-    return int(bad > 0)
+    print(f"{len(rows)} candidates compiled, {failures} cannot start")
+    return int(failures > 0)
 
 
 if __name__ == "__main__":

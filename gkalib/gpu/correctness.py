@@ -37,8 +37,8 @@ SIZES: dict[str, tuple[Sizes, ...]] = {
 
 def types_of(operation: str, device: str) -> tuple[str, ...]:
     """The types in which an operation is checked."""
-    known = DTYPES[device]
-    return known[:-1] if OPERATIONS[operation].halves and device == "cuda" else known
+    types = DTYPES[device]
+    return types[:-1] if OPERATIONS[operation].halves and device == "cuda" else types
 
 
 def run(operation: str, types: Sequence[str] = (), *, device: str) -> list[Row]:
@@ -57,19 +57,19 @@ def run(operation: str, types: Sequence[str] = (), *, device: str) -> list[Row]:
     seed, start = secrets.randbelow(2**31), time.perf_counter()
     generator = torch.Generator(device).manual_seed(seed)
     rows: list[Row] = []
-    arm, kept = "-".join([operation, *types]), start
+    arm, saved_at = "-".join([operation, *types]), start
     for check in checks(operation, device, types):
         try:
             with _poisoned():
                 rows += compare(operation, check, generator)
         except Exception as error:  # what keeps a check from being made is what its row says
-            rows.append(_failed(check, reason_of(error)))
+            rows.append(_failed_row(check, reason_of(error)))
         if not timing.alive(device):
-            rows.append(_failed(check, "the device is lost, and later cases were not run"))
+            rows.append(_failed_row(check, "the device is lost, and later cases were not run"))
             break
-        if time.perf_counter() - kept > EVERY:
-            kept = time.perf_counter()
-            _keep(arm, rows, device=device, seed=seed, seconds=kept - start)
+        if time.perf_counter() - saved_at > EVERY:
+            saved_at = time.perf_counter()
+            _keep(arm, rows, device=device, seed=seed, seconds=saved_at - start)
     _keep(arm, rows, device=device, seed=seed, seconds=time.perf_counter() - start)
     for row in rows:
         if not row["right"]:
@@ -97,12 +97,12 @@ def checks(operation: str, device: str, types: Sequence[str] = ()) -> Iterator[C
                     check = replace(check, keys=check.queries, value_width=check.width)
                 if not kind.grouped:
                     check = replace(check, groups=check.heads)
-                for sized in (check, _fewer(check)) if device == "cuda" else (check,):
-                    yield sized if kind.gradients else replace(sized, queries=1)
+                for variant in (check, _with_fewer_tokens(check)) if device == "cuda" else (check,):
+                    yield variant if kind.gradients else replace(variant, queries=1)
         turn += 1
 
 
-def _fewer(check: Check) -> Check:
+def _with_fewer_tokens(check: Check) -> Check:
     return replace(check, queries=check.queries // 3 + 2, keys=check.keys // 3 + 2)
 
 
@@ -124,33 +124,33 @@ def compare(operation: str, check: Check, generator: torch.Generator) -> list[Ro
     if dtype == torch.float64:
         module = module.double()
     mask = MASKS[check.mask](check, device)
-    given = {"query": query} if kind.one_tensor else {"query": query, "key": key, "value": value}
-    wide = {name: tensor.double() for name, tensor in given.items()}
-    exact = _values(copy.deepcopy(module).double(), wide, grad.double(), mask, "reference")
-    plain = _values(copy.deepcopy(module), given, grad, mask, "reference")
+    tensors = {"query": query} if kind.one_tensor else {"query": query, "key": key, "value": value}
+    exact_tensors = {name: tensor.double() for name, tensor in tensors.items()}
+    exact = _values(copy.deepcopy(module).double(), exact_tensors, grad.double(), mask, "reference")
+    plain = _values(copy.deepcopy(module), tensors, grad, mask, "reference")
     with module.programs():
-        actual = _values(module, given, grad, mask, "fused")
+        actual = _values(module, tensors, grad, mask, "fused")
     # Where weights are nearly 0 and 1 a parameter's gradient is what is left of terms that cancel.
-    judged = check.spread == 1 or dtype not in (torch.float16, torch.bfloat16)
-    wanted = [name for name in exact if judged or name in FACTORS]
-    return [_row(check, name, actual[name], exact[name], plain[name]) for name in wanted]
+    all_compared = check.spread == 1 or dtype not in (torch.float16, torch.bfloat16)
+    names = [name for name in exact if all_compared or name in FACTORS]
+    return [_row(check, name, actual[name], exact[name], plain[name]) for name in names]
 
 
 def _values(
-    module: Operation, given: dict[str, Tensor], grad: Tensor, mask: Mask | None, method: str
+    module: Operation, tensors: dict[str, Tensor], grad: Tensor, mask: Mask | None, method: str
 ) -> dict[str, Tensor]:
     """The output, and the gradients of the tensors and of the parameters."""
-    query = given["query"]
+    query = tensors["query"]
     if not module.gradients:
         with torch.no_grad():
-            return {"out": module(query, given["key"], given["value"], mask, method)}
-    leaves = {name: tensor.detach().requires_grad_() for name, tensor in given.items()}
+            return {"out": module(query, tensors["key"], tensors["value"], mask, method)}
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
     query = leaves["query"]
     out = module(query, leaves.get("key", query), leaves.get("value", query), mask, method)
     leaves |= {name: leaf for name, leaf in module.named_parameters() if leaf.requires_grad}
     gradients = torch.autograd.grad(out, list(leaves.values()), grad, allow_unused=True)
-    named = zip(leaves, gradients, strict=True)
-    return {"out": out.detach(), **{name: gradient for name, gradient in named if gradient is not None}}
+    pairs = zip(leaves, gradients, strict=True)
+    return {"out": out.detach(), **{name: gradient for name, gradient in pairs if gradient is not None}}
 
 
 def _row(check: Check, what: str, actual: Tensor, exact: Tensor, plain: Tensor) -> Row:
@@ -161,7 +161,7 @@ def _row(check: Check, what: str, actual: Tensor, exact: Tensor, plain: Tensor) 
     return row | {"limit": limit, "right": int(error <= limit), "reason": ""}
 
 
-def _failed(check: Check, reason: str) -> Row:
+def _failed_row(check: Check, reason: str) -> Row:
     """The row of a check that could not be made."""
     row = {**asdict(check), "what": "out", "error": "", "plain": ""}
     return row | {"limit": _limit(check, "out"), "right": 0, "reason": reason}
@@ -198,8 +198,8 @@ def _keep(arm: str, rows: list[Row], *, device: str, seed: int, seconds: float) 
             largest(f"{kind}_{row['dtype']}", row["error"])
             if isinstance(row["plain"], float) and row["plain"] > 0 and kind != "parameter":
                 largest(f"relative_{kind}_{row['dtype']}", row["error"] / row["plain"])
-    counted = {tuple(row[part.name] for part in fields(Check)) for row in rows}
-    metrics |= {"cases": len(counted), "rows": len(rows), "wrong": sum(not row["right"] for row in rows)}
+    cases = {tuple(row[part.name] for part in fields(Check)) for row in rows}
+    metrics |= {"cases": len(cases), "rows": len(rows), "wrong": sum(not row["right"] for row in rows)}
     timing.keep(
         EXPERIMENT,
         arm,

@@ -62,17 +62,17 @@ class Job:
 
     def code(self) -> str:
         """The hash of the code it depends on, of its call and its arguments."""
-        stated = results.digest({"call": self.call, **self.arguments})
-        return hashlib.sha256(f"{stated} {code_hash(*self.depends)}".encode()).hexdigest()[:12]
+        call = results.digest({"call": self.call, **self.arguments})
+        return hashlib.sha256(f"{call} {code_hash(*self.depends)}".encode()).hexdigest()[:12]
 
 
 def code_hash(*parts: str) -> str:
     """The first 12 digits of the SHA-256 over files below ``gkalib`` and the Python in folders, or WHOLE."""
     names = {path for part in parts or WHOLE for path in _sources(PACKAGE / part)}
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for path in sorted(names):
-        whole.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes() + b"\0")
-    return whole.hexdigest()[:12]
+        hasher.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return hasher.hexdigest()[:12]
 
 
 def _sources(path: Path) -> Iterator[Path]:
@@ -86,22 +86,22 @@ def _sources(path: Path) -> Iterator[Path]:
 
 def jobs() -> list[Job]:
     """Correctness, block sizes, benchmarks of fused operations, training, the rest; the most urgent first."""
-    known = [*_checks(), *_comparisons(), *_tunings(), *_trainings(), *_sweeps()]
-    return sorted(known, key=lambda job: job.priority)
+    every = [*_checks(), *_comparisons(), *_tunings(), *_trainings(), *_sweeps()]
+    return sorted(every, key=lambda job: job.priority)
 
 
 def _checks() -> Iterator[Job]:
     """Each operation, on a GPU in each type; warp-specialized programs first."""
     for operation, kind in correctness.OPERATIONS.items():
         for device in correctness.DTYPES:
-            known = correctness.types_of(operation, device)
-            for chosen in [[dtype] for dtype in known] if device == "cuda" else [[]]:
+            types = correctness.types_of(operation, device)
+            for selected in [[dtype] for dtype in types] if device == "cuda" else [[]]:
                 yield Job(
-                    name="-".join(["correctness", operation, *chosen]),
+                    name="-".join(["correctness", operation, *selected]),
                     priority=9 if kind.halves else 10,
                     seconds=75.0,  # mostly of compilation
                     call="gkalib.gpu.correctness:run",
-                    arguments={"operation": operation, "types": chosen},
+                    arguments={"operation": operation, "types": selected},
                     depends=(*FUSED, "gpu/correctness.py", "gpu/operations.py"),
                     devices=(device,),
                     alone=False,
@@ -110,13 +110,13 @@ def _checks() -> Iterator[Job]:
 
 def _tunings() -> Iterator[Job]:
     """Each program at the papers' widths in 16 bits, and last everything else of it."""
-    known = configs.table()
+    table = configs.table()
     order = ("gka_forward", "gka_backward", "gka_forward_specialized", "gka_backward_specialized")
-    for program in known:
+    for program in table:
         first = 12 + order.index(program) if program in order else 16 + (not program.startswith("smooth"))
         for prefix, priority, widths, bits in (("tune", first, (64, 128), (16,)), ("rest", 90, (), ())):
-            entries = list(tune.entries(known, [program], widths, bits))
-            count = sum(len(known[name][str(width)][kind]["candidates"]) for name, width, kind in entries)
+            entries = list(tune.entries(table, [program], widths, bits))
+            count = sum(len(table[name][str(width)][kind]["candidates"]) for name, width, kind in entries)
             if entries:
                 yield Job(
                     name=f"{prefix}-{program.replace('_', '-')}",

@@ -27,7 +27,9 @@ def pack(store: Path, folder: Path, *, code: str) -> Path:
     with tarfile.open(fresh, "w:gz") as archive:
         files = {CODE: code.encode()}
         for path in sorted(store.glob("[!.]*/[!.]*/run.json")):
-            files |= {file.relative_to(store).as_posix(): content for file, content in _whole(path).items()}
+            files |= {
+                file.relative_to(store).as_posix(): content for file, content in _read_run(path).items()
+            }
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
@@ -48,15 +50,15 @@ def unpack(pack: Path, *, root: Path | None = None, code: str = "") -> list[str]
         The runs that were saved, as ``experiment/run``.
     """
     root, saved, here = root or results.folder(), [], results.provenance()
-    with tempfile.TemporaryDirectory() as holder:
-        store = Path(holder)
+    with tempfile.TemporaryDirectory() as temporary:
+        store = Path(temporary)
         try:
             with tarfile.open(pack, "r:gz") as archive:
                 archive.extractall(store, filter="data")
         except (OSError, tarfile.TarError) as error:
             raise ValueError(f"reproduce: {pack} is no pack of results ({error})") from error
-        stated = store / CODE
-        same = code != "" and stated.exists() and stated.read_text() == code and here["clean"]
+        stored_code = store / CODE
+        same = code != "" and stored_code.exists() and stored_code.read_text() == code and here["clean"]
         for path in sorted(store.glob("*/*/run.json")):
             record = results.Record.from_json(path.read_text(encoding="utf-8"), str(path))
             label = f"{record.experiment}/{record.run}"
@@ -64,13 +66,13 @@ def unpack(pack: Path, *, root: Path | None = None, code: str = "") -> list[str]
                 raise ValueError(f"reproduce: {pack} holds the run {label} as {path.relative_to(store)}")
             if record.commit == "unknown" and same:
                 record = replace(record, commit=here["commit"], clean=True)
-            if not _known(record, root / label / "run.json"):
+            if not _is_present(record, root / label / "run.json"):
                 results.save(record, rows=results.rows(record, root=store), root=root)
                 saved.append(label)
     return saved
 
 
-def _known(record: results.Record, path: Path) -> bool:
+def _is_present(record: results.Record, path: Path) -> bool:
     """Whether a store has a run as new or newer."""
     if not path.exists():
         return False
@@ -78,7 +80,7 @@ def _known(record: results.Record, path: Path) -> bool:
     return datetime.fromisoformat(old.date) >= datetime.fromisoformat(record.date)
 
 
-def _whole(path: Path) -> dict[Path, bytes]:
+def _read_run(path: Path) -> dict[Path, bytes]:
     """Both files of a run; again if a process is just replacing it, and nothing if it stays away."""
     for _ in range(TRIES):
         try:

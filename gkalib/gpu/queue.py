@@ -61,7 +61,7 @@ class State:
         return f"{self.job.priority:>3}  {self.job.name:<34} {self.seconds:>6.0f} s  {self.state}"
 
 
-def states(known: Sequence[Job], device: str | None, stores: Sequence[Path]) -> list[State]:
+def states(jobs: Sequence[Job], device: str | None, stores: Sequence[Path]) -> list[State]:
     """Where each job stands on a device, named in words, or on whichever it ran on last if None."""
     notes = [
         note
@@ -70,7 +70,7 @@ def states(known: Sequence[Job], device: str | None, stores: Sequence[Path]) -> 
         for note in results.load(EXPERIMENT, root=store)
         if device in (None, note.device)
     ]
-    return [_state(job, [note for note in notes if note.arm == job.name]) for job in known]
+    return [_state(job, [note for note in notes if note.arm == job.name]) for job in jobs]
 
 
 def _state(job: Job, notes: Sequence[results.Record]) -> State:
@@ -79,13 +79,13 @@ def _state(job: Job, notes: Sequence[results.Record]) -> State:
     return State(job, "done" if done else "stale" if notes else "missing", seconds)
 
 
-def listing(known: Sequence[Job], device: str) -> str:
+def listing(jobs: Sequence[Job], device: str) -> str:
     """The queue as text: priority, name, estimate and state of each job, and what is left altogether."""
-    here = device_name(device) if present(device) else None
-    head = f"On {here}:" if here else "No CUDA device is here; what ran on any counts as done:"
-    every = states(known, here, [results.folder()])
-    left = sum(each.seconds for each in every if each.state != "done")
-    return "\n".join([head, *map(str, every), f"{left / 60:.0f} minutes are left of {len(every)} jobs"])
+    name = device_name(device) if present(device) else None
+    head = f"On {name}:" if name else "No CUDA device is here; what ran on any counts as done:"
+    every = states(jobs, name, [results.folder()])
+    seconds = sum(each.seconds for each in every if each.state != "done")
+    return "\n".join([head, *map(str, every), f"{seconds / 60:.0f} minutes are left of {len(every)} jobs"])
 
 
 def present(device: str) -> bool:
@@ -94,7 +94,7 @@ def present(device: str) -> bool:
 
 
 def reproduce(
-    known: Sequence[Job],
+    jobs: Sequence[Job],
     minutes: float,
     *,
     device: str = "cuda",
@@ -110,7 +110,7 @@ def reproduce(
     command goes on where the last one stopped.
 
     Args:
-        known: the jobs, the most urgent first.
+        jobs: the most urgent first.
         minutes: the time there is.
         device: ``"cuda"`` or ``"cpu"``.
         out: a folder for one packed file and the log; the store of results itself where not given.
@@ -120,20 +120,20 @@ def reproduce(
         The name of each job that was started and how it ended.
     """
     end = time.monotonic() + 60 * minutes
-    known = [job for job in known if device in job.devices]
-    unknown = [name for name in names if not any(_named(job, [name]) for job in known)]
+    jobs = [job for job in jobs if device in job.devices]
+    unknown = [name for name in names if not any(_matches(job, [name]) for job in jobs)]
     if unknown:
-        raise ValueError(f"reproduce: no job {unknown[0]!r}. Known: {', '.join(job.name for job in known)}")
+        raise ValueError(f"reproduce: no job {unknown[0]!r}. Known: {', '.join(job.name for job in jobs)}")
     if not present(device):
         raise ValueError(
             "reproduce: no CUDA device is here, and this work needs one. "
             "`python -m gkalib reproduce --list` shows it; `--device cpu` runs a small form of what can."
         )
-    known = [job for job in known if not names or _named(job, names)]
+    jobs = [job for job in jobs if not names or _matches(job, names)]
     name, side_by_side = device_name(device), device in AT_ONCE
     with _stopping(), _store(out) as store, _log(out) as log:
         todo = []
-        for each in states(known, name, [results.folder(), store]):
+        for each in states(jobs, name, [results.folder(), store]):
             todo += [each] if each.state != "done" else []
             print(each if each.state == "done" else f"{each}: to do")
         queue = Queue(device, store, out, log, end)
@@ -172,35 +172,35 @@ class Queue:
         try:
             while waiting or running:
                 while waiting and len(running) < at_once:
-                    each, warms = waiting.pop(0)
-                    left = self.end - time.monotonic()
-                    if not warms and each.seconds + START > left:
-                        print(f"{each}: {left:.0f} s are left, not enough")
+                    each, is_warming = waiting.pop(0)
+                    remaining = self.end - time.monotonic()
+                    if not is_warming and each.seconds + START > remaining:
+                        print(f"{each}: {remaining:.0f} s are left, not enough")
                         continue
-                    limit = min(left, START + PATIENCE * (WARM if warms else each.seconds))
+                    limit = min(remaining, START + PATIENCE * (WARM if is_warming else each.seconds))
                     threads = 1 if at_once > 1 else None
-                    process = Process(each.job, warms, limit, self.device, self.store, threads)
+                    process = Process(each.job, is_warming, limit, self.device, self.store, threads)
                     running.append(process)
                     print(f"{each}: starts", flush=True)
                 for process in list(running):
-                    how = process.ended()
-                    if how is not None:
+                    outcome = process.ended()
+                    if outcome is not None:
                         running.remove(process)
-                        self._finish(process, how)
+                        self._finish(process, outcome)
                 time.sleep(STEP)
         finally:
             for process in running:
-                self._say(process.close())
+                self._log_output(process.close())
 
-    def _finish(self, process: "Process", how: str) -> None:
+    def _finish(self, process: "Process", outcome: str) -> None:
         """Note how a job ended, and pack what there is; what only warms ends in a line and no more."""
         job, seconds = process.job, process.seconds
-        self._say(process.close(), TAIL if how != "done" else TAIL // 4)
-        print(f"{job.name}: {'warmed, ' if process.warms else ''}{how} after {seconds:.0f} s", flush=True)
+        self._log_output(process.close(), TAIL if outcome != "done" else TAIL // 4)
+        print(f"{job.name}: {'warmed, ' if process.warms else ''}{outcome} after {seconds:.0f} s", flush=True)
         if process.warms:
             return
-        self.ended.append((job.name, how))
-        if how == "done":
+        self.ended.append((job.name, outcome))
+        if outcome == "done":
             keep(
                 EXPERIMENT,
                 job.name,
@@ -215,7 +215,7 @@ class Queue:
         if self.out is not None:
             pack.pack(self.store, self.out, code=code_hash())
 
-    def _say(self, text: str, tail: int = TAIL) -> None:
+    def _log_output(self, text: str, tail: int = TAIL) -> None:
         """Write to the log what a process said, and print its end."""
         self.log.write(text)
         self.log.flush()
@@ -249,11 +249,11 @@ class Process:
         if threads is not None:
             names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
             surroundings |= dict.fromkeys(names, str(threads))
-        stated = json.dumps([job.warm if warms else job.call, {**job.arguments, "device": device}])
+        arguments = json.dumps([job.warm if warms else job.call, {**job.arguments, "device": device}])
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  it lives as long as the process
         # A group, so that the processes it starts end with it; no session, so that it ends with its caller's.
         self._process = subprocess.Popen(
-            [sys.executable, "-c", CALL, stated],
+            [sys.executable, "-c", CALL, arguments],
             env=surroundings,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -284,19 +284,19 @@ class Process:
             return self._log.read()
 
 
-def _named(job: Job, names: Sequence[str]) -> bool:
+def _matches(job: Job, names: Sequence[str]) -> bool:
     """Whether a name is the job's, or its first words."""
     return any(job.name == name or job.name.startswith(f"{name}-") for name in names)
 
 
-def _worth_warming(todo: Sequence[State], left: float, at_once: int) -> list[State]:
+def _worth_warming(todo: Sequence[State], remaining: float, at_once: int) -> list[State]:
     """The timed jobs that have something to compile ahead and that will fit."""
     chosen = []
     for each in todo:
-        left -= each.seconds if each.job.alone else each.seconds / at_once
+        remaining -= each.seconds if each.job.alone else each.seconds / at_once
         if each.job.alone and each.job.warm:
-            left -= WARM / at_once
-            chosen += [each] if left > 0 else []
+            remaining -= WARM / at_once
+            chosen += [each] if remaining > 0 else []
     return chosen
 
 
@@ -356,13 +356,13 @@ def command(
     if reported:
         print(report([(name, arm) for name, arm, _ in TRAININGS]))
         return
-    known = [job for job in jobs() if device in job.devices]
+    queue_jobs = [job for job in jobs() if device in job.devices]
     if show or not present(device):
-        print(listing(known, device))
+        print(listing(queue_jobs, device))
     if show:
         return
-    ended = reproduce(known, minutes, device=device, out=out, names=names)
-    failed = [name for name, how in ended if how != "done"]
+    outcomes = reproduce(queue_jobs, minutes, device=device, out=out, names=names)
+    failed = [name for name, outcome in outcomes if outcome != "done"]
     if failed:
         raise ValueError(f"reproduce: {', '.join(failed)} did not end well; the output above says why")
 

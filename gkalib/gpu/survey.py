@@ -68,10 +68,10 @@ class Program:
     @classmethod
     def of(cls, fields: dict[str, Any]) -> "Program":
         """From a line of JSON."""
-        own = ("case", "width", "dtype", "mask", "length")
-        report = {name: value for name, value in fields.items() if name not in own}
+        names = ("case", "width", "dtype", "mask", "length")
+        report = {name: value for name, value in fields.items() if name not in names}
         report["loops"] = tuple(report["loops"])
-        return cls(**{name: fields[name] for name in own}, report=Report(**report))
+        return cls(**{name: fields[name] for name in names}, report=Report(**report))
 
     def line(self) -> str:
         """As a line of JSON."""
@@ -146,34 +146,37 @@ def record(rows: Sequence[Program]) -> None:
 
 def complaints(row: Program, before: Program | None) -> list[str]:
     """What is worse than before, or never allowed; nothing for a program that holds its own."""
-    now = row.report
+    report = row.report
     faults = (
-        [f"{now.shared} bytes of shared memory: a program has {SHARED_LIMIT}"]
-        if now.shared > SHARED_LIMIT
+        [f"{report.shared} bytes of shared memory: a program has {SHARED_LIMIT}"]
+        if report.shared > SHARED_LIMIT
         else []
     )
-    if now.atomics:
-        faults += [f"{now.atomics} atomic additions: sums are to come out alike every time"]
+    if report.atomics:
+        faults += [f"{report.atomics} atomic additions: sums are to come out alike every time"]
     if before is None:
         return [*faults, "it is not in the baseline"]
-    was = before.report
-    size, old = (now.rows, now.columns, now.warps, now.stages), (was.rows, was.columns, was.warps, was.stages)
+    baseline = before.report
+    size, old = (
+        (report.rows, report.columns, report.warps, report.stages),
+        (baseline.rows, baseline.columns, baseline.warps, baseline.stages),
+    )
     if size != old:
         faults += [f"block sizes {size}, recorded {old}"]
-    if now.spills > was.spills:
-        faults += [f"{now.spills} bytes spilled, recorded {was.spills}"]
-    if now.registers > was.registers + 8:
-        faults += [f"{now.registers} registers, recorded {was.registers}"]
-    if now.local > was.local:
-        faults += [f"{now.local} accesses to local memory in the hot loop, recorded {was.local}"]
-    if was.hgmma and not now.hgmma:
+    if report.spills > baseline.spills:
+        faults += [f"{report.spills} bytes spilled, recorded {baseline.spills}"]
+    if report.registers > baseline.registers + 8:
+        faults += [f"{report.registers} registers, recorded {baseline.registers}"]
+    if report.local > baseline.local:
+        faults += [f"{report.local} accesses to local memory in the hot loop, recorded {baseline.local}"]
+    if baseline.hgmma and not report.hgmma:
         faults += ["its products no longer run on a warp group's tensor cores"]
-    if now.serialized and not was.serialized:
+    if report.serialized and not baseline.serialized:
         faults += ["its tensor-core products wait for one another"]
-    if was.per_score and (now.per_score is None or now.per_score > 1.1 * was.per_score):
-        faults += [f"{now.per_score} instructions per score, recorded {was.per_score}"]
-    if sum(now.loops) > 1.1 * sum(was.loops):
-        faults += [f"loops of {now.loops} instructions, recorded {was.loops}"]
+    if baseline.per_score and (report.per_score is None or report.per_score > 1.1 * baseline.per_score):
+        faults += [f"{report.per_score} instructions per score, recorded {baseline.per_score}"]
+    if sum(report.loops) > 1.1 * sum(baseline.loops):
+        faults += [f"loops of {report.loops} instructions, recorded {baseline.loops}"]
     return faults
 
 
@@ -237,29 +240,29 @@ def main() -> int:
     option("--cases", nargs="*", metavar="CASE", help="only print these as JSON: name:width:type:mask:length")
     option("--update", action="store_true", help="record the rows instead of comparing them")
     option("--processes", type=int, default=os.cpu_count() or 1, help="(%(default)s)")
-    chosen = parser.parse_args()
-    if chosen.cases is not None:
-        for row in survey([_case(word) for word in chosen.cases]):
+    options = parser.parse_args()
+    if options.cases is not None:
+        for row in survey([_case(word) for word in options.cases]):
             print(row.line(), flush=True)
         return 0
-    cases = [case for case in everything() if not chosen.only or case.name in chosen.only]
-    rows = compiled(cases, chosen.processes)
-    known = recorded()
-    bad = 0
+    cases = [case for case in everything() if not options.only or case.name in options.only]
+    rows = compiled(cases, options.processes)
+    baseline = recorded()
+    failures = 0
     for row in rows:
-        faults = [] if chosen.update else complaints(row, known.get(row.key))
+        faults = [] if options.update else complaints(row, baseline.get(row.key))
         faults += [miss] if (miss := missed(row)) else []
-        bad += bool(faults)
+        failures += bool(faults)
         print(f"{row.case:<22} {row.width:>3} {row.dtype:<8} {row.mask:<5} {row.length:>4}  {row.report}")
         for line in faults:
             print(f"    {line}")
-    if chosen.update:
-        anew = {case.where for case in cases}
-        wanted = {case.where: index for index, case in enumerate(everything())}
-        kept = [row for row in known.values() if row.where in wanted and row.where not in anew]
-        record(sorted([*kept, *rows], key=lambda row: wanted[row.where]))
-    print(f"{len(rows)} programs compiled, {bad} with complaints")
-    return bool(bad) and not chosen.update
+    if options.update:
+        updated = {case.where for case in cases}
+        order = {case.where: index for index, case in enumerate(everything())}
+        unchanged = [row for row in baseline.values() if row.where in order and row.where not in updated]
+        record(sorted([*unchanged, *rows], key=lambda row: order[row.where]))
+    print(f"{len(rows)} programs compiled, {failures} with complaints")
+    return bool(failures) and not options.update
 
 
 if __name__ == "__main__":

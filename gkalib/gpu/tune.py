@@ -65,17 +65,17 @@ Table = dict[str, dict[str, dict[str, dict[str, list]]]]
 
 
 def entries(
-    known: Table, programs: Sequence[str] = (), widths: Sequence[int] = (), bits: Sequence[int] = ()
+    table: Table, programs: Sequence[str] = (), widths: Sequence[int] = (), bits: Sequence[int] = ()
 ) -> Iterator[tuple[str, int, str]]:
     """The entries of a table that leave a choice: program, width and kind; of those named, if any are."""
-    for unknown in set(programs) - set(known):
-        raise ValueError(f"tune: no program {unknown!r} in the table. Known: {', '.join(sorted(known))}")
-    for program in programs or sorted(known):
-        for width, kinds in known[program].items():
+    for unknown in set(programs) - set(table):
+        raise ValueError(f"tune: no program {unknown!r} in the table. Known: {', '.join(sorted(table))}")
+    for program in programs or sorted(table):
+        for width, kinds in table[program].items():
             for kind, entry in kinds.items():
-                asked = not widths or int(width) in widths
-                asked &= not bits or int(kind.split()[0]) in bits
-                if asked and len(entry["candidates"]) > 1:
+                selected = not widths or int(width) in widths
+                selected &= not bits or int(kind.split()[0]) in bits
+                if selected and len(entry["candidates"]) > 1:
                     yield program, int(width), kind
 
 
@@ -93,9 +93,9 @@ def cases(program: str, width: int, kind: str) -> list[Sample]:
             "band" if "masked" in words else "all",
             **(SHORT if "short" in words or name.startswith("row_features") else LONG),
         )
-        with collected(), served() as asked:
+        with collected(), served() as requests:
             prepared(replace(case, batch=1, heads=1))()
-        if (program, width, kind) in asked:
+        if (program, width, kind) in requests:
             samples.append(case)
     return samples
 
@@ -108,7 +108,7 @@ def require(device: str) -> None:
 
 def time_candidates(
     clock: Clock,
-    known: Table,
+    table: Table,
     programs: Sequence[str] = (),
     widths: Sequence[int] = (),
     bits: Sequence[int] = (),
@@ -122,12 +122,12 @@ def time_candidates(
         RuntimeError: if a candidate takes the device with it.
     """
     require(device)
-    for program, width, kind in entries(known, programs, widths, bits):
+    for program, width, kind in entries(table, programs, widths, bits):
         for case in cases(program, width, kind):
             on_card = replace(case, device=device)
             calls = [prepared(on_card) for _ in range(1 if device == "cpu" else SETS)]
-            for sizes in known[program][str(width)][kind]["candidates"]:
-                with choice(known, program, width, kind, sizes):
+            for sizes in table[program][str(width)][kind]["candidates"]:
+                with choice(table, program, width, kind, sizes):
                     try:
                         ms = clock(calls)
                     except Exception as error:  # too much shared memory, for one, which is no RuntimeError
@@ -139,56 +139,60 @@ def time_candidates(
 
 
 @contextmanager
-def choice(known: Table, program: str, width: int, kind: str, sizes: Sequence[int]) -> Iterator[None]:
+def choice(table: Table, program: str, width: int, kind: str, sizes: Sequence[int]) -> Iterator[None]:
     """Within it a program has these block sizes; with none, the plain one that it stands in for runs."""
     if sizes:
         with forced(Config(*sizes), program):
             yield
         return
     plain = program.removesuffix("_specialized")
-    kinds = known[plain][str(width)]
+    kinds = table[plain][str(width)]
     with forced(Config(*kinds.get(kind, kinds[kind.split()[0]])["shipped"]), plain):
         yield
 
 
 def launches(
-    known: Table, programs: Sequence[str] = (), widths: Sequence[int] = (), bits: Sequence[int] = ()
+    table: Table, programs: Sequence[str] = (), widths: Sequence[int] = (), bits: Sequence[int] = ()
 ) -> Iterator[tuple[str, int, str, list[int], Sample, list[Launch]]]:
     """What timing the candidates would start: entry, block sizes, case and launches."""
-    for program, width, kind in entries(known, programs, widths, bits):
+    for program, width, kind in entries(table, programs, widths, bits):
         for case in cases(program, width, kind):
             call = prepared(case)  # its tensors lie in memory that nobody touches
-            for sizes in known[program][str(width)][kind]["candidates"]:
-                with collected() as started, choice(known, program, width, kind, sizes):
+            for sizes in table[program][str(width)][kind]["candidates"]:
+                with collected() as launched, choice(table, program, width, kind, sizes):
                     call()
-                yield program, width, kind, sizes, case, started
+                yield program, width, kind, sizes, case, launched
 
 
-def choose(known: Table, timings: Iterable[Timing]) -> Table:
+def choose(table: Table, timings: Iterable[Timing]) -> Table:
     """The table with the fastest candidate of every timed entry shipped, by the mean ratio over its cases."""
-    changed = json.loads(json.dumps(known))
+    changed = json.loads(json.dumps(table))
     times: dict[tuple[str, int, str], dict[tuple, dict[str, float]]] = {}
     for each in timings:
         entry = times.setdefault((each.program, each.width, each.kind), {})
         entry.setdefault(each.config, {})[each.case] = each.ms
     for (program, width, kind), entry in times.items():
-        place = changed.get(program, {}).get(str(width), {}).get(kind)
-        if place is None:
+        target = changed.get(program, {}).get(str(width), {}).get(kind)
+        if target is None:
             continue
-        base = entry.get(tuple(place["shipped"]), {})
+        base = entry.get(tuple(target["shipped"]), {})
 
         def relative(config: tuple, entry=entry, base=base) -> float:
             """The geometric mean of its times over those of what was shipped."""
-            own = entry[config]
-            if not all(map(math.isfinite, own.values())):
+            own_times = entry[config]
+            if not all(map(math.isfinite, own_times.values())):
                 return math.inf
-            bases = {case: base[case] if math.isfinite(base.get(case, math.inf)) else 1.0 for case in own}
-            return math.exp(sum(math.log(ms / bases[case]) for case, ms in own.items()) / len(own))
+            bases = {
+                case: base[case] if math.isfinite(base.get(case, math.inf)) else 1.0 for case in own_times
+            }
+            return math.exp(
+                sum(math.log(ms / bases[case]) for case, ms in own_times.items()) / len(own_times)
+            )
 
         best = min(entry, key=relative)
         whole = bool(base) and all(map(math.isfinite, base.values()))
         if math.isfinite(relative(best)) and (not whole or relative(best) <= WORTH):
-            place["shipped"] = list(best)
+            target["shipped"] = list(best)
     return changed
 
 
@@ -240,42 +244,42 @@ def run(
         ValueError: if there is no card, or a program is not in the table.
     """
     require(device)
-    known = _by_record(configs.table())
-    asked = list(dict.fromkeys(program for program, _, _ in entries(known, programs, widths, bits)))
-    for program in asked:
-        start, lost = time.perf_counter(), None
+    table = _choose_by_record(configs.table())
+    names = list(dict.fromkeys(program for program, _, _ in entries(table, programs, widths, bits)))
+    for program in names:
+        start, failure = time.perf_counter(), None
         times: list[Timing] = []
         try:
             # A stream that is not the default one, so that short calls can be replayed as a graph: by
             # themselves their launches would take longer than their work.
             with timing.stream(device):
-                for each in time_candidates(_clock, known, [program], widths, bits, device=device):
+                for each in time_candidates(_clock, table, [program], widths, bits, device=device):
                     print(each, flush=True)
                     times.append(each)
         except RuntimeError as error:
-            lost = error
+            failure = error
         if not times:
             continue
-        changed = choose(known, times)
+        changed = choose(table, times)
         timed = {(each.width, each.kind) for each in times}
-        moved = sum(
-            changed[program][str(width)][kind]["shipped"] != known[program][str(width)][kind]["shipped"]
+        changes = sum(
+            changed[program][str(width)][kind]["shipped"] != table[program][str(width)][kind]["shipped"]
             for width, kind in timed
         )
         name = "-".join([program.replace("_", "-"), *(f"d{width}" for width in widths)])
         timing.keep(
             EXPERIMENT,
             name,
-            {"entries": len(timed), "timings": len(times), "changes": moved},
+            {"entries": len(timed), "timings": len(times), "changes": changes},
             rows(times),
             device="cuda",
             scale="full",
-            recipe={"program": program, "table": known[program], "widths": [*widths], "bits": [*bits]},
+            recipe={"program": program, "table": table[program], "widths": [*widths], "bits": [*bits]},
             wall_seconds=time.perf_counter() - start,
         )
-        if lost is not None:
-            raise lost
-        known = changed
+        if failure is not None:
+            raise failure
+        table = changed
 
 
 def compiled(
@@ -288,43 +292,43 @@ def compiled(
     """Compile what ``run`` will start, so that it lies in Triton's cache; says how many programs that are."""
     from gkalib.gpu.ahead import ready
 
-    known = _by_record(configs.table())
-    every = launches(known, programs, widths, bits)
-    return len({ready(launch) for *_, started in every for launch in started})
+    table = _choose_by_record(configs.table())
+    every = launches(table, programs, widths, bits)
+    return len({ready(launch) for *_, launched in every for launch in launched})
 
 
-def _by_record(known: Table) -> Table:
+def _choose_by_record(table: Table) -> Table:
     """The table as the recorded times would have it, the newest last."""
     if EXPERIMENT not in results.experiments():
-        return known
+        return table
     for record in sorted(results.load(EXPERIMENT), key=lambda record: record.date):
         times = timings(results.rows(record))
-        known = choose(known, [each for each in times if _proved(each)])
-    return known
+        table = choose(table, [each for each in times if _may_ship(each)])
+    return table
 
 
-def _proved(each: Timing) -> bool:
+def _may_ship(each: Timing) -> bool:
     """Whether a program may be shipped: one that stands in for another, only if it was right on a card."""
     if not each.program.endswith("_specialized") or not each.config:
         return True
-    known = results.load("correctness") if "correctness" in results.experiments() else []
-    mine = [
-        record for record in known if record.arm.startswith("gka-specialized-") and record.scale == "full"
+    records = results.load("correctness") if "correctness" in results.experiments() else []
+    selected = [
+        record for record in records if record.arm.startswith("gka-specialized-") and record.scale == "full"
     ]
-    return bool(mine) and all(record.metrics["wrong"] == 0 for record in mine)
+    return bool(selected) and all(record.metrics["wrong"] == 0 for record in selected)
 
 
 def adopt() -> list[str]:
     """Rewrite the table by the recorded times, the newest last; says what changed."""
-    known = configs.table()
-    changed = _by_record(known)
+    table = configs.table()
+    changed = _choose_by_record(table)
     write(changed)
     return [
-        f"{program} {width} {kind}: {known[program][width][kind]['shipped']} to {entry['shipped']}"
+        f"{program} {width} {kind}: {table[program][width][kind]['shipped']} to {entry['shipped']}"
         for program, widths in changed.items()
         for width, kinds in widths.items()
         for kind, entry in kinds.items()
-        if entry["shipped"] != known[program][width][kind]["shipped"]
+        if entry["shipped"] != table[program][width][kind]["shipped"]
     ]
 
 

@@ -29,7 +29,7 @@ def quick(monkeypatch):
 @pytest.fixture
 def here(monkeypatch):
     """Cases run in this process."""
-    monkeypatch.setattr(run, "_alone", lambda call, *arguments: call(*arguments))
+    monkeypatch.setattr(run, "_in_fresh_process", lambda call, *arguments: call(*arguments))
 
 
 def smoke(family, shape):
@@ -41,9 +41,9 @@ def only(monkeypatch, *names, **others):
     known = arms.arms
 
     def chosen(case):
-        made = known(case)
-        changed = {name: change(made[name]) for name, change in others.items()}
-        return {name: made[name] for name in names} | changed
+        arms_of = known(case)
+        changed = {name: change(arms_of[name]) for name, change in others.items()}
+        return {name: arms_of[name] for name in names} | changed
 
     monkeypatch.setattr(fused, "arms", chosen)
 
@@ -55,7 +55,7 @@ def test_all_arms_of_a_shape_are_rows_of_one_run(quick, monkeypatch):
     assert LAUNCHES.total() > before
     ran = {(row["arm"], row["pass"]) for row in rows if row["ms"] != ""}
     names = ("fused", "padded", "sdpa-flash", "eager")
-    assert ran == {(name, one) for name in names for one in ("forward", "both")} | {
+    assert ran == {(name, direction) for name in names for direction in ("forward", "both")} | {
         ("fused-again", "forward")
     }
     (reason,) = {row["reason"] for row in rows if row["arm"] == "sdpa-cudnn"}
@@ -137,7 +137,7 @@ def test_what_loses_the_device_is_left_out_the_next_time(quick, here, monkeypatc
         lost.clear()
         return call(case)
 
-    monkeypatch.setattr(run, "_alone", alone)
+    monkeypatch.setattr(run, "_in_fresh_process", alone)
     rows = run.run("gka", ["vit-ti"], scale="smoke", apart=False)
     reasons = {row["arm"]: row["reason"] for row in rows}
     assert reasons["padded"] == "" and all(row["ms"] for row in rows if row["arm"] == "padded")
@@ -168,9 +168,9 @@ def test_a_rehearsal_runs_what_compiles_and_keeps_nothing(quick, monkeypatch, ca
         ("fused", "torch.float16", False),
     ]
     assert capsys.readouterr().out == ""
-    (case,) = (one for one in models.shapes("smoke", "cpu") if one["mode"] == "training")
+    (case,) = (shape for shape in models.shapes("smoke", "cpu") if shape["mode"] == "training")
     for arm in ("gka-dense", "deit-sdpa-cudnn"):
-        models._rehearsed({**case, "arms": [arm]})
+        models._rehearse_arm({**case, "arms": [arm]})
     assert capsys.readouterr().out.startswith("deit-sdpa-cudnn 2: RuntimeError: No viable backend")
 
 
@@ -204,7 +204,9 @@ def test_a_wrong_rival_is_a_row_that_says_so(quick, monkeypatch):
 
 def test_what_has_no_backward_pass_is_timed_forward(quick, monkeypatch):
     def forward_only(arm):
-        return replace(arm, forward=lambda i: arm.forward({name: one.detach() for name, one in i.items()}))
+        return replace(
+            arm, forward=lambda i: arm.forward({name: tensor.detach() for name, tensor in i.items()})
+        )
 
     only(monkeypatch, eager=forward_only)
     rows = fused.time_arms(smoke("gka", "vit-ti"))
@@ -271,7 +273,7 @@ def test_whole_models_run_beside_deit(quick, here):
 
 
 def test_training_steps_change_the_model(quick):
-    (case,) = (one for one in models.shapes("smoke", "cpu") if one["mode"] == "training")
+    (case,) = (shape for shape in models.shapes("smoke", "cpu") if shape["mode"] == "training")
     built = models.model("gka-dense", case)
     before = built.head.weight.clone()
     step = models._training(built, case)
@@ -282,7 +284,7 @@ def test_training_steps_change_the_model(quick):
 
 
 def test_wrong_logits_are_not_timed(quick, monkeypatch):
-    (case,) = (one for one in models.shapes("smoke", "cpu") if one["mode"] == "inference")
+    (case,) = (shape for shape in models.shapes("smoke", "cpu") if shape["mode"] == "inference")
     real = models.model
 
     def broken(arm, case):

@@ -43,9 +43,9 @@ def saved(
     results.save(record, rows=rows)
 
 
-def row(arm: str, one: str, ms: float | str, reason: str = "") -> dict:
+def row(arm: str, direction: str, ms: float | str, reason: str = "") -> dict:
     """A row as a measurement gives it, with the times that the report shows."""
-    filled = {"arm": arm, "pass": one, "ms": ms, "reason": reason, "bound": "memory", "peak_mib": 10.0}
+    filled = {"arm": arm, "pass": direction, "ms": ms, "reason": reason, "bound": "memory", "peak_mib": 10.0}
     filled |= {"percent": 50.0 if ms else "", "ms_q10": ms, "ms_q90": ms, "tflops": 1.0, "percent_stated": ""}
     return filled | {"clock_mhz": 1755.0, **RATES}
 
@@ -77,19 +77,19 @@ def store(tmp_path, monkeypatch):
     return tmp_path
 
 
-def cells(label: str, one: str) -> dict[str, str]:
+def cells(label: str, direction: str) -> dict[str, str]:
     """The cells of a row of the table by their heads."""
-    (line,) = (line for line in report().splitlines() if line.startswith(f"| {label} | {one}"))
+    (line,) = (line for line in report().splitlines() if line.startswith(f"| {label} | {direction}"))
     return dict(zip(HEAD, (cell.strip() for cell in line.strip("|").split("|")), strict=True))
 
 
 def test_a_row_has_ours_each_rival_the_floor_and_the_goal(store):
-    found = cells("gka-vit-ti", "forward")
-    assert found["ours, ms"] == "0.02" and found["sdpa-cudnn"] == "0.04 (2.00×)"
-    assert found["sdpa-flash"] == "0.05 (2.50×)" and found["flex"] == "OutOfMemoryError"
-    assert found["eager"] == "" and found["best SDPA"] == "2.00×"
-    assert (found["% of floor"], found["bound"]) == ("50", "memory")
-    assert found["goal"] == "forward, against SDPA ≥ 1.5×, predicted 1.11: 2.00 met"
+    actual = cells("gka-vit-ti", "forward")
+    assert actual["ours, ms"] == "0.02" and actual["sdpa-cudnn"] == "0.04 (2.00×)"
+    assert actual["sdpa-flash"] == "0.05 (2.50×)" and actual["flex"] == "OutOfMemoryError"
+    assert actual["eager"] == "" and actual["best SDPA"] == "2.00×"
+    assert (actual["% of floor"], actual["bound"]) == ("50", "memory")
+    assert actual["goal"] == "forward, against SDPA ≥ 1.5×, predicted 1.11: 2.00 met"
 
 
 def test_a_goal_that_is_missed_names_what_holds_it(store):
@@ -97,7 +97,7 @@ def test_a_goal_that_is_missed_names_what_holds_it(store):
     assert told.startswith("against SDPA ≥ 1.3×, predicted 1.29: 1.07 missed, held by tensor cores, ")
     share = int(told.split("%")[0].split()[-1])
     case, rates = case_of("gka", "vit-ti"), roofline.Rates(*RATES.values())
-    parts = [goals.designed(case, one, "gka", rates) for one in ("forward", "backward")]
+    parts = [goals.designed(case, direction, "gka", rates) for direction in ("forward", "backward")]
     assert share == round(100 * sum(part.seconds for part in parts) / 0.08e-3)
     slow = goals.bottleneck(case, "both", "gka", rates, 1e-3)
     assert slow == "no counted rate: tensor cores, the longest, is 6% of the time"
@@ -111,10 +111,10 @@ def test_what_has_no_record_is_said_to_be_missing(store):
 
 
 def test_models_correctness_and_surroundings(store):
-    found = cells("models-ti-training", "batch 64")
-    assert (found["ours, ms"], found["sdpa-cudnn"], found["best SDPA"]) == ("1100", "1000", "1.10×")
-    assert "images a second ≥ 1.15×, predicted 1.19: 1.10 missed" in found["goal"]
-    assert "memory ≤ 0.85×, predicted 0.88: 0.80 met" in found["goal"]
+    actual = cells("models-ti-training", "batch 64")
+    assert (actual["ours, ms"], actual["sdpa-cudnn"], actual["best SDPA"]) == ("1100", "1000", "1.10×")
+    assert "images a second ≥ 1.15×, predicted 1.19: 1.10 missed" in actual["goal"]
+    assert "memory ≤ 0.85×, predicted 0.88: 0.80 met" in actual["goal"]
     text = report()
     assert "| bfloat16 | 28 | 84 | 1 | 0.004 (rbf, gradient) | 2.5 (rbf, gradient) |" in text
     assert f"device: {CARD}  " in text and f"commit: {'a' * 12}, {'b' * 12}  " in text
@@ -148,21 +148,25 @@ def test_every_goal_was_predicted_before_it_was_measured():
 )
 def test_instructions_are_those_of_the_compiled_programs(family, shape, instructions):
     case = case_of(family, shape)
-    found = [goals.instructions(case, one) for one in ("forward", "backward")]
-    assert 4 < found[0] < 25 and found[0] < found[1] < 80
+    actual = [goals.instructions(case, direction) for direction in ("forward", "backward")]
+    assert 4 < actual[0] < 25 and actual[0] < actual[1] < 80
     if instructions:
-        assert found[0] == pytest.approx(instructions, abs=0.3)
+        assert actual[0] == pytest.approx(instructions, abs=0.3)
     assert goals.instructions({**case, "width": 17}, "forward") == 0
 
 
 def test_goals_read_runs_of_a_gpu_and_no_others(tmp_path, monkeypatch):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
-    assert {one.state for one in goals.reached()} == {"not run yet"}
+    assert {outcome.state for outcome in goals.reached()} == {"not run yet"}
     saved("bench", "gka-vit-ti", {"ratio_sdpa_forward": 1.6, "ratio_sdpa_both": 1.2}, [], {})
     saved("bench", "gka-vit-s", {"ratio_sdpa_forward": 1.6}, [], {}, device="2 cores x86_64")
     saved("bench", "decode-gka", {"ratio_sdpa_forward": 2.0}, [], {})
-    state = {(one.goal.record, one.goal.metric): one for one in goals.reached() if one.value is not None}
-    assert {key: one.state for key, one in state.items()} == {
+    state = {
+        (outcome.goal.record, outcome.goal.metric): outcome
+        for outcome in goals.reached()
+        if outcome.value is not None
+    }
+    assert {key: outcome.state for key, outcome in state.items()} == {
         ("gka-vit-ti", "ratio_sdpa_forward"): "met",
         ("gka-vit-ti", "ratio_sdpa_both"): "missed",
         ("decode-gka", "ratio_sdpa_forward"): "met",

@@ -10,7 +10,7 @@ from gkalib.training.launch import cost
 
 
 def case(shape, scale="smoke"):
-    return next(one for one in loading.shapes(scale, "cpu") if one["shape"] == shape)
+    return next(entry for entry in loading.shapes(scale, "cpu") if entry["shape"] == shape)
 
 
 def test_a_row_for_each_model_with_what_it_asks_for():
@@ -48,7 +48,7 @@ def test_photographs_are_files_of_the_size_that_imagenets_have(tmp_path, monkeyp
 def test_documents_are_loaded_as_the_recipe_reads_them(tmp_path):
     run = recipe("rbf-tinystories").run("standard")
     load, _ = loading._loader(run, "documents", tmp_path)
-    assert loading._checked(load, run) == run.device_batch * run.model.context
+    assert loading._check(load, run) == run.device_batch * run.model.context
 
 
 def test_what_is_not_a_function_of_the_step_is_not_timed():
@@ -59,12 +59,12 @@ def test_what_is_not_a_function_of_the_step_is_not_timed():
         return torch.rand(shape), torch.zeros(shape)
 
     with pytest.raises(AssertionError, match="a part is not the same one twice"):
-        loading._checked(careless, run)
+        loading._check(careless, run)
     with pytest.raises(AssertionError, match="two parts are the same"):
-        loading._checked(lambda step: (torch.zeros(shape), torch.zeros(shape)), run)
+        loading._check(lambda step: (torch.zeros(shape), torch.zeros(shape)), run)
 
 
 def test_it_is_a_benchmark_that_asks_nothing_of_a_gpu():
     assert benchmark("loading") is loading.BENCHMARKS["loading"]
     assert loading.shapes("full", "cuda") == []
-    assert {one["shape"] for one in loading.shapes("full", "cpu")} == set(loading.FED)
+    assert {entry["shape"] for entry in loading.shapes("full", "cpu")} == set(loading.FED)

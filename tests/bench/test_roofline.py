@@ -13,7 +13,7 @@ H100 = STATED["H100"]
 
 
 def case(family: str, shape: str) -> dict:
-    return next(one for one in shapes(family, "full", "cuda") if one["shape"] == shape)
+    return next(entry for entry in shapes(family, "full", "cuda") if entry["shape"] == shape)
 
 
 # family, shape, pass, kind, designed: GFLOP, then microseconds of products, exponentials and memory
@@ -43,37 +43,40 @@ FIGURES = [
 ]
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda one: "-".join(map(str, one[:5])))
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: "-".join(map(str, figure[:5])))
 def test_floors_are_those_worked_out_by_hand(figure):
     family, shape, direction, kind, designed, gflop, *microseconds = figure
     done = work(case(family, shape), direction, kind, designed=designed)
     assert done.flops / 1e9 == pytest.approx(gflop, abs=0.06)
-    found = floor(done, H100)
-    parts = (found.products, found.exponentials, found.memory)
-    assert [1e6 * one for one in parts] == pytest.approx(microseconds, abs=0.07)
-    assert found.seconds == max(parts)
-    assert found.issue == 0
+    actual = floor(done, H100)
+    parts = (actual.products, actual.exponentials, actual.memory)
+    assert [1e6 * part for part in parts] == pytest.approx(microseconds, abs=0.07)
+    assert actual.seconds == max(parts)
+    assert actual.issue == 0
 
 
 def test_what_binds_each_shape():
     bound = {(f, s): least(case(f, s), "forward", k, H100)[2] for f, s, d, k, *_ in FIGURES if d == "forward"}
-    assert {key for key, one in bound.items() if one == "products"} == {("gka", "text"), ("gka", "text-1024")}
+    assert {key for key, name in bound.items() if name == "products"} == {
+        ("gka", "text"),
+        ("gka", "text-1024"),
+    }
     assert set(bound.values()) == {"products", "memory"}
-    article = next(one for one in shapes("rbf", "full", "cuda") if one["shape"] == "article-8192")
+    article = next(entry for entry in shapes("rbf", "full", "cuda") if entry["shape"] == "article-8192")
     assert least(article, "forward", "softmax", H100)[2] == "exponentials"
 
 
 def test_one_pass_after_the_other_takes_as_long_as_both():
     text = case("gka", "text-512")
     forward, backward, both = (
-        least(text, one, "softmax", H100)[:2] for one in ("forward", "backward", "both")
+        least(text, direction, "softmax", H100)[:2] for direction in ("forward", "backward", "both")
     )
     assert both == (forward[0] + backward[0], forward[1] + backward[1])
 
 
 def test_instructions_are_counted_when_given():
-    found = floor(work(case("gka", "vit-ti"), "forward", "gka", instructions=6.5), H100)
-    assert 1e6 * found.issue == pytest.approx(6.5, abs=0.05)
+    actual = floor(work(case("gka", "vit-ti"), "forward", "gka", instructions=6.5), H100)
+    assert 1e6 * actual.issue == pytest.approx(6.5, abs=0.05)
     assert floor(Work(1, 1, 1, 1, 1e6), H100).bound == "issue"
 
 
@@ -121,8 +124,8 @@ def test_ceilings_of_this_machine():
 
 
 def test_the_better_of_two_measurements():
-    one, other = Rates(1.0, 4.0, 2.0), Rates(3.0, 2.0, 2.0)
-    assert roofline.better(one, other) == roofline.better(other, one) == Rates(3.0, 4.0, 2.0)
+    first, second = Rates(1.0, 4.0, 2.0), Rates(3.0, 2.0, 2.0)
+    assert roofline.better(first, second) == roofline.better(second, first) == Rates(3.0, 4.0, 2.0)
 
 
 def test_intensity_is_operations_for_a_byte():

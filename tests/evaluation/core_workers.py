@@ -29,8 +29,8 @@ def main() -> None:
     model = gpt("gpa-dickens", vocab_size=tokens.vocab_size, context=24, dim=32, depth=2, num_heads=2)
     torch.nn.init.normal_(model.head.weight)
     share = processes.rank, processes.size
-    found = evaluate(model, tokens, ["copa", "arc_easy"], shots=2, share=share, total=processes.total)
-    results = [{**asdict(one), "seconds": one.seconds > 0} for one in found]
+    actual = evaluate(model, tokens, ["copa", "arc_easy"], shots=2, share=share, total=processes.total)
+    results = [{**asdict(result), "seconds": result.seconds > 0} for result in actual]
     (Path(sys.argv[1]) / f"{processes.rank}-of-{processes.size}.json").write_text(json.dumps(results))
 
 

@@ -75,7 +75,7 @@ def test_the_harness_and_our_scorer_find_the_same_likelihoods(model, tokenizer):
     ours = score(model, made)
     theirs = harness(model, tokenizer).loglikelihood(requests_of(items), disable_tqdm=True)
     assert len(ours) == len(theirs) == 40 * 4 + 2 + 1 + 2
-    assert max(abs(one.total - total) for one, (total, _) in zip(ours, theirs, strict=True)) < 1e-5
+    assert max(abs(entry.total - total) for entry, (total, _) in zip(ours, theirs, strict=True)) < 1e-5
 
 
 def test_the_harness_finds_our_accuracy_in_a_task_of_its_own(model, tokenizer, tmp_path, monkeypatch):
@@ -84,7 +84,7 @@ def test_the_harness_finds_our_accuracy_in_a_task_of_its_own(model, tokenizer, t
 
     items = choices()
     lines = [
-        {"context": item.context, "options": [f" {one}" for one in item.options], "gold": item.gold}
+        {"context": item.context, "options": [f" {entry}" for entry in item.options], "gold": item.gold}
         for item in items
     ]
     path = tmp_path / "questions.jsonl"
@@ -103,20 +103,20 @@ def test_the_harness_finds_our_accuracy_in_a_task_of_its_own(model, tokenizer, t
         "metric_list": [{"metric": "acc"}],
     }
     manager = TaskManager(include_defaults=False)
-    found = lm_eval.simple_evaluate(
+    actual = lm_eval.simple_evaluate(
         harness(model, tokenizer), tasks=[task], task_manager=manager, bootstrap_iters=0
     )
     monkeypatch.setattr(Task, "items", lambda task, limit=None: items)
     given = answers(model, tokenizer, Task("toy", "toy", 0, 0.25))
-    best = [max(range(4), key=lambda option: one.scores[option].total) for one in given]
-    accuracy = sum(one == item.gold for one, item in zip(best, items, strict=True)) / len(items)
-    assert found["results"]["toy"]["acc,none"] == pytest.approx(accuracy)
+    best = [max(range(4), key=lambda option: entry.scores[option].total) for entry in given]
+    accuracy = sum(entry == item.gold for entry, item in zip(best, items, strict=True)) / len(items)
+    assert actual["results"]["toy"]["acc,none"] == pytest.approx(accuracy)
     assert 0 < accuracy < 1
     likelihoods = [
-        [float(one[0][0]) for one in sample["resps"]]
-        for sample in sorted(found["samples"]["toy"], key=lambda one: one["doc_id"])
+        [float(entry[0][0]) for entry in sample["resps"]]
+        for sample in sorted(actual["samples"]["toy"], key=lambda entry: entry["doc_id"])
     ]
-    ours = [[one.total for one in answer.scores] for answer in given]
+    ours = [[entry.total for entry in answer.scores] for answer in given]
     assert torch.tensor(likelihoods) == pytest.approx(torch.tensor(ours), abs=1e-5)
 
 
@@ -125,10 +125,10 @@ def test_a_long_text_is_read_window_by_window(model, tokenizer):
     from lm_eval.api.instance import Instance
 
     text = " ".join(sentences(9, 6))
-    found = harness(model, tokenizer).loglikelihood_rolling(
+    actual = harness(model, tokenizer).loglikelihood_rolling(
         [Instance("loglikelihood_rolling", {}, (text,), 0)]
     )
-    ids = [int(one) for one in tokenizer.encode(text)]
+    ids = [int(number) for number in tokenizer.encode(text)]
     assert len(ids) > 2 * 24
     total, done = 0.0, 0
     while done < len(ids):
@@ -138,7 +138,7 @@ def test_a_long_text_is_read_window_by_window(model, tokenizer):
         for place in range(done, end):
             total += float(logs[place - end, ids[place]])
         done = end
-    assert found[0] == pytest.approx(total, abs=1e-3)
+    assert actual[0] == pytest.approx(total, abs=1e-3)
 
 
 def test_what_is_written_ends_before_a_word_that_ends_it(model, tokenizer):
@@ -153,8 +153,8 @@ def test_what_is_written_ends_before_a_word_that_ends_it(model, tokenizer):
         Instance("generate_until", {}, (context, {"until": [], "max_gen_toks": count}), 0),
         Instance("generate_until", {}, (context, {"until": [stop], "max_gen_toks": count}), 0),
     ]
-    found = harness(model, tokenizer).generate_until(asked)
-    assert found == [expected, expected[: expected.index(stop)]]
+    actual = harness(model, tokenizer).generate_until(asked)
+    assert actual == [expected, expected[: expected.index(stop)]]
     drawn = [Instance("generate_until", {}, (context, {"do_sample": True}), 0)]
     with pytest.raises(ValueError, match="evaluate: text is written most probable token by token"):
         harness(model, tokenizer).generate_until(drawn)
@@ -167,4 +167,4 @@ def test_a_tokenizer_without_a_first_token_is_heard_too():
     items = [Choice("abc", ("de", "fgh"), 0)]
     theirs = harness(model, letters).loglikelihood(requests_of(items), disable_tqdm=True)
     ours = score(model, [row for item in items for row in rows(item, letters)])
-    assert [total for total, _ in theirs] == pytest.approx([one.total for one in ours], abs=1e-5)
+    assert [total for total, _ in theirs] == pytest.approx([entry.total for entry in ours], abs=1e-5)

@@ -19,11 +19,11 @@ def scored(logits, labels):
 
 def test_accuracy_by_hand():
     logits = [[6.0, 5, 4, 3, 2, 1, 0]] * 4
-    found = scored(logits, [0, 4, 5, 1])
-    assert found["top1"] == 0.25
-    assert found["top5"] == 0.75
+    actual = scored(logits, [0, 4, 5, 1])
+    assert actual["top1"] == 0.25
+    assert actual["top5"] == 0.75
     normalizer = math.log(sum(math.exp(x) for x in range(7)))
-    assert found["loss"] == pytest.approx(normalizer - (6 + 2 + 1 + 5) / 4, rel=1e-6)
+    assert actual["loss"] == pytest.approx(normalizer - (6 + 2 + 1 + 5) / 4, rel=1e-6)
 
 
 def test_five_guesses_are_all_where_there_are_fewer_classes():
@@ -32,15 +32,15 @@ def test_five_guesses_are_all_where_there_are_fewer_classes():
 
 def test_a_model_that_says_nothing_is_right_by_chance_only():
     """Equal logits count for the class of the smallest number, so ten classes give one tenth."""
-    found = scored([[0.0] * 10] * 10, list(range(10)))
-    assert (found["top1"], found["top5"]) == (0.1, 0.5)
-    assert found["loss"] == pytest.approx(math.log(10), rel=1e-6)
+    actual = scored([[0.0] * 10] * 10, list(range(10)))
+    assert (actual["top1"], actual["top5"]) == (0.1, 0.5)
+    assert actual["loss"] == pytest.approx(math.log(10), rel=1e-6)
 
 
 def test_a_broken_model_is_never_right():
-    found = scored([[math.nan] * 3, [math.nan, 0.0, 1.0]], [0, 2])
-    assert found["top1"] == 0
-    assert math.isnan(found["loss"])
+    actual = scored([[math.nan] * 3, [math.nan, 0.0, 1.0]], [0, 2])
+    assert actual["top1"] == 0
+    assert math.isnan(actual["loss"])
 
 
 def test_parts_of_images_add_up_and_left_out_labels_do_not_count():
@@ -95,11 +95,11 @@ def test_special_and_left_out_tokens_are_in_neither_sum():
     """A special token and an ignored one would cost infinitely many bits here."""
     labels = torch.tensor([[0, 1, 7, -1], [1, 7, 7, 0]])
     lengths = np.array([1, 1, 1, 1, 1, 1, 1, 0])
-    found = bit_sums(even(2), [(labels.clamp(0), labels)], lengths)
-    assert found[:2].tolist() == pytest.approx([4 * math.log(2), 4])
-    assert bits_of(found)["bpb"] == pytest.approx(1, abs=1e-7)
-    assert bits_of(found)["loss"] == math.inf
-    assert found[3] == 7
+    actual = bit_sums(even(2), [(labels.clamp(0), labels)], lengths)
+    assert actual[:2].tolist() == pytest.approx([4 * math.log(2), 4])
+    assert bits_of(actual)["bpb"] == pytest.approx(1, abs=1e-7)
+    assert bits_of(actual)["loss"] == math.inf
+    assert actual[3] == 7
 
 
 def test_parts_add_up_and_the_loss_is_the_mean_of_the_tokens():
@@ -109,13 +109,13 @@ def test_parts_add_up_and_the_loss_is_the_mean_of_the_tokens():
     inputs, labels, lengths = ids[:, :-1], ids[:, 1:], np.arange(11) % 4
     parts = bit_sums(model, [(inputs[:2], labels[:2])], lengths)
     parts = parts + bit_sums(model, [(inputs[2:], labels[2:])], lengths)
-    found = bits_of(parts)
+    actual = bits_of(parts)
     logits = model(inputs).detach().flatten(0, 1)
     nats = torch.nn.functional.cross_entropy(logits, labels.flatten(), reduction="none")
     size = torch.tensor(lengths)[labels.flatten()]
-    assert found["loss"] == pytest.approx(nats.mean().item(), rel=1e-5)
-    assert found["bpb"] == pytest.approx(float(nats[size > 0].sum() / size.sum() / math.log(2)), rel=1e-5)
-    assert found["bpb"] == pytest.approx(bits_per_byte(model, [(inputs, labels)], torch.tensor(lengths)))
+    assert actual["loss"] == pytest.approx(nats.mean().item(), rel=1e-5)
+    assert actual["bpb"] == pytest.approx(float(nats[size > 0].sum() / size.sum() / math.log(2)), rel=1e-5)
+    assert actual["bpb"] == pytest.approx(bits_per_byte(model, [(inputs, labels)], torch.tensor(lengths)))
 
 
 def test_bits_without_bytes_or_tokens_are_refused():

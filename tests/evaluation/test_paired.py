@@ -18,26 +18,26 @@ def drawn(seed: int, count: int, same: float) -> tuple[list[bool], list[bool]]:
 @pytest.mark.parametrize("same", [0.0, 0.5, 0.9])
 def test_the_error_is_that_of_the_mean_difference(same):
     first, second = drawn(0, 200, same)
-    found = compare(first, second)
+    actual = compare(first, second)
     differences = np.array(first, float) - np.array(second, float)
-    assert found.difference == pytest.approx(differences.mean())
-    assert found.error == pytest.approx(differences.std(ddof=1) / np.sqrt(200))
+    assert actual.difference == pytest.approx(differences.mean())
+    assert actual.error == pytest.approx(differences.std(ddof=1) / np.sqrt(200))
     unpaired = np.sqrt(np.var(first) / 199 + np.var(second) / 199)
     if same:
-        assert found.error < unpaired
+        assert actual.error < unpaired
 
 
 def test_the_probability_is_that_of_a_fair_coin():
     for seed in range(5):
-        found = compare(*drawn(seed, 60, 0.7))
-        exact = binomtest(found.only_first, found.only_first + found.only_second).pvalue
-        assert found.probability == pytest.approx(exact)
+        actual = compare(*drawn(seed, 60, 0.7))
+        exact = binomtest(actual.only_first, actual.only_first + actual.only_second).pvalue
+        assert actual.probability == pytest.approx(exact)
     assert compare([True, False], [True, False]).probability == 1.0
 
 
 def test_models_that_agree_everywhere_are_told_apart_by_nothing():
-    found = compare([True, False, True], [True, False, True])
-    assert (found.difference, found.error, found.only_first, found.only_second) == (0, 0, 0, 0)
+    actual = compare([True, False, True], [True, False, True])
+    assert (actual.difference, actual.error, actual.only_first, actual.only_second) == (0, 0, 0, 0)
 
 
 def test_refusals():

@@ -62,9 +62,9 @@ def test_words_that_all_options_begin_with_are_not_compared(monkeypatch):
 
 
 def test_one_option_that_begins_another_still_has_its_last_word_compared():
-    found = rows(Choice("Go", ("far", "far away"), 0), Words())
-    assert [row.region for row in found] == [2, 2]
-    assert [len(row.tokens) for row in found] == [3, 4]
+    actual = rows(Choice("Go", ("far", "far away"), 0), Words())
+    assert [row.region for row in actual] == [2, 2]
+    assert [len(row.tokens) for row in actual] == [3, 4]
 
 
 def test_a_schema_is_decided_by_the_words_after_the_context_that_fits(monkeypatch):
@@ -114,9 +114,9 @@ def test_a_long_text_is_read_from_its_end(monkeypatch):
 def test_a_continuation_longer_than_the_context_is_scored_as_far_as_it_is_read():
     model, words = preferring({None: [" e"]}, context=3)
     row = rows(Completion("a", "b c d e"), words)[0]
-    found = score(model, [row])[0]
+    actual = score(model, [row])[0]
     even = math.log(1 / (words.vocab_size + 1))
-    assert found.total == pytest.approx(3 * even + math.log(2), rel=1e-6)
+    assert actual.total == pytest.approx(3 * even + math.log(2), rel=1e-6)
 
 
 def test_scores_do_not_depend_on_what_is_scored_beside_them():
@@ -131,13 +131,13 @@ def test_scores_do_not_depend_on_what_is_scored_beside_them():
             Row([generator.randrange(50) for _ in range(size)], begin, generator.randrange(1, size))
         )
     together = score(model, sequences, tokens=200)
-    for row, found in zip(sequences, together, strict=True):
+    for row, actual in zip(sequences, together, strict=True):
         alone = score(model, [row], tokens=1)[0]
-        assert found == pytest.approx(alone, abs=1e-5)
+        assert actual == pytest.approx(alone, abs=1e-5)
         tokens, begin = row.tokens[-25:], max(1, row.begin - max(0, len(row.tokens) - 25))
         logs = torch.log_softmax(model(torch.tensor([tokens[:-1]]))[0].detach(), -1)
         total = sum(float(logs[place - 1, tokens[place]]) for place in range(begin, len(tokens)))
-        assert found.total == pytest.approx(total, abs=1e-4)
+        assert actual.total == pytest.approx(total, abs=1e-4)
     assert [module.training for module in model.modules()] == [True] * len(list(model.modules()))
 
 
@@ -154,10 +154,10 @@ def test_centering():
 def test_core_is_the_mean_of_centered_accuracies_with_its_error():
     first = TaskResult("a", 0.5, 0.03, 0.25, 100, 0, 0, 1.0)
     second = TaskResult("b", 0.75, 0.02, 0.5, 100, 10, 0, 1.0)
-    found = core([first, second])
-    assert found.mean == pytest.approx((1 / 3 + 1 / 2) / 2)
-    assert found.error == pytest.approx(math.hypot(0.03 / 0.75, 0.02 / 0.5) / 2)
-    assert found.tasks == 2
+    actual = core([first, second])
+    assert actual.mean == pytest.approx((1 / 3 + 1 / 2) / 2)
+    assert actual.error == pytest.approx(math.hypot(0.03 / 0.75, 0.02 / 0.5) / 2)
+    assert actual.tasks == 2
     with pytest.raises(ValueError, match="evaluate: CORE is a mean over tasks"):
         core([])
 
@@ -165,10 +165,10 @@ def test_core_is_the_mean_of_centered_accuracies_with_its_error():
 def test_the_standard_error_is_that_of_the_mean_of_zeros_and_ones():
     item = Completion("a", "b")
     given = [Answer(item, (), 0, right, False) for right in (True, False, False, False)]
-    found = result_of(TASKS["copa"], given, shots=0, seconds=2.0)
+    actual = result_of(TASKS["copa"], given, shots=0, seconds=2.0)
     spread = torch.tensor([1.0, 0, 0, 0]).std(unbiased=True) / 2
-    assert (found.accuracy, found.items) == (0.25, 4)
-    assert found.error == pytest.approx(float(spread))
+    assert (actual.accuracy, actual.items) == (0.25, 4)
+    assert actual.error == pytest.approx(float(spread))
 
 
 def test_examples_are_other_questions_and_always_the_same(monkeypatch):
@@ -184,7 +184,7 @@ def test_examples_are_other_questions_and_always_the_same(monkeypatch):
     answers(model, words, asked(monkeypatch, items[:3], shots=2))
     read = {words.decode(line) for ids in model.read for line in ids}
     for index in range(3):
-        places = [items.index(one) for one in drawn(items[:3], index, 2)]
+        places = [items.index(example) for example in drawn(items[:3], index, 2)]
         before = "".join(f"question {place} answer {place}\n\n" for place in places)
         assert any(text.startswith(f"{before}question {index}") for text in read)
     with pytest.raises(ValueError, match="evaluate: 3 examples cannot be drawn from 2 other questions"):
@@ -223,15 +223,22 @@ def test_processes_share_blocks_of_all_tasks_and_what_they_sum_is_what_one_finds
     monkeypatch.setattr(scorer, "BLOCK", 2)
     names, given = ["copa", "winograd"], {"shots": 2, "tokens": 16}
     alone = evaluate(model, words, names, **given)
-    assert [one.items for one in alone] == [7, 7] and 0 < alone[0].accuracy < 1
+    assert [result.items for result in alone] == [7, 7] and 0 < alone[0].accuracy < 1
     parts, model.read = [], []
     for rank in range(size):
-        evaluate(model, words, names, share=(rank, size), total=lambda one: parts.append(one) or one, **given)
+        evaluate(
+            model,
+            words,
+            names,
+            share=(rank, size),
+            total=lambda result: parts.append(result) or result,
+            **given,
+        )
         if not rank:
             asked_of_the_first = sum(map(len, model.read))
     assert asked_of_the_first == pytest.approx(28 / size, abs=4)
     sums = sum(part[:, :3] for part in parts).tolist()
-    assert sums == [[one.items, one.items * one.accuracy, one.cropped] for one in alone]
+    assert sums == [[result.items, result.items * result.accuracy, result.cropped] for result in alone]
 
 
 def test_a_share_needs_a_sum():

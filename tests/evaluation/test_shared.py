@@ -28,5 +28,5 @@ def test_two_processes_find_what_one_finds(tmp_path):
         json.loads((tmp_path / f"{name}.json").read_text()) for name in ("0-of-1", "0-of-2", "1-of-2")
     )
     assert both == [alone, alone]
-    assert [one["items"] for one in alone] == [22, 22]
-    assert all(0 < one["accuracy"] < 1 and one["cropped"] for one in alone)
+    assert [result["items"] for result in alone] == [22, 22]
+    assert all(0 < result["accuracy"] < 1 and result["cropped"] for result in alone)

@@ -48,9 +48,9 @@ def test_the_six_are_tasks_without_examples():
 
 def test_real_schemas_are_scored(monkeypatch):
     """A model to which only the first reading's noun suggests fear answers the first pair as people do."""
-    found = json.loads(WINOGRAD.read_text(encoding="utf-8"))["rows"]
+    actual = json.loads(WINOGRAD.read_text(encoding="utf-8"))["rows"]
     task = TASKS["winograd"]
-    items = [Schema(tuple(row["contexts"]), row["continuation"], row["answer"]) for row in found]
+    items = [Schema(tuple(row["contexts"]), row["continuation"], row["answer"]) for row in actual]
     monkeypatch.setattr(Task, "items", lambda task, limit=None: items)
     model, words = preferring({" councilmen": [" feared"], " demonstrators": [" advocated"]}, context=64)
     given = answers(model, words, task)

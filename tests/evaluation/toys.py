@@ -29,7 +29,7 @@ class Words(Tokenizer):
 
     def decode(self, ids):
         names = {number + 1: word for word, number in self.known.items()}
-        return "".join(names.get(int(one), "") for one in ids)
+        return "".join(names.get(int(token), "") for token in ids)
 
     def byte_lengths(self):
         return np.ones(self.vocab_size, dtype=np.int64)

@@ -95,9 +95,9 @@ ROW = Program(
     ],
 )
 def test_what_is_worse_is_told(change: dict[str, object], told: list[str]):
-    found = complaints(replace(ROW, report=replace(ROW.report, **change)), ROW)
-    assert len(found) == len(told)
-    assert all(line.startswith(start) for line, start in zip(found, told, strict=True))
+    actual = complaints(replace(ROW, report=replace(ROW.report, **change)), ROW)
+    assert len(actual) == len(told)
+    assert all(line.startswith(start) for line, start in zip(actual, told, strict=True))
 
 
 def test_what_is_new_is_told():

@@ -24,31 +24,31 @@ def _first_cases(monkeypatch, *checks: Check) -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_mask_type_and_size_occurs(operation, device):
-    kind, found = OPERATIONS[operation], list(correctness.checks(operation, device))
+    kind, actual = OPERATIONS[operation], list(correctness.checks(operation, device))
     halves = device == "cuda" and kind.halves
     types = correctness.DTYPES[device][: 2 if halves else None]
-    assert {(case.mask, case.dtype) for case in found} == {
+    assert {(case.mask, case.dtype) for case in actual} == {
         (mask, dtype) for mask in kind.masks for dtype in types
     }
-    assert {case.spread for case in found} == set(kind.spreads)
+    assert {case.spread for case in actual} == set(kind.spreads)
     sizes = kind.sizes if halves else correctness.SIZES[device]
-    assert {case.width for case in found} == {one[5] for one in sizes}
-    assert len(found) == len(set(found))
+    assert {case.width for case in actual} == {size[5] for size in sizes}
+    assert len(actual) == len(set(actual))
     if device == "cuda":
         for dtype in types:
             assert list(correctness.checks(operation, device, [dtype]))
-        assert {case.keys % 16 == 0 for case in found} == {True, False} or not halves
+        assert {case.keys % 16 == 0 for case in actual} == {True, False} or not halves
 
 
 def test_each_type_has_a_job_on_a_card_and_warp_specialized_programs_come_first():
-    found = [job for job in jobs() if job.name.startswith("correctness-")]
-    on_card = [job.name for job in found if "cuda" in job.devices]
+    actual = [job for job in jobs() if job.name.startswith("correctness-")]
+    on_card = [job.name for job in actual if "cuda" in job.devices]
     assert on_card[:2] == ["correctness-gka-specialized-bfloat16", "correctness-gka-specialized-float16"]
     assert len(on_card) == 2 + 3 * (len(OPERATIONS) - 1)
-    assert [job.name for job in found if "cpu" in job.devices] == [
+    assert [job.name for job in actual if "cpu" in job.devices] == [
         f"correctness-{name}" for name in OPERATIONS
     ]
-    assert not any(job.alone for job in found)
+    assert not any(job.alone for job in actual)
 
 
 def test_masks_of_a_case_are_what_they_are_called():

@@ -33,11 +33,11 @@ def test_a_job_on_a_cpu_leaves_the_record_of_a_smoke_run(tmp_path, monkeypatch):
 
 def test_the_most_urgent_comes_first_whatever_a_job_is_called():
     known = jobs()
-    assert [one.priority for one in known] == sorted(one.priority for one in known)
+    assert [job.priority for job in known] == sorted(job.priority for job in known)
     assert known[0].name.startswith("correctness-")
-    assert len({one.name for one in known}) == len(known)
-    for one in known:
-        assert one.seconds > 0 and len(one.code()) == 12
+    assert len({job.name for job in known}) == len(known)
+    for job in known:
+        assert job.seconds > 0 and len(job.code()) == 12
 
 
 def test_the_hash_of_code_sees_a_change_and_an_absent_file(tmp_path, monkeypatch):

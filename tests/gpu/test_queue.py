@@ -149,8 +149,8 @@ def like_a_card(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
 
 
-def beside(one: Job, **changes) -> Job:
-    return Job(**{**vars(one), "alone": False, **changes})
+def beside(job: Job, **changes) -> Job:
+    return Job(**{**vars(job), "alone": False, **changes})
 
 
 def test_jobs_that_are_not_timed_run_side_by_side_after_what_warms_and_before_the_others(

@@ -52,24 +52,24 @@ def timed(config: tuple[int, ...], ms: float, case: str = "gka_forward") -> Timi
     return Timing("gka_forward", 16, "32", case, config, ms)
 
 
-def shipped(*found: Timing) -> tuple[int, ...]:
-    return tuple(choose(KNOWN, found)["gka_forward"]["16"]["32"]["shipped"])
+def shipped(*actual: Timing) -> tuple[int, ...]:
+    return tuple(choose(KNOWN, actual)["gka_forward"]["16"]["32"]["shipped"])
 
 
 def test_every_candidate_of_an_entry_with_a_choice_is_timed(known: tune.Table):
-    found = list(
+    actual = list(
         time_candidates(
             clock(lambda sizes: float(sizes.rows)), known, ["gka_forward"], bits=[32], device="cpu"
         )
     )
-    assert [(timing.kind, timing.config, timing.ms) for timing in found] == [
+    assert [(timing.kind, timing.config, timing.ms) for timing in actual] == [
         ("32", SMALL, 32.0),
         ("32", LARGE, 64.0),
         ("32", WIDE, 32.0),
         ("32 masked", SMALL, 32.0),
         ("32 masked", LARGE, 64.0),
     ]
-    assert {timing.case for timing in found} == {"gka_forward"}
+    assert {timing.case for timing in actual} == {"gka_forward"}
 
 
 def test_a_candidate_that_cannot_run_is_never_chosen(known: tune.Table, capsys: pytest.CaptureFixture):
@@ -78,10 +78,10 @@ def test_a_candidate_that_cannot_run_is_never_chosen(known: tune.Table, capsys: 
             raise OutOfResources(300_000, 232_448, "shared memory")
         return 1.0
 
-    found = list(time_candidates(clock(ms), known, ["gka_forward"], widths=[16], bits=[16], device="cpu"))
-    assert [timing.ms for timing in found] == [1.0, math.inf]
+    actual = list(time_candidates(clock(ms), known, ["gka_forward"], widths=[16], bits=[16], device="cpu"))
+    assert [timing.ms for timing in actual] == [1.0, math.inf]
     assert "cannot run with [64, 32, 4, 2]: out of resource: shared memory" in capsys.readouterr().out
-    assert choose(KNOWN, found)["gka_forward"]["16"]["16"]["shipped"] == [*SMALL]
+    assert choose(KNOWN, actual)["gka_forward"]["16"]["16"]["shipped"] == [*SMALL]
 
 
 def test_the_fastest_is_shipped_if_it_is_worth_it():
@@ -123,9 +123,9 @@ def test_the_shipped_table_is_written_as_it_stands(tmp_path: Path):
 
 
 def test_times_survive_a_record():
-    found = [timed(SMALL, 2.0), timed(LARGE, math.inf)]
-    written = [{key: str(value) for key, value in row.items()} for row in tune.rows(found)]
-    assert timings(written) == found
+    actual = [timed(SMALL, 2.0), timed(LARGE, math.inf)]
+    written = [{key: str(value) for key, value in row.items()} for row in tune.rows(actual)]
+    assert timings(written) == actual
 
 
 def test_entries_can_be_named():
@@ -171,9 +171,9 @@ def test_records_decide(
 def test_the_queue_gets_a_job_for_each_program_with_a_choice(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(configs, "table", lambda: KNOWN | {"smooth": {"64": KNOWN["gka_forward"]["16"]}})
-    found = {job.name: job for job in jobs() if job.name.startswith(("tune-", "rest-"))}
-    assert sorted(found) == ["rest-gka-backward", "rest-gka-forward", "rest-smooth", "tune-smooth"]
-    assert found["tune-smooth"].priority < found["rest-smooth"].priority
+    actual = {job.name: job for job in jobs() if job.name.startswith(("tune-", "rest-"))}
+    assert sorted(actual) == ["rest-gka-backward", "rest-gka-forward", "rest-smooth", "tune-smooth"]
+    assert actual["tune-smooth"].priority < actual["rest-smooth"].priority
 
 
 PLAIN, STAND_IN = (128, 64, 4, 2), (128, 128, 4, 2)
@@ -194,14 +194,14 @@ def either(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_plain_and_specialized_programs_are_timed_against_each_other(either: tune.Table):
-    found = list(tune.launches(either))
-    assert {entry[:3] for entry in found} == {("gka_forward_specialized", 64, "16")}
-    programs = {tuple(sizes): [launch.name for launch in each] for *_, sizes, _, each in found}
+    actual = list(tune.launches(either))
+    assert {entry[:3] for entry in actual} == {("gka_forward_specialized", 64, "16")}
+    programs = {tuple(sizes): [launch.name for launch in each] for *_, sizes, _, each in actual}
     assert programs == {
         (): ["gka_norm_kernel", "gka_forward_kernel"],
         STAND_IN: ["gka_norm_kernel", "gka_forward_specialized_kernel"],
     }
-    assert [launch.config for launch in found[0][-1]][1] == Config(*PLAIN)
+    assert [launch.config for launch in actual[0][-1]][1] == Config(*PLAIN)
     slow, fast = (
         [Timing("gka_forward_specialized", 64, "16", "gka_forward", sizes, ms) for sizes, ms in times]
         for times in (((((), 1.0), (STAND_IN, 1.2))), (((), 1.0), (STAND_IN, 0.8)))
@@ -221,12 +221,12 @@ def test_what_the_table_ships_runs(shipped: list, monkeypatch: pytest.MonkeyPatc
     configs.forget()
     try:
         for length, special in ((40, bool(shipped)), (300, False)):
-            with collected() as found:
+            with collected() as actual:
                 prepared(Sample("gka_forward", 64, torch.float16, length=length))()
-            assert found[-1].name == f"gka_forward{'_specialized' if special else ''}_kernel"
-        with collected() as found:
+            assert actual[-1].name == f"gka_forward{'_specialized' if special else ''}_kernel"
+        with collected() as actual:
             prepared(Sample("gka_forward", 64, torch.float32, length=40))()
-        assert found[-1].name == "gka_forward_kernel"
+        assert actual[-1].name == "gka_forward_kernel"
     finally:
         monkeypatch.undo()
         configs.forget()
