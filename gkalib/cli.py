@@ -219,11 +219,10 @@ class Evaluate:
             return
         scores = record.score_tasks(model, processes, self.tasks, limit=self.limit, shots=self.shots)
         say(f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s")
-        for result in scores:
+        for task in scores:
             say(
-                f"{result.name:<20} {result.items:>6} {result.shots:>5} {result.accuracy:>8.3f} "
-                f"{result.error:>7.3f} {result.baseline:>6.3f} {result.centered:>8.3f}  "
-                f"{result.items / result.seconds:.1f}"
+                f"{task.name:<20} {task.items:>6} {task.shots:>5} {task.accuracy:>8.3f} {task.error:>7.3f} "
+                f"{task.baseline:>6.3f} {task.centered:>8.3f}  {task.items / task.seconds:.1f}"
             )
         mean = core(scores)
         say(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
