@@ -1,11 +1,14 @@
-"""What decides an experiment, as data that stand in its file before a run."""
+"""What decides an experiment, as data that stand in its file before a run, and what its records then say."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
-Metrics = Mapping[str, Mapping[str, float]]
-"""The metrics of one seed's runs, by arm."""
+from gkalib.results import Record
+from gkalib.results.verdicts import Claim, Estimate, Judgment, pooled, verdicts
+
+UNKNOWN = Estimate(value=math.nan, error=math.inf, degrees=0)
 
 
 @final
@@ -32,9 +35,14 @@ class Contrast:
     between: tuple[float, float] | None = None
     primary: bool = True
 
-    def of(self, metrics: Metrics) -> float:
-        """The sum, of one seed."""
-        return sum(weight * metrics[arm][self.metric] for arm, weight in self.weights.items())
+    def __post_init__(self) -> None:
+        """Refuse what claims nothing."""
+        _ = self.stated
+
+    @property
+    def stated(self) -> Claim:
+        """What is claimed of the sum."""
+        return Claim(sign=self.sign, delta=self.delta, between=self.between)
 
 
 @final
@@ -58,3 +66,64 @@ class Check:
 def difference(arm: str, other: str) -> dict[str, float]:
     """The weights of one arm minus another."""
     return {arm: 1.0, other: -1.0}
+
+
+def decide(
+    records: Iterable[Record], contrasts: Sequence[Contrast], checks: Sequence[Check] = ()
+) -> dict[str, Judgment]:
+    """What an experiment's records say of its claims, by their words.
+
+    Seeds count where every arm of the metric has a record, and the residual is that of all these arms. The
+    primary contrasts are judged as one table, each other by itself. Without two such seeds a contrast is
+    undecided, and so it is with an arm whose check fails.
+
+    Args:
+        records: of one scale, the newest of each arm and seed.
+        contrasts, checks: of the experiment.
+
+    References:
+        ``gkalib.results.verdicts`` has the rule.
+    """
+    records = list(records)
+    metrics = {contrast.metric for contrast in contrasts}
+    outcomes = {metric: _complete(records, metric) for metric in metrics}
+    estimates, stated = {}, {}
+    for contrast in contrasts:
+        table = outcomes[contrast.metric]
+        if len(table) > 1 and set(contrast.weights) <= table.keys():
+            estimates |= pooled(table, {contrast.claim: contrast.weights})
+            stated[contrast.claim] = contrast
+    primary = {claim: each.stated for claim, each in stated.items() if each.primary}
+    judged = verdicts(primary, estimates) if primary else {}
+    for claim in stated.keys() - primary.keys():
+        judged |= verdicts({claim: stated[claim].stated}, estimates)
+    unknown = Judgment(verdict="undecided", estimate=UNKNOWN, low=-math.inf, high=math.inf)
+    failed = {
+        arm for check in checks for arm in check.arms if not _mean(records, check.metric, arm) > check.above
+    }
+    return {
+        each.claim: replace(judged.get(each.claim, unknown), verdict="undecided")
+        if failed & set(each.weights)
+        else judged.get(each.claim, unknown)
+        for each in contrasts
+    }
+
+
+def _complete(records: Sequence[Record], metric: str) -> dict[str, dict[int, float]]:
+    """The outcomes of each arm that has the metric, over the seeds that all of them have; {} below two."""
+    runs: dict[str, dict[int, float]] = {}
+    for record in records:
+        if metric in record.metrics:
+            runs.setdefault(record.arm, {})[record.seed] = float(record.metrics[metric])
+    seeds = set.intersection(*map(set, runs.values())) if runs else set()
+    return (
+        {arm: {seed: own[seed] for seed in sorted(seeds)} for arm, own in runs.items()}
+        if len(seeds) > 1
+        else {}
+    )
+
+
+def _mean(records: Sequence[Record], metric: str, arm: str) -> float:
+    """The mean over seeds of a metric of an arm; NaN, which is above nothing, where there is none."""
+    values = [record.metrics[metric] for record in records if record.arm == arm and metric in record.metrics]
+    return sum(values) / len(values) if values else math.nan

@@ -1,20 +1,88 @@
 """What decides an experiment stands in its file, names arms and metrics that are there, and adds up."""
 
+import math
+import random
 from importlib import import_module
 
 import pytest
 
 from gkalib import experiments
 from gkalib.data import registry
-from gkalib.experiments.decisions import Contrast, difference
+from gkalib.experiments.decisions import Check, Contrast, decide, difference
+from gkalib.results import Record
 
 DECIDED = ("gka-pictures", "gka-stories", "gpa-bump", "gpa-novels", "rbf-stories")
 RARE = {"flat_minus_random"}  # measured where there is a head with a flat bank
 
 
-def test_a_contrast_is_a_weighted_sum():
-    one = Contrast(claim="a is less than b", metric="loss", weights=difference("a", "b"), sign=-1)
-    assert one.of({"a": {"loss": 1.0}, "b": {"loss": 1.5}}) == -0.5
+LOWER = Contrast(claim="a is lower", metric="loss", weights=difference("a", "b"), sign=-1, delta=0.1)
+SAME = Contrast(claim="c is as good as b", metric="loss", weights=difference("c", "b"), delta=0.1)
+
+
+def records(means, metric="loss", seeds=range(5)):
+    """One run of each arm and seed; a seed moves all arms by as much as it is, and each by a little."""
+    return [
+        Record(
+            experiment="planted",
+            arm=arm,
+            scale="reduced",
+            recipe={},
+            seed=seed,
+            device="cpu",
+            commit="0" * 12,
+            clean=True,
+            date="2026-01-31T00:00:00+00:00",
+            wall_seconds=1,
+            metrics={metric: mean + seed + random.Random(f"{arm}{seed}").gauss(0, 0.02)},
+        )
+        for arm, mean in means.items()
+        for seed in seeds
+    ]
+
+
+def test_a_planted_difference_is_found_and_none_is_as_good():
+    judged = decide(records({"a": 1.0, "b": 1.5, "c": 1.5}), [LOWER, SAME])
+    assert {claim: one.verdict for claim, one in judged.items()} == {
+        "a is lower": "reproduced",
+        "c is as good as b": "as good as",
+    }
+    assert judged["a is lower"].estimate.value == pytest.approx(-0.5, abs=0.05)
+    assert judged["a is lower"].estimate.degrees == 8
+    assert judged["a is lower"].low < -0.5 < judged["a is lower"].high < 0
+
+
+def test_a_difference_the_other_way_is_not_what_was_claimed():
+    judged = decide(records({"a": 1.5, "b": 1.0, "c": 1.5}), [LOWER, SAME])
+    assert {one.verdict for one in judged.values()} == {"not"}
+
+
+def test_only_primary_contrasts_are_adjusted_for_one_another():
+    runs = records({"a": 1.0, "b": 1.5, "c": 1.5})
+    beside = Contrast(
+        claim="beside", metric="loss", weights=difference("a", "b"), sign=-1, delta=0.1, primary=False
+    )
+    alone, both = decide(runs, [LOWER]), decide(runs, [LOWER, SAME, beside])
+    assert alone["a is lower"].high < both["a is lower"].high
+    assert both["beside"].high == pytest.approx(alone["a is lower"].high)
+
+
+def test_a_failed_check_leaves_undecided_what_it_concerns():
+    runs = records({"a": 1.0, "b": 1.5, "c": 1.5})
+    check = Check(reason="a has to be above 9", metric="loss", arms=("a",), above=9.0)
+    judged = decide(runs, [LOWER, SAME], [check])
+    assert judged["a is lower"].verdict == "undecided" and judged["a is lower"].high < 0
+    assert judged["c is as good as b"].verdict == "as good as"
+    unmeasured = Check(reason="nobody measured it", metric="other", arms=("c",))
+    assert decide(runs, [SAME], [unmeasured])["c is as good as b"].verdict == "undecided"
+
+
+def test_seeds_that_are_not_complete_do_not_count():
+    means = {"a": 1.0, "b": 1.5, "c": 1.5}
+    half = [run for run in records(means) if (run.arm, run.seed) != ("b", 4)]
+    assert decide(half, [LOWER])["a is lower"].estimate.degrees == 6
+    one = decide(records(means, seeds=[3]), [LOWER])["a is lower"]
+    assert one.verdict == "undecided" and math.isnan(one.estimate.value)
+    assert decide(records(means, metric="other"), [LOWER])["a is lower"].verdict == "undecided"
 
 
 @pytest.mark.parametrize("name", DECIDED)
