@@ -43,7 +43,8 @@ def test_rows_are_kept_with_their_ratios(store, monkeypatch, capsys):
         ("nadaraya-watson", 1000),
     ]
     assert rows[1]["ratio_kernel_reg"] == rows[0]["ms"] / rows[1]["ms"]
-    assert len(capsys.readouterr().out.splitlines()) == 4
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if "other programs" not in line]) == 4  # that line is a busy machine's
     kept = {record.arm: record for record in results.load("bench")}
     assert set(kept) == {"regression-kernel-reg", "regression-nadaraya-watson"}
     ours = kept["regression-nadaraya-watson"]

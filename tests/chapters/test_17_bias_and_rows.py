@@ -8,7 +8,7 @@ import triton.language as tl
 import gkalib
 from gkalib.kernels import DecayingPeriodicBank, ExpDot
 from gkalib.smoothing.fused import lag_bias
-from gkalib.smoothing.fused.lag_bias import add_lags, lag_scores, lag_scores_transposed, upright
+from gkalib.smoothing.fused.lag_bias import add_lags, end_lags, lag_scores, lag_scores_transposed, upright
 from gkalib.smoothing.fused.scores import LOG2_E
 from tests.tolerance import equal
 
@@ -38,9 +38,11 @@ def sum_kernel(matrix, slice, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.con
     """All lags of a matrix of whole tiles, by one program; the slice starts at lag −columns."""
     r, c = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     for row in range(0, rows, ROWS):
+        before = tl.zeros([ROWS // COLUMNS, COLUMNS], tl.float64)
         for column in range(0, columns, COLUMNS):
             at = matrix + (row + r)[:, None] * columns + (column + c)[None, :]
-            add_lags(slice, row - column + columns, tl.load(at), ROWS, COLUMNS)
+            before = add_lags(slice, row - column + columns, tl.load(at), before, ROWS, COLUMNS)
+        end_lags(slice, row + COLUMNS, before, ROWS, COLUMNS)
 
 
 def test_a_bank_is_a_table_of_signed_lags():
