@@ -300,6 +300,7 @@ class Experiment:
     seeds: Positive = 1  # how many seeds
     smoke: bool = False  # what is trained takes a few steps
     missing: bool = False  # only arms and seeds that have no record of the same recipe
+    rates: bool = False  # choose the learning rate of each arm instead, on a seed of its own
     threads: Positive = 1  # of PyTorch, for what is trained
 
     def __call__(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 
 from gkalib import experiments, results
+from gkalib.experiments.sweep import SEED, sweep
 from gkalib.results.record import digest
 
 Measured = tuple[dict[str, float], list[dict[str, Any]]]
@@ -77,6 +78,7 @@ def run(
     smoke: bool = False,
     missing: bool = False,
     threads: int = 1,
+    rates: bool = False,
 ) -> list[results.Record]:
     """Run an experiment, keep a record of each arm and seed, and print a line for it.
 
@@ -90,13 +92,21 @@ def run(
         smoke: train in a few steps; what is measured has no such form.
         missing: leave out each arm and seed that has a record of the same recipe.
         threads: of PyTorch where a model is trained; what is measured has its own.
+        rates: choose the learning rate of each arm instead, by ``gkalib.experiments.sweep``.
     """
-    if name in experiments.MEASURED and smoke:
-        raise ValueError(f"experiment: {name} is measured, not trained, and has no smoke form")
-    call = _measured(name) if name in experiments.MEASURED else _trained(name, smoke=smoke, threads=threads)
+    if name in experiments.MEASURED and (smoke or rates):
+        raise ValueError(
+            f"experiment: {name} is measured, not trained, and has no {'smoke form' if smoke else 'rates'}"
+        )
+    if name in experiments.MEASURED:
+        call = _measured(name)
+    else:
+        call = _trained(name, smoke=smoke, threads=threads, rates=rates)
     unknown = [arm for arm in arms if arm not in call]
     if unknown:
         raise ValueError(f"experiment: no arm {unknown[0]!r} in {name!r}. Known: {', '.join(call)}")
+    if rates:
+        return list(_records(call, [(arm, SEED) for arm in arms or call]))
     there = _there(name) if missing else set()
     wanted = [(arm, one) for one in range(seed, seed + seeds) for arm in arms or call]
     recipes = _recipes(name, smoke=smoke) if missing else {}
@@ -142,15 +152,17 @@ def _measured(name: str) -> dict[str, Callable[[int], results.Record]]:
     return {arm: lambda seed, arm=arm: chosen.measure(arm, seed, load=load) for arm in chosen.arms}
 
 
-def _trained(name: str, *, smoke: bool, threads: int) -> dict[str, Callable[[int], results.Record]]:
+def _trained(
+    name: str, *, smoke: bool, threads: int, rates: bool
+) -> dict[str, Callable[[int], results.Record]]:
     studies, measure = experiments.experiment(name)
 
     def train(study: experiments.Study, seed: int) -> results.Record:
-        chosen = replace(study, seed=seed)
+        chosen = replace(study.smoke() if smoke else study, seed=seed)
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            return experiments.train(chosen.smoke() if smoke else chosen, measure=measure, keep=True)
+            return sweep(chosen) if rates else experiments.train(chosen, measure=measure, keep=True)
         finally:
             torch.set_num_threads(before)
 

@@ -1,0 +1,54 @@
+"""The learning rate of an arm, chosen on a seed that is not used again, before the seeds that decide."""
+
+import math
+import time
+from dataclasses import replace
+
+from gkalib import results
+from gkalib.data.registry import checksum
+from gkalib.experiments.loop import evaluate, fit
+from gkalib.experiments.study import Study
+
+SEED = 100  # none of the seeds that decide
+FACTOR = 2.0  # between neighboring rates
+
+
+def sweep(study: Study) -> results.Record:
+    """Train an arm at half its steps with neighboring rates, until the best lies between two others.
+
+    The first three are half the study's rate, the rate itself and twice it. What is compared is the held-out
+    loss at the study's seed. A run whose loss is not finite is the worst.
+
+    Returns:
+        A record of the experiment ``<name>-rates``, which is kept, with the metrics ``lr``, the best rate,
+        and its ``val_loss``. Its rows are the rates that were tried.
+    """
+    start, losses = time.perf_counter(), {}
+
+    def loss_at(power: int) -> float:
+        if power not in losses:
+            chosen = replace(study, steps=study.steps // 2, lr=study.lr * FACTOR**power)
+            loss = evaluate(*fit(chosen)[:2])["val_loss"]
+            losses[power] = loss if math.isfinite(loss) else math.inf
+        return losses[power]
+
+    best = min((0, -1, 1), key=loss_at)
+    while (better := min((best, best - 1, best + 1), key=loss_at)) != best:
+        best = better
+    record = results.Record(
+        experiment=f"{study.experiment}-rates",
+        arm=study.arm,
+        scale=study.scale,
+        recipe={**study.recorded(), "steps": study.steps // 2, "lr": "swept"},
+        seed=study.seed,
+        device=results.processor(),
+        wall_seconds=round(time.perf_counter() - start, 1),
+        metrics={"lr": study.lr * FACTOR**best, "val_loss": losses[best]},
+        data_sha256=checksum(study.task),
+        **results.provenance("torch", "numpy"),
+    )
+    results.save(
+        record,
+        rows=[{"lr": study.lr * FACTOR**power, "val_loss": losses[power]} for power in sorted(losses)],
+    )
+    return record
