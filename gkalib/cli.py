@@ -24,8 +24,7 @@ Scale = Literal["smoke", "reduced", "full"]
 
 
 def _positive(words: list[str]) -> int:
-    number = int(words[0])
-    if number < 1:
+    if (number := int(words[0])) < 1:
         raise ValueError(f"must be at least 1, not {number}")
     return number
 

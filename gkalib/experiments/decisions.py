@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
-from gkalib.results import Record
-from gkalib.results.verdicts import Claim, Estimate, Judgment, pooled, verdicts
+from gkalib.results import Record, items
+from gkalib.results.verdicts import Claim, Estimate, Judgment, pooled, verdicts, with_items
 
 UNKNOWN = Estimate(value=math.nan, error=math.inf, degrees=0)
 
@@ -73,9 +73,10 @@ def decide(
 ) -> dict[str, Judgment]:
     """What an experiment's records say of its claims, by their words.
 
-    Seeds count where every arm of the metric has a record, and the residual is that of all these arms. The
-    primary contrasts are judged as one table, each other by itself. Without two such seeds a contrast is
-    undecided, and so it is with an arm whose check fails.
+    Seeds count where every arm of the metric has a record, and the residual is that of all these arms. Where
+    the outcomes of held-out items are kept, these are counted as a sample too. The primary contrasts are
+    judged as one table, each other by itself. Without two such seeds a contrast is undecided, and so it is
+    with an arm whose check fails.
 
     Args:
         records: of one scale, the newest of each arm and seed.
@@ -91,7 +92,10 @@ def decide(
     for contrast in contrasts:
         table = outcomes[contrast.metric]
         if len(table) > 1 and set(contrast.weights) <= table.keys():
-            estimates |= pooled(table, {contrast.claim: contrast.weights})
+            named = {contrast.claim: contrast.weights}
+            found = pooled(table, named)
+            kept = _items(records, contrast, table)
+            estimates |= with_items(found, kept, named) if kept else found
             stated[contrast.claim] = contrast
     primary = {claim: each.stated for claim, each in stated.items() if each.primary}
     judged = verdicts(primary, estimates) if primary else {}
@@ -121,6 +125,20 @@ def _complete(records: Sequence[Record], metric: str) -> dict[str, dict[int, flo
         if len(seeds) > 1
         else {}
     )
+
+
+def _items(
+    records: Sequence[Record], contrast: Contrast, table: Mapping[str, Mapping[int, float]]
+) -> dict[str, dict[int, Any]]:
+    """The outcomes of held-out items of each arm of a contrast, by seed; {} unless all of them are kept."""
+    found: dict[str, dict[int, Any]] = {arm: {} for arm in contrast.weights}
+    for record in records:
+        if record.arm in found and record.seed in table[record.arm]:
+            kept = items(record)
+            if contrast.metric not in kept:
+                return {}
+            found[record.arm][record.seed] = kept[contrast.metric]
+    return found
 
 
 def _mean(records: Sequence[Record], metric: str, arm: str) -> float:

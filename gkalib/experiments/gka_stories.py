@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gkalib.experiments.decisions import Check, Contrast, difference
 from gkalib.experiments.gpa_characters import losses
@@ -102,24 +103,26 @@ CHECKS = (
 
 
 @torch.no_grad()
-def measure(model: Any, learned: Any) -> dict[str, float]:
-    """Bits per byte of held-out windows and of as many training windows, and the gap between the two.
+def measure(model: Any, learned: Any) -> dict[str, float | Tensor]:
+    """Bits per byte of each held-out window and of as many training windows, and the gap between the two.
 
-    ``gap_errors`` is the gap in its standard errors over windows; ``gap`` is in bits per byte.
+    A window's bits are divided by the mean number of bytes of a window, so that the mean over windows is the
+    text's. ``gap_errors`` is the gap in its standard errors over windows; ``gap`` is in bits per byte.
     """
     parts = {"held_out": learned.held_out}
     count = len(learned.held_out[0])
     parts["training"] = learned.windows_of(learned.ids, learned.context, count)
-    means, errors = {}, {}
+    means, errors, each = {}, {}, {}
     for name, (inputs, labels) in parts.items():
         bits = losses(model, inputs, labels).sum(-1) / math.log(2)
         lengths = learned.byte_lengths[labels].sum(-1)
+        each[name] = bits / lengths.double().mean()
         means[name] = (bits.sum() / lengths.sum()).item()
-        each = (bits - means[name] * lengths) / lengths.double().mean()  # of a ratio of two sums
-        errors[name] = (each.std() / math.sqrt(len(each))).item()
+        off = (bits - means[name] * lengths) / lengths.double().mean()  # of a ratio of two sums
+        errors[name] = (off.std() / math.sqrt(len(off))).item()
     gap = means["held_out"] - means["training"]
     return {
-        "bits_per_byte": means["held_out"],
+        "bits_per_byte": each["held_out"],
         "training_bits_per_byte": means["training"],
         "gap": gap,
         "gap_errors": gap / math.hypot(*errors.values()),

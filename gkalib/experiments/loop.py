@@ -2,10 +2,11 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, cast, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -44,8 +45,9 @@ class Observer(ABC):
         return course
 
 
-# Of the trained model and its task; or a class of which each run gets an object of its own.
-Measure = Callable[[Any, Any], dict[str, float]] | type[Observer]
+# Of the trained model and its task, a tensor where a metric is the mean over held-out items; or a class of
+# which each run gets an object of its own.
+Measure = Callable[[Any, Any], Mapping[str, float | Tensor]] | type[Observer]
 
 
 def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -> results.Record:
@@ -63,14 +65,20 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
     """
     observer = measure(study) if isinstance(measure, type) else None
     model, learned, rows, seconds = fit(study, watch=observer.watch if observer else None)
-    metrics = evaluate(model, learned)
+    metrics, items = _evaluated(model, learned)
     metrics["train_loss"] = sum(row["train_loss"] for row in rows[-2:]) / len(rows[-2:])
     metrics["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     if observer is not None:
-        metrics |= observer.measure(model, learned)
+        measured = observer.measure(model, learned)
         rows = observer.rows(rows)
     elif measure is not None:
-        metrics |= cast(Any, measure)(model, learned)
+        measured = dict(cast(Any, measure)(model, learned))
+    else:
+        measured = {}
+    for name, value in measured.items():
+        if isinstance(value, Tensor):
+            items[name], measured[name] = value.numpy(), value.mean().item()
+    metrics |= measured
     record = results.Record(
         experiment=study.experiment,
         arm=study.arm,
@@ -84,7 +92,7 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
         **results.provenance("torch", "numpy"),
     )
     if keep:
-        results.save(record, rows=rows)
+        results.save(record, rows=rows, items=items)
     return record
 
 
@@ -130,17 +138,23 @@ def fit(study: Study, *, watch: Watch | None = None) -> tuple[nn.Module, Task, l
     return fitted.model, workload.task, rows, fitted.seconds
 
 
-@torch.no_grad()
 def evaluate(model: nn.Module, learned: Task) -> dict[str, float]:
     """The held-out loss beside the baseline's, how far apart in standard errors, and the accuracy."""
+    return _evaluated(model, learned)[0]
+
+
+@torch.no_grad()
+def _evaluated(model: nn.Module, learned: Task) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """The metrics, and the outcomes of single items: whether a picture is right, or the loss of a window."""
     model.eval()
     losses, baseline = learned.losses(model), learned.baseline()
     better = baseline - losses
     inputs, labels = learned.held_out
     right = torch.cat([model(batch).argmax(-1) for batch in inputs.split(64)]) == labels
-    return {
+    metrics = {
         "val_loss": losses.mean().item(),
         "baseline_loss": baseline.mean().item(),
         "standard_errors": (better.mean() / (better.std() / math.sqrt(len(better)))).item(),
         "accuracy": right.float().mean().item(),
     }
+    return metrics, {"accuracy": right.numpy()} if right.ndim == 1 else {"val_loss": losses.numpy()}

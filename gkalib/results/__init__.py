@@ -1,7 +1,7 @@
 """What ran and what came out: the records that chapters quote, read from ``data/results``."""
 
 from gkalib.results.record import BUSY, SCALES, SOURCES, Record, digest, load_average, processor, provenance
-from gkalib.results.store import experiments, find, folder, load, rows, save
+from gkalib.results.store import experiments, find, folder, items, load, rows, save
 from gkalib.results.table import Table, table
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "experiments",
     "find",
     "folder",
+    "items",
     "load",
     "load_average",
     "processor",

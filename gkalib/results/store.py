@@ -8,8 +8,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gkalib.results.record import RUN, SCALES, Record
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def folder() -> Path:
@@ -21,12 +25,19 @@ def folder() -> Path:
     return beside if beside.is_dir() else Path("data") / "results"
 
 
-def save(record: Record, *, rows: Iterable[Mapping[str, object]] = (), root: Path | None = None) -> Path:
+def save(
+    record: Record,
+    *,
+    rows: Iterable[Mapping[str, object]] = (),
+    items: Mapping[str, "np.ndarray"] | None = None,
+    root: Path | None = None,
+) -> Path:
     """Write ``run.json`` and ``metrics.csv``; a run of the same name is replaced as a whole or not at all.
 
     Args:
         record: the run.
         rows: the course of the run, one mapping a row with the same keys in each, for ``metrics.csv``.
+        items: the outcome of each held-out item, by the metric that is their mean, for ``items.npz``.
         root: the store; ``folder()`` where not given.
 
     Returns:
@@ -50,6 +61,10 @@ def save(record: Record, *, rows: Iterable[Mapping[str, object]] = (), root: Pat
             if rows:
                 writer.writeheader()
             writer.writerows(rows)
+        if items:
+            import numpy as np
+
+            np.savez_compressed(fresh / "items.npz", allow_pickle=False, **items)
         if target.exists():
             shutil.move(target, stale)
         fresh.rename(target)
@@ -155,6 +170,17 @@ def rows(record: Record, *, root: Path | None = None) -> list[dict[str, str]]:
     path = (root or folder()) / record.experiment / record.run / "metrics.csv"
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def items(record: Record, *, root: Path | None = None) -> dict[str, "np.ndarray"]:
+    """The outcome of each held-out item of a run, by the metric that is their mean; {} where none is kept."""
+    path = (root or folder()) / record.experiment / record.run / "items.npz"
+    if not path.exists():
+        return {}
+    import numpy as np  # here, since whoever only reads records needs none
+
+    with np.load(path) as file:
+        return dict(file)
 
 
 def _rank(record: Record) -> tuple[int, datetime]:

@@ -4,11 +4,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
 VERDICTS = ("reproduced", "as good as", "partly", "not", "undecided")
 APART = 0.05  # the level, over all arms, of the test of whose spread differs
-DRAWS = 2000  # of the bootstrap
 Contrast = Mapping[str, int | float]
 """The weight of each arm: ``{"bank": 1, "rope": -1}`` is a difference, of four arms it is an interaction."""
 
@@ -134,58 +133,55 @@ def alike(outcomes: Mapping[str, Mapping[int, int | float]]) -> tuple[str, ...]:
     return tuple(table)
 
 
-def resampled(
-    outcomes: Mapping[str, Mapping[int, Sequence[int | float]]],
+def with_items(
+    estimates: Mapping[str, Estimate],
+    outcomes: Mapping[str, Mapping[int, Any]],
     contrasts: Mapping[str, Contrast],
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
 ) -> dict[str, Estimate]:
-    """Contrasts of means over held-out items, where items are a sample as seeds are.
+    """Estimates whose errors count held-out items as a sample too, as they count seeds.
 
-    Seeds are drawn with replacement, then items, and the items drawn stand for all seeds of that draw, since
-    every seed scored the same ones: drawn anew for each seed, what an item has in common to all seeds would
-    average out. The standard error is the deviation over draws times √(S / (S − 1)), so that with items that
-    say nothing of their own it is that of S paired differences, and it has S − 1 degrees of freedom, however
-    many items there are.
+    With d_is = Σ_a w_a y_ais for item i and seed s, items add to the variance of the mean over S seeds and N
+    items what all seeds have in common: max(0, V − M / S) / N, where V is the variance over items of their
+    means over seeds and M the mean square that item and seed leave. Chance within an item, which seeds do
+    not share, is in the seeds' own residual already. The degrees of freedom are Satterthwaite's, so items
+    never replace seeds.
 
     Args:
+        estimates: of means over items, from ``pooled``.
         outcomes: by arm and seed, a number of each held-out item in one order: 1 if right and 0 if wrong,
-            or the loss of a document.
-        contrasts: by any name.
-        draws: how many.
-        seed: of the draws.
+            or the loss of a document. An array or a list.
+        contrasts: of the estimates, by their names.
 
     Raises:
-        ValueError: as ``pooled``, or if runs have different numbers of items.
+        ValueError: as ``pooled``, or if runs have different numbers of items, or fewer than two.
 
     References:
-        Owen, The pigeonhole bootstrap, Annals of Applied Statistics 1 (2007).
-        Davison and Hinkley, Bootstrap Methods and their Application (1997), section 3.8.
+        Cornfield and Tukey, Average values of mean squares in factorials, Annals of Mathematical Statistics
+        27 (1956). Satterthwaite, An approximate distribution of estimates of variance components,
+        Biometrics Bulletin 2 (1946).
     """
     import numpy as np  # here, since whoever only reads records needs none
 
     sizes = {len(items) for runs in outcomes.values() for items in runs.values()}
-    if len(sizes) != 1 or sizes == {0}:
+    if len(sizes) != 1 or min(sizes) < 2:
         raise ValueError(f"verdicts: every run needs the same held-out items, not {sorted(sizes)} of them")
     means = {
         arm: {s: math.fsum(items) / len(items) for s, items in runs.items()} for arm, runs in outcomes.items()
     }
     _complete(means, contrasts)
-    seeds, items = sorted(next(iter(outcomes.values()))), sizes.pop()
-    scores = {arm: np.array([runs[s] for s in seeds], dtype=float) for arm, runs in outcomes.items()}
-    differences = np.array([sum(w * scores[arm] for arm, w in each.items()) for each in contrasts.values()])
-    generator, drawn = np.random.default_rng(seed), []
-    for _ in range(draws):
-        rows = generator.integers(len(seeds), size=len(seeds))
-        often = np.bincount(generator.integers(items, size=items), minlength=items) / items
-        drawn.append((differences @ often)[:, rows].mean(1))
-    errors = np.std(drawn, axis=0) * math.sqrt(len(seeds) / (len(seeds) - 1))
-    values = differences.mean((1, 2))
-    return {
-        name: Estimate(value=float(value), error=float(error), degrees=len(seeds) - 1)
-        for name, value, error in zip(contrasts, values, errors, strict=True)
-    }
+    found = {}
+    for name, weights in contrasts.items():
+        seeds = sorted(outcomes[next(iter(weights))])
+        d = np.sum([[w * np.asarray(outcomes[arm][s]) for s in seeds] for arm, w in weights.items()], axis=0)
+        left, _ = _residual(d.tolist())
+        size, one = d.shape[1], estimates[name]
+        of_items = max(0.0, float(d.mean(0).var(ddof=1)) - left / len(d)) / size
+        of_seeds = one.error**2
+        total = of_seeds + of_items
+        parts = of_seeds**2 / one.degrees + of_items**2 / (size - 1)
+        degrees = int(total**2 / parts) if parts else one.degrees
+        found[name] = Estimate(value=one.value, error=math.sqrt(total), degrees=degrees)
+    return found
 
 
 def verdicts(
@@ -208,7 +204,7 @@ def verdicts(
 
     Args:
         claims: by any name.
-        estimates: of the contrast of each, from ``pooled`` or ``resampled``; claims may be about different
+        estimates: of the contrast of each, from ``pooled`` or ``with_items``; claims may be about different
             outcomes. A primary contrast deserves five seeds at least.
         level: the chance that is taken of any false verdict.
 

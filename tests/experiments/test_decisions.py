@@ -4,9 +4,10 @@ import math
 import random
 from importlib import import_module
 
+import numpy as np
 import pytest
 
-from gkalib import experiments
+from gkalib import experiments, results
 from gkalib.data import registry
 from gkalib.experiments.decisions import Check, Contrast, decide, difference
 from gkalib.results import Record
@@ -83,6 +84,33 @@ def test_seeds_that_are_not_complete_do_not_count():
     one = decide(records(means, seeds=[3]), [LOWER])["a is lower"]
     assert one.verdict == "undecided" and math.isnan(one.estimate.value)
     assert decide(records(means, metric="other"), [LOWER])["a is lower"].verdict == "undecided"
+
+
+def test_kept_items_widen_an_interval(tmp_path, monkeypatch):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    runs = records({"a": 1.0, "b": 1.5})
+    alone = decide(runs, [LOWER])["a is lower"]
+    for run in runs:
+        of_item = np.linspace(-1, 1, 50) * (run.arm == "a")
+        results.save(run, items={"loss": run.metrics["loss"] + of_item})
+    beside = decide(runs, [LOWER])["a is lower"]
+    assert beside.estimate.value == alone.estimate.value
+    spread = np.linspace(-1, 1, 50).std(ddof=1) / math.sqrt(50)
+    assert beside.estimate.error == pytest.approx(math.hypot(alone.estimate.error, spread))
+
+
+def test_an_arm_has_the_rate_that_its_sweep_found():
+    swept = [name for name in results.experiments() if name.endswith("-rates")]
+    assert swept
+    for name in swept:
+        rates = {study.arm: study.lr for study in experiments.experiment(name.removesuffix("-rates"))[0]}
+        found = results.load(name)
+        assert {record.arm: record.metrics["lr"] for record in found} == rates
+        for record in found:
+            tried = sorted((float(row["val_loss"]), float(row["lr"])) for row in results.rows(record))
+            rates_tried = sorted(rate for _, rate in tried)
+            assert record.metrics["lr"] == tried[0][1]
+            assert tried[0][1] not in (rates_tried[0], rates_tried[-1])
 
 
 @pytest.mark.parametrize("name", DECIDED)

@@ -12,6 +12,7 @@ from gkalib import experiments, results
 from gkalib.data import Heads
 from gkalib.experiments import approximations, runner, traps
 from gkalib.experiments.__main__ import main
+from gkalib.experiments.sweep import sweep
 from tests.bare import BARE, only
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,11 +72,24 @@ def test_only_what_is_missing_is_run(store, capsys):
     assert capsys.readouterr().out.startswith(record.run)  # whose recipe was another
 
 
+def test_a_sweep_goes_on_until_the_best_rate_lies_between_two_others(store):
+    """It begins with half a rate that is too low, and ends with the best of at least five."""
+    (study,) = (one for one in experiments.experiment("variants-digits")[0] if one.arm == "softmax")
+    record = sweep(replace(study, steps=160, batch=16, warmup=0, lr=1e-3, seed=7))
+    assert (record.experiment, record.seed, record.recipe["steps"]) == ("variants-digits-rates", 7, 80)
+    rows = [(float(row["val_loss"]), float(row["lr"])) for row in results.rows(record)]
+    rates = sorted(rate for _, rate in rows)
+    assert rates == pytest.approx([5e-4 * 2**power for power in range(len(rows))])
+    assert len(rates) > 4 and (record.metrics["val_loss"], record.metrics["lr"]) == min(rows)
+    assert min(rows)[1] == rates[-2]
+
+
 def test_what_cannot_be_run_is_refused(store, capsys):
     for words, said in (
         (["nothing"], "no experiment 'nothing'"),
         (["traps", "cash"], "experiment: no arm 'cash' in 'traps'. Known: cache, runs"),
         (["counts", "--smoke"], "experiment: counts is measured, not trained, and has no smoke form"),
+        (["counts", "--rates"], "experiment: counts is measured, not trained, and has no rates"),
     ):
         assert main(words) == 2
         assert said in capsys.readouterr().err

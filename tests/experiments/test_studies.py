@@ -138,3 +138,18 @@ def test_bad_settings(changes, message):
 def test_an_unknown_task_names_the_known_ones():
     with pytest.raises(ValueError, match=r"^task: no task 'chess'. Known: digits, "):
         train(study(task="chess"))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "metric"),
+    [("digits", {}, "accuracy"), ("state-of-the-union", {"windows": 8}, "val_loss")],
+)
+def test_the_outcomes_of_held_out_items_are_kept(name, data, metric, tmp_path, monkeypatch):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    record = train(
+        study(task=name, data=data, steps=2, batch=2), measure=lambda *_: {"ones": torch.ones(3)}, keep=True
+    )
+    kept = results.items(record)
+    assert kept.keys() == {metric, "ones"} and record.metrics["ones"] == 1
+    assert kept[metric].mean() == pytest.approx(record.metrics[metric], rel=1e-6)
+    assert len(kept[metric]) == len(task(name, **data).held_out[0])

@@ -5,7 +5,6 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import astuple
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -20,9 +19,9 @@ from gkalib.results.verdicts import (
     Judgment,
     alike,
     pooled,
-    resampled,
     together,
     verdicts,
+    with_items,
 )
 
 LESS = {"bank": 1.0, "rope": -1.0}
@@ -225,37 +224,51 @@ def scored(
     return {arm: dict(enumerate(values.tolist())) for arm, values in both.items()}
 
 
-def test_items_that_say_nothing_leave_the_paired_differences():
-    """With one number for all items of a run, the bootstrap's error is that of S values within its noise."""
+def judged_with_items(claims: Claims, runs: dict) -> dict[str, Judgment]:
+    def estimate(runs: dict, contrasts: dict) -> dict[str, Estimate]:
+        means = {arm: {s: np.mean(items) for s, items in own.items()} for arm, own in runs.items()}
+        return with_items(pooled(means, contrasts), runs, contrasts)
+
+    return judged(claims, runs, estimate)
+
+
+ANY = {"c": (LESS, Claim(sign=1, delta=1))}
+
+
+def test_items_that_say_nothing_leave_the_estimate_as_it_is():
     differences = [0.3, -0.1, 0.5, 0.2, 0.4]
     runs = {
         "rope": dict.fromkeys(range(5), [0.0] * 50),
         "bank": {s: [d] * 50 for s, d in enumerate(differences)},
     }
-    found = resampled(runs, {"c": LESS})["c"]
-    assert (found.value, found.degrees) == (pytest.approx(0.26), 4)
-    assert found.error == pytest.approx(stats.sem(differences), rel=0.05)  # of 2,000 draws: three times 1.6 %
-    assert found == resampled(runs, {"c": LESS})["c"]
+    found = judged_with_items(ANY, runs)["c"].estimate
+    assert astuple(found) == pytest.approx((0.26, stats.sem(differences), 4))
+
+
+def test_what_an_item_adds_by_hand():
+    """Two seeds, two items: their means over seeds, 1 and 3, have the variance 2, and what is left is 1."""
+    runs = {"rope": {0: [0, 0], 1: [0, 0]}, "bank": {0: [1.5, 2.5], 1: [0.5, 3.5]}}
+    found = judged_with_items(ANY, runs)["c"].estimate
+    assert astuple(found) == pytest.approx((2, math.sqrt((2 - 1 / 2) / 2), 1))
 
 
 def test_what_all_seeds_have_in_common_does_not_average_out():
-    """The variance is at least what seeds and items say: 0.3²/5 + 1/40, and less than twice that."""
+    """The mean estimated variance is the true one, 0.3²/5 + 1/40 + 1/200, within three standard errors."""
     generator = np.random.default_rng(0)
     variances = []
-    for _ in range(60):
-        runs = scored(generator, items=40, of_item=1.0)
-        variances.append(resampled(runs, {"c": LESS}, draws=200)["c"].error ** 2)
-    true = 0.3**2 / 5 + 1 / 40 + 1 / 200
-    assert true < np.mean(variances) < 2 * true
-
-
-def test_the_interval_over_seeds_and_items_covers():
-    """Of 400 tables 95 % or more, less three standard errors of a share, 3.3 points."""
-    generator, claims = np.random.default_rng(1), {"c": (LESS, Claim(sign=1, delta=1))}
-    covered = 0
     for _ in range(400):
         runs = scored(generator, items=40, of_item=1.0)
-        found = judged(claims, runs, partial(resampled, draws=100))["c"]
+        variances.append(judged_with_items(ANY, runs)["c"].estimate.error ** 2)
+    true = 0.3**2 / 5 + 1 / 40 + 1 / 200
+    assert abs(np.mean(variances) - true) < 3 * stats.sem(variances)
+
+
+@pytest.mark.parametrize("of_item", [0.0, 0.3, 1.0])
+def test_the_interval_over_seeds_and_items_covers(of_item: float):
+    """Of 400 tables 95 % or more, less three standard errors of a share, 3.3 points."""
+    generator, covered = np.random.default_rng(1), 0
+    for _ in range(400):
+        found = judged_with_items(ANY, scored(generator, items=40, of_item=of_item))["c"]
         covered += found.low <= 0 <= found.high
     assert covered / 400 > 0.917
 
@@ -288,10 +301,12 @@ ONE = Estimate(value=1.0, error=1.0, degrees=4)
         (lambda: Claim(sign=1, between=(0.0, 1.0)), "between takes the place of a sign"),
         (lambda: Claim(between=(1.0, 1.0)), "between takes the place of a sign, and ascends"),
         (
-            lambda: resampled({"rope": {0: [1.0], 1: [1.0]}, "bank": {0: [1.0], 1: [1.0, 0.0]}}, {"c": LESS}),
+            lambda: with_items(
+                {}, {"rope": {0: [1.0], 1: [1.0]}, "bank": {0: [1.0], 1: [1.0, 0.0]}}, {"c": LESS}
+            ),
             "every run needs the same held-out items, not [1, 2] of them",
         ),
-        (lambda: resampled({"rope": {0: [1.0]}, "bank": {0: [0.0]}}, {"c": LESS}), "tell no spread"),
+        (lambda: with_items({}, {"rope": {0: [1, 0]}, "bank": {0: [0, 0]}}, {"c": LESS}), "tell no spread"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(call, message):
