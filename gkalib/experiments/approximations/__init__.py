@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from gkalib.data import Heads, trained_heads
 from gkalib.experiments.approximations import features, low_rank, structure
 from gkalib.experiments.runner import Experiment, Measured
 from gkalib.kernels import Elu, ExpDot
+from gkalib.results import load
 from gkalib.smoothing import attention_weights, smooth
 
 PASSAGES, LENGTH = 4, 256  # measured on these; as many others are aside, for what has to be fitted
@@ -172,6 +174,13 @@ def errors(arm: str, seed: int) -> Measured:
         metrics |= {f"err_layer{n}_{size}": row.mean().item() for n, row in enumerate(table, start=1)}
         metrics[f"gflops_{size}"] = counted / 1e9
     return metrics, rows
+
+
+def recorded(arm: str) -> tuple[list[int], list[float]]:
+    """The sizes of an arm and its recorded error at each of them, the mean over seeds."""
+    runs = load("approximations", arm=arm)
+    sizes = [size for size in ARMS[arm].sizes if f"err_{size}" in runs[0].metrics]
+    return sizes, [fmean(run.metrics[f"err_{size}"] for run in runs) for size in sizes]
 
 
 EXPERIMENT = Experiment(

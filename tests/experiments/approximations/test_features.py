@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from gkalib import results
 from gkalib.data import Heads
-from gkalib.experiments.approximations import ARMS, Trial, features, softmax
+from gkalib.experiments.approximations import ARMS, Trial, features, recorded, softmax
 from gkalib.kernels import ExpDot, Gaussian
 from tests.tolerance import equal
 
@@ -36,3 +37,10 @@ def test_arms_come_near_softmax(name):
         trial = Trial(size, 0, heads, torch.Generator().manual_seed(0))
         errors.append(((ARMS[name].approximate(heads, trial) - exact).norm() / exact.norm()).item())
     assert errors[1] < 0.1 and errors[1] < errors[0] / 3
+
+
+def test_recorded_errors_are_means_over_seeds():
+    sizes, errors = recorded("performer")
+    runs = results.load("approximations", arm="performer")
+    assert sizes == [16, 32, 64, 128, 256, 512, 1024] and len(runs) == 3
+    assert errors[4] == pytest.approx(sum(run.metrics["err_256"] for run in runs) / 3)
