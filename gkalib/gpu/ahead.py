@@ -47,8 +47,11 @@ class Report:
         serialized: whether ptxas had to wait after every one of the former.
         atomics: instructions that change memory in no fixed order; exchanges publish descriptors only.
         local: loads from and stores to local memory in the hot loop.
-        loops: instructions of each innermost loop that holds a tensor-core product; the hot loop comes first.
+        loops: instructions of each innermost loop that holds a tensor-core product; the hot loop is the
+            first, or the one after that of narrower blocks.
         per_score: instructions that a thread issues in the hot loop for each of its rows × columns scores.
+        edge: columns of the narrower blocks at the edge, whose loop comes before the hot one; 0 without such.
+        copies: loads from global to shared memory that a thread does not wait for.
     """
 
     program: str
@@ -66,13 +69,16 @@ class Report:
     local: int
     loops: tuple[int, ...]
     per_score: float | None
+    edge: int = 0
+    copies: int = 0
 
     def __str__(self) -> str:
         score = "     –" if self.per_score is None else f"{self.per_score:6.2f}"
         return (
             f"{self.program:<34} {self.rows:>4}×{self.columns:<4} w{self.warps} s{self.stages}"
             f"  regs {self.registers:>3}  spills {self.spills:>4}  shared {self.shared:>6}"
-            f"  HGMMA {self.hgmma:>3}  HMMA {self.hmma:>3}  atomics {self.atomics}  local {self.local}"
+            f"  HGMMA {self.hgmma:>3}  HMMA {self.hmma:>3}  LDGSTS {self.copies:>3}"
+            f"  atomics {self.atomics}  local {self.local}"
             f"  instr/score {score}  loops {list(self.loops)}{'  SERIALIZED' if self.serialized else ''}"
         )
 
@@ -150,7 +156,9 @@ def read(launch: Launch, compiled: Any, log: str) -> Report:
         loop for loop in every_loop if _count(loop, "HMMA")
     ]
     config, warps = launch.config, compiled.metadata.num_warps
-    hot = product_loops[0] if product_loops else []
+    columns = launch.arguments.get("BLOCK_EDGE", config.columns)
+    edge = columns if columns < config.columns else 0
+    hot = product_loops[edge > 0] if product_loops else []
     # Where the compiler added warps, the program's own only load.
     scores = config.rows * config.columns / (32 * (warps if warps == config.warps else warps - config.warps))
     return Report(
@@ -169,6 +177,8 @@ def read(launch: Launch, compiled: Any, log: str) -> Report:
         local=_count(hot, "STL|LDL"),
         loops=tuple(len(loop) for loop in product_loops),
         per_score=round(len(hot) / scores, 2) if hot else None,
+        edge=edge,
+        copies=_count(instructions, "LDGSTS"),
     )
 
 

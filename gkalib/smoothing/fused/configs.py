@@ -20,6 +20,8 @@ import triton
 TABLE = Path(__file__).with_name("configs.json")
 SHORT = 256
 """Up to so many rows a problem is short: a few blocks hold a whole head of it."""
+EDGE = 16
+"""The fewest columns that a tensor core multiplies at once."""
 INTERPRETED = 32
 """The interpreter pays by the block and tests want edges: no block is longer there, unless forced."""
 
@@ -86,6 +88,14 @@ def stand_in(program: str, *, width: int, dtype: torch.dtype, length: int) -> Co
     if _forced is not None:
         return _forced[0] if program in _forced[1] else None
     return _lookup(program, width, kind)
+
+
+def edge_columns(length: int, columns: int, masked: bool = False) -> int:
+    """The columns of the blocks behind the last whole one: 16 where they fill at most half of another.
+
+    The edges of a mask take whole blocks.
+    """
+    return EDGE if 0 < length % columns <= columns // 2 and not masked else columns
 
 
 @functools.cache

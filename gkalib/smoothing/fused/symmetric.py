@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gkalib.smoothing.fused.configs import Config, config
+from gkalib.smoothing.fused.configs import Config, config, edge_columns
 from gkalib.smoothing.fused.launch import (
     accumulator,
     block_width,
@@ -82,8 +82,12 @@ def gka_forward_kernel(
     x_batch, x_head, x_row, out_batch, out_head, out_row, span_batch,
     KIND: tl.constexpr, NORMS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+    BLOCK_EDGE: tl.constexpr,
 ):  # fmt: skip
-    """out_i = Σ_j E_ij x_j / total_i and total_i = Σ_j E_ij + eps, for one block of rows i of one head."""
+    """out_i = Σ_j E_ij x_j / total_i and total_i = Σ_j E_ij + eps, for one block of rows i of one head.
+
+    Without a mask the columns behind the last whole block come in blocks of BLOCK_EDGE.
+    """
     batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
     x += head_start(batch, head, x_batch, x_head)
     norm += sequence * pitch
@@ -98,11 +102,13 @@ def gka_forward_kernel(
     row_norm = tl.load(norm + row) if NORMS else half_norm(row_x, c, ACC)
     acc = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
     total = tl.zeros([BLOCK_ROWS, 4], ACC)
+    if BLOCK_EDGE != BLOCK_COLUMNS:
+        edges = tl.cdiv(length - inner_stop, BLOCK_EDGE)
     for k in tl.range(0, edges):
-        at = edge_block(k, edge, inner_start, inner_stop, BLOCK_COLUMNS)
+        at = edge_block(k, edge, inner_start, inner_stop, BLOCK_EDGE)
         acc, total = forward_block(
             acc, total, row_x, row_norm, at, x, norm, low, high, length, x_row, c,
-            True, KIND, NORMS, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, PRECISION, ACC,
+            True, KIND, NORMS, WIDTH, BLOCK_EDGE, BLOCK_WIDTH, PRECISION, ACC,
         )  # fmt: skip
     for at in tl.range(inner_start, inner_stop, BLOCK_COLUMNS):
         acc, total = forward_block(
@@ -315,6 +321,7 @@ def start_program(
     assert max(chosen.rows, chosen.columns) <= PITCH
     arguments |= {"WIDTH": width, "BLOCK_WIDTH": wide, "ACC": accumulator(x), "PRECISION": precision(x)}
     arguments |= strides("x", x) | {"x": x, "heads": heads, "length": length, "pitch": pitch_of(x)}
+    arguments |= {"BLOCK_EDGE": edge_columns(length, chosen.columns, masked)}
     grid = batch * heads * triton.cdiv(rows or length, chosen.rows)
     launch(
         program, grid, chosen, **{name: arguments[name] for name in arguments if name in program.arg_names}

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from gkalib.smoothing.fused import specialized, symmetric
-from gkalib.smoothing.fused.configs import Config, forced
+from gkalib.smoothing.fused.configs import Config, edge_columns, forced
 from gkalib.smoothing.fused.launch import LAUNCHES
 from gkalib.smoothing.fused.symmetric import gka_backward, gka_forward
 from gkalib.smoothing.spans import Spans
@@ -86,6 +86,15 @@ def test_values_and_gradients_are_autograds(mask: str, length: int):
     with forced(block):
         x = tokens(length, 16, batch=1 if spans.first is None else len(spans.first))
         assert_same(x, spans, eps=(0.0, 0.3)[turn % 2])
+
+
+@FLOAT64
+@pytest.mark.parametrize(("length", "columns"), [(67, 64), (97, 32), (24, 16), (5, 64), (64, 64)])
+def test_blocks_at_the_edge_are_narrower_where_few_columns_are_left(length: int, columns: int):
+    rest = length % columns
+    assert edge_columns(length, columns) == (16 if 0 < rest <= columns // 2 else columns)
+    with forced(Config(32, columns), "gka_forward"):
+        assert_same(tokens(length, 16, batch=1), WHOLE, eps=0.3)
 
 
 @FLOAT64
