@@ -1,14 +1,17 @@
 """The book's figures: their style, digests and controls, maps of weights, and a trained model's figures."""
 
 from gkalib.viz import figures, maps, style
+from gkalib.viz.drag import Drag, drag
 from gkalib.viz.explore import Explore, explore
 from gkalib.viz.figures import bandwidth_lines, bandwidth_map, bank_lines
 
 __all__ = [
+    "Drag",
     "Explore",
     "bandwidth_lines",
     "bandwidth_map",
     "bank_lines",
+    "drag",
     "explore",
     "figures",
     "maps",

@@ -1,0 +1,234 @@
+/* Figures that a reader drags. A `.gk-drag` element holds its data and a stored picture (gkalib.viz.drag); this script
+   replaces the picture by a drawing whose keys, query and bandwidth move, and computes the average anew. */
+
+(function () {
+  "use strict";
+
+  // log κ(q, k), the scores of gkalib.kernels.Gaussian(σ) and gkalib.kernels.ExpDot(1 / σ²).
+  const SCORES = {
+    Gaussian: (q, k, sigma) => -q.reduce((sum, one, i) => sum + (one - k[i]) ** 2, 0) / (2 * sigma ** 2),
+    ExpDot: (q, k, sigma) => q.reduce((sum, one, i) => sum + one * k[i], 0) / sigma ** 2,
+  };
+  const COLORS = { Gaussian: "var(--gk-blue)", ExpDot: "var(--gk-green)" };
+  const FINE = 200; // steps of the curve
+
+  function weights(query, keys, sigma, kernel) {
+    const scores = keys.map((key) => SCORES[kernel](query, key, sigma));
+    const largest = Math.max(...scores);
+    const similar = scores.map((score) => Math.exp(score - largest));
+    const total = similar.reduce((sum, one) => sum + one);
+    return similar.map((one) => one / total);
+  }
+
+  function average(row, values) {
+    return values[0].map((_, axis) => row.reduce((sum, weight, j) => sum + weight * values[j][axis], 0));
+  }
+
+  /* What every kernel makes of a state: weights of the query (the chosen key where there is none), their average of the
+     values (of the keys where there are none), effective neighbors, and the trace of the keys' own weights. */
+  function numbers(state) {
+    const query = state.query || state.keys[state.chosen];
+    return state.kernels.map((kernel) => {
+      const row = weights(query, state.keys, state.sigma, kernel);
+      return {
+        weights: row,
+        estimate: average(row, state.values || state.keys),
+        neighbors: 1 / row.reduce((sum, one) => sum + one * one, 0),
+        trace: state.keys.reduce((sum, key, i) => sum + weights(key, state.keys, state.sigma, kernel)[i], 0),
+      };
+    });
+  }
+
+  function show(number) {
+    const size = Math.abs(number);
+    return number.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2).replace("-", "\u2212");
+  }
+
+  function make(parent, name, attributes) {
+    const svg = name === "svg" || parent.namespaceURI.endsWith("svg");
+    const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+    for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
+    return parent.appendChild(node);
+  }
+
+  function ticks([low, high]) {
+    const raw = (high - low) / 5, power = 10 ** Math.floor(Math.log10(raw));
+    const step = power * [1, 2, 5, 10].find((one) => one * power >= raw);
+    const first = Math.ceil(low / step);
+    return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => (first + i) * step);
+  }
+
+  function build(root) {
+    const start = JSON.parse(root.dataset.drag), line = start.keys[0].length === 1;
+    const state = structuredClone({ ...start, chosen: 0 });
+    const names = start.labels;
+    root.querySelector("img").hidden = true;
+    const svg = make(root, "svg", { role: "group", "aria-label": start.alt });
+    const panels = (line ? [start.kernels[0], null] : start.kernels).map((kernel) => ({ kernel }));
+    const controls = make(root, "div", { class: "gk-controls" });
+    const label = make(controls, "label");
+    make(label, "span").textContent = names.sigma;
+    const slider = make(label, "input", { type: "range", min: 0, max: 100, step: 1, autocomplete: "off" });
+    const width = make(label, "output");
+    const again = make(controls, "button", { type: "button" });
+    again.textContent = "Start again";
+    const said = make(root, "p", { class: "gk-said", role: "status" });
+    make(root, "p", { class: "gk-hint" }).textContent =
+      "Drag with mouse or finger. With the keyboard: Tab to a dot, arrow keys move it (Shift: farther), " +
+      `Page Up and Page Down choose another ${names.key}.`;
+
+    const across = (panel, x) => panel.left + ((x - panel.x[0]) / (panel.x[1] - panel.x[0])) * panel.width;
+    const down = (panel, y) => panel.top + ((panel.y[1] - y) / (panel.y[1] - panel.y[0])) * panel.height;
+    const clamp = (value, [low, high]) => Math.min(high, Math.max(low, value));
+    const at = (index) => {
+      if (index >= 0) return [state.keys[index][0], line ? state.values[index][0] : state.keys[index][1]];
+      return [state.query[0], line ? start.y[1] : state.query[1]];
+    };
+
+    function move(index, x, y) {
+      const point = index >= 0 ? state.keys[index] : state.query;
+      point[0] = clamp(x, start.x);
+      if (!line) point[1] = clamp(y, start.y);
+      else if (index >= 0) state.values[index][0] = clamp(y, start.y);
+      draw();
+    }
+
+    function handle(panel, index) {
+      const first = panel === panels[0], query = index < 0;
+      const group = make(panel.layer, "g", { class: query ? "gk-handle gk-query" : "gk-handle", role: "slider" });
+      group.setAttribute("aria-label", query ? names.query : `${names.key} ${index + 1}`);
+      if (!first) group.setAttribute("aria-hidden", "true");
+      if (query && line) make(group, "path", { class: "gk-line" });
+      if (!query) make(group, "circle", { class: "gk-weight" });
+      make(group, "circle", { class: "gk-hit", r: 13 });
+      make(group, query ? "path" : "circle", { class: "gk-dot", r: 4, d: line ? "M-8,-13h16l-8,13z" : "M-7,0h14M0,-7v14" });
+      const aim = (event) => {
+        const box = svg.getBoundingClientRect();
+        const x = panel.x[0] + ((event.clientX - box.left - panel.left) / panel.width) * (panel.x[1] - panel.x[0]);
+        const y = panel.y[1] - ((event.clientY - box.top - panel.top) / panel.height) * (panel.y[1] - panel.y[0]);
+        move(index, x, y);
+      };
+      group.addEventListener("pointerdown", (event) => {
+        if (!query) state.chosen = index;
+        group.setPointerCapture(event.pointerId);
+        draw();
+        group.focus({ preventScroll: true });
+        event.preventDefault();
+      });
+      group.addEventListener("pointermove", (event) => {
+        if (group.hasPointerCapture(event.pointerId)) aim(event);
+      });
+      group.addEventListener("keydown", (event) => {
+        const far = (event.shiftKey ? 10 : 1) / 100, [x, y] = at(index);
+        const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] }[event.key];
+        const page = { PageUp: -1, PageDown: 1 }[event.key];
+        if (step) {
+          const dx = query && line ? step[0] + step[1] : step[0];
+          move(index, x + dx * far * (start.x[1] - start.x[0]), y + step[1] * far * (start.y[1] - start.y[0]));
+        } else if (page && !query) {
+          state.chosen = (index + page + state.keys.length) % state.keys.length;
+          draw();
+          panel.handles[state.chosen].focus();
+        } else return;
+        event.preventDefault();
+      });
+      return group;
+    }
+
+    for (const panel of panels) {
+      panel.frame = make(svg, "g", { class: "gk-frame", "aria-hidden": "true" });
+      panel.curve = make(svg, "path", { class: "gk-curve", "aria-hidden": "true" });
+      panel.mark = make(svg, "circle", { class: "gk-mark", r: 6, "aria-hidden": "true" });
+      panel.layer = make(svg, "g");
+      if (line && panel !== panels[0]) continue;
+      panel.handles = state.keys.map((_, index) => handle(panel, index));
+      if (state.query) panel.query = handle(panel, -1);
+      for (const node of [panel.curve, panel.mark]) node.style.setProperty("--gk-tint", COLORS[panel.kernel]);
+    }
+
+    function layout() {
+      const wide = root.clientWidth, left = 58, room = wide - left - 14, side = !line && wide > 560;
+      panels.forEach((panel, p) => {
+        const height = line ? [250, 70][p] : Math.min(300, side ? room / panels.length : room);
+        const share = side ? (room - 50) / panels.length : room;
+        const top = 28 + (line ? p * 304 : side ? 0 : p * (height + 70));
+        Object.assign(panel, { left: left + (side ? p * (share + 50) : 0), top, width: share, height });
+        panel.x = start.x;
+        panel.y = line && p ? [0, 1] : start.y;
+        panel.frame.replaceChildren();
+        const bottom = panel.top + height, word = (x, y, text, more) => {
+          make(panel.frame, "text", { x, y, ...more }).textContent = text;
+        };
+        make(panel.frame, "path", { d: `M${panel.left},${top}V${bottom}h${share}` });
+        for (const x of ticks(panel.x)) word(across(panel, x), bottom + 18, +x.toPrecision(6), { "text-anchor": "middle" });
+        for (const y of line && p ? [0, 0.5, 1] : ticks(panel.y)) {
+          word(panel.left - 6, down(panel, y) + 4, `${+y.toPrecision(6)}`.replace("-", "\u2212"), { "text-anchor": "end" });
+        }
+        word(panel.left + share / 2, bottom + 36, names.x, { "text-anchor": "middle" });
+        word(panel.left - (line ? 44 : 0), top - 14, line ? (p ? "weight" : names.y) : panel.kernel);
+      });
+      const last = panels[panels.length - 1];
+      svg.setAttribute("width", wide);
+      svg.setAttribute("height", last.top + last.height + 44);
+      draw();
+    }
+
+    function draw() {
+      const results = numbers(state);
+      panels.forEach((panel, p) => {
+        const result = results[line ? 0 : p];
+        if (line && p) {
+          const stem = (key, j) => `M${across(panel, key[0])},${down(panel, 0)}V${down(panel, result.weights[j])}`;
+          return panel.curve.setAttribute("d", state.keys.map(stem).join(""));
+        }
+        const place = (node, x, y) => node.setAttribute("transform", `translate(${across(panel, x)},${down(panel, y)})`);
+        panel.handles.forEach((group, j) => {
+          const [x, y] = at(j);
+          place(group, x, y);
+          group.querySelector(".gk-weight").setAttribute("r", 24 * Math.sqrt(result.weights[j]));
+          group.classList.toggle("gk-chosen", !state.query && j === state.chosen);
+          group.setAttribute("tabindex", p === 0 && j === state.chosen ? 0 : -1);
+          tell(group, line ? y : x, line ? start.y : start.x, `${show(x)}, ${show(y)}, weight ${show(result.weights[j])}`);
+        });
+        if (panel.query) {
+          place(panel.query, ...at(-1));
+          if (line) panel.query.querySelector(".gk-line").setAttribute("d", `M0,0V${panel.height}`);
+          panel.query.setAttribute("tabindex", p === 0 ? 0 : -1);
+          tell(panel.query, state.query[0], start.x, state.query.map(show).join(", "));
+        }
+        place(panel.mark, line ? state.query[0] : result.estimate[0], line ? result.estimate[0] : result.estimate[1]);
+        if (line) {
+          const grid = Array.from({ length: FINE + 1 }, (_, i) => start.x[0] + (i / FINE) * (start.x[1] - start.x[0]));
+          const fit = grid.map((x) => average(weights([x], state.keys, state.sigma, panel.kernel), state.values)[0]);
+          panel.curve.setAttribute("d", "M" + grid.map((x, i) => `${across(panel, x)},${down(panel, fit[i])}`).join("L"));
+        }
+      });
+      const [low, high] = start.sigmas;
+      slider.value = (100 * Math.log(state.sigma / low)) / Math.log(high / low);
+      slider.setAttribute("aria-valuetext", show(state.sigma));
+      width.textContent = show(state.sigma);
+      said.textContent = results.map((one, p) => (line ? "" : `${state.kernels[p]}: `) +
+        `estimate ${one.estimate.map(show).join(", ")}; effective neighbors ${show(one.neighbors)}; ` +
+        `tr W ${show(one.trace)}`).join(". ");
+    }
+
+    function tell(group, value, [low, high], text) {
+      const aria = { "aria-valuenow": value, "aria-valuemin": low, "aria-valuemax": high, "aria-valuetext": text };
+      for (const [key, one] of Object.entries(aria)) group.setAttribute(key, one);
+    }
+
+    slider.addEventListener("input", () => {
+      const [low, high] = start.sigmas;
+      state.sigma = low * (high / low) ** (slider.value / 100);
+      draw();
+    });
+    again.addEventListener("click", () => {
+      Object.assign(state, structuredClone({ ...start, chosen: 0 }));
+      draw();
+    });
+    root.gkDrag = { state, numbers: () => numbers(state) };
+    new ResizeObserver(layout).observe(root); // draws at once
+  }
+
+  window.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".gk-drag").forEach(build));
+})();

@@ -1,0 +1,154 @@
+"""Figures that a reader drags: data under a stored picture, which a script of the page draws anew."""
+
+import base64
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from gkalib.kernels import ExpDot, Gaussian
+from gkalib.smoothing import attention_weights
+from gkalib.viz import style
+from gkalib.viz.digest import MIME, array, digest
+
+KERNELS = {"Gaussian": Gaussian, "ExpDot": lambda sigma: ExpDot(1 / sigma**2)}
+WORDS = {"x": "x", "y": "y", "sigma": "bandwidth σ", "key": "key", "query": "query"}
+
+
+def drag(
+    *,
+    alt: str,
+    keys,
+    values=None,
+    query: Sequence[float | int] | None = None,
+    sigma: Sequence[float | int],
+    kernels: Sequence[str] = ("Gaussian",),
+    limits: Sequence[Sequence[float | int]],
+    labels: Mapping[str, str] | None = None,
+) -> "Drag":
+    """Draw a kernel smoother whose keys, query and bandwidth a reader drags on the page.
+
+    Keys on a line are drawn against their values, with the fit; keys in the plane are drawn as points, once
+    for each kernel, and their values are the keys. What is stored is a picture; the script
+    `book/_static/drag.js` replaces it where it is loaded, so that plain Jupyter shows the picture.
+
+    Args:
+        alt: what the figure shows, for readers who do not see it.
+        keys: `[m, 1]` on a line or `[m, 2]` in the plane.
+        values: `[m, 1]`, with keys on a line only.
+        query: where it starts; without one a key asks, the first until the reader chooses another.
+        sigma: the bandwidth shown first, the smallest and the largest.
+        kernels: `Gaussian` is `kernels.Gaussian(σ)`, `ExpDot` is `kernels.ExpDot(1 / σ²)`; one on a line.
+        limits: of both axes; nothing can be dragged past them.
+        labels: words of the page: of the axes `x` and `y`, and for `sigma`, `key` and `query`.
+
+    Raises:
+        ValueError: with an empty alt text, an unknown kernel or label, a bandwidth outside its range, or
+            keys, values and query that do not fit together.
+
+    Taught in: chapter 01.
+    """
+    keys, values = array(keys), None if values is None else array(values)
+    _validate(keys.shape, None if values is None else values.shape, query)
+    labels, (start, low, high) = dict(labels or {}), sigma
+    if not alt.strip():
+        raise ValueError("drag: alt is empty; say what the figure shows")
+    if not kernels or not set(kernels) <= set(KERNELS) or keys.shape[1] < len(kernels):
+        raise ValueError(
+            f"drag: kernels {list(kernels)}; there are {list(KERNELS)}, and on a line one is drawn"
+        )
+    if not set(labels) <= set(WORDS):
+        raise ValueError(f"drag: labels {sorted(labels)}; there are {sorted(WORDS)}")
+    if not 0 < low <= start <= high:
+        raise ValueError(f"drag: the bandwidth {start} is not between {low} and {high}, both positive")
+    data = {
+        "alt": alt,
+        "keys": keys.tolist(),
+        "values": None if values is None else values.tolist(),
+        "query": None if query is None else list(query),
+        "sigma": start,
+        "sigmas": [low, high],
+        "kernels": list(kernels),
+        "x": list(limits[0]),
+        "y": list(limits[1]),
+        "labels": {**WORDS, **labels},
+    }
+    return _stored(data)
+
+
+def _validate(keys: tuple[int, ...], values: tuple[int, ...] | None, query) -> None:
+    if len(keys) != 2 or keys[1] not in (1, 2):
+        raise ValueError(f"drag: keys have shape {keys}; it must be (m, 1) or (m, 2)")
+    expected = (keys[0], 1) if keys[1] == 1 else None
+    if values != expected:
+        raise ValueError(f"drag: values have shape {values}; with keys {keys} it must be {expected}")
+    if query is None and keys[1] == 1:
+        raise ValueError("drag: keys on a line need a query")
+    if query is not None and len(query) != keys[1]:
+        raise ValueError(f"drag: the query has {len(query)} coordinates, a key has {keys[1]}")
+
+
+def _stored(data: dict) -> "Drag":
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(data["kernels"]), figsize=(style.COLUMN, 3.4), squeeze=False)
+    for axes, name in zip(panels[0], data["kernels"], strict=True):
+        _panel(axes, data, KERNELS[name](data["sigma"]))
+        axes.set_title(name if len(data["kernels"]) > 1 else "")
+    drawn = Drag(data, style.png(figure), digest(figure))
+    plt.close(figure)  # pyplot would show it below the cell as well
+    return drawn
+
+
+def _panel(axes, data: dict, kernel) -> None:
+    orange, blue = style.PALETTE["orange"], style.PALETTE["blue"]
+    keys = torch.tensor(data["keys"], dtype=torch.float64)[None, None]
+    values = keys if data["values"] is None else torch.tensor(data["values"], dtype=torch.float64)[None, None]
+    query = torch.tensor([data["query"] or data["keys"][0]], dtype=torch.float64)[None, None]
+    row = attention_weights(query, keys, kernel)
+    estimate = (row @ values)[0, 0, 0]
+    line = data["values"] is not None
+    x, y = (keys[0, 0, :, 0], values[0, 0, :, 0]) if line else keys[0, 0].T
+    axes.scatter(x, y, s=900 * row[0, 0, 0], color=orange, alpha=0.4, linewidths=0)
+    axes.plot(x, y, "o", color="black")
+    if line:
+        grid = torch.linspace(data["x"][0], data["x"][1], 201, dtype=torch.float64)
+        fit = attention_weights(grid[None, None, :, None], keys, kernel) @ values
+        axes.plot(grid, fit[0, 0, :, 0], color=blue)
+        axes.axvline(data["query"][0], color=orange, linestyle="--", linewidth=1)
+        estimate = torch.stack([query[0, 0, 0, 0], estimate[0]])
+    else:
+        axes.plot(*query[0, 0, 0], "+", color=orange, markersize=12, markeredgewidth=2)
+    axes.plot(*estimate, "o", color=blue, markersize=9, fillstyle="none")
+    axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
+
+
+@final
+@dataclass(frozen=True)
+class Drag:
+    """A figure whose keys, query and bandwidth a reader drags: the data, the stored picture and its digest.
+
+    Taught in: chapter 01.
+    """
+
+    data: dict
+    png: bytes
+    digest: dict[str, list[str]]
+
+    def to_html(self) -> str:
+        """Return the data and the picture as one piece of HTML."""
+        data = html.escape(json.dumps(self.data, ensure_ascii=False))
+        source = f"data:image/png;base64,{base64.b64encode(self.png).decode('ascii')}"
+        alt = html.escape(self.data["alt"])
+        image = f'<img class="dark-light" alt="{alt}" src="{source}">'
+        return f'<div class="gk-drag" data-drag="{data}">{image}</div>'
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
+        return {
+            "text/plain": f"drag({len(self.data['keys'])} keys)",
+            "text/html": self.to_html(),
+            MIME: self.digest,
+        }

@@ -1,0 +1,147 @@
+"""Dragged figures in a headless Chromium: by keys, mouse and finger their numbers are the library's."""
+
+import re
+import shutil
+
+import pytest
+import torch
+
+import gkalib
+from gkalib.kernels import ExpDot, Gaussian
+from tests.book.conftest import ROOT
+from tests.book.test_browser import (  # noqa: F401  two are fixtures
+    Watch,
+    address,
+    chromium,
+    open_page,
+    serve,
+    sideways,
+)
+from tests.tolerance import oracle
+from tests.viz.test_drag import in_the_plane, on_a_line
+
+pytestmark = pytest.mark.browser
+
+
+def expected(state: dict) -> list[dict]:
+    """What the library makes of a figure's state, kernel by kernel."""
+    keys = torch.tensor(state["keys"], dtype=torch.float64)[None, None]
+    values = (
+        keys if state["values"] is None else torch.tensor(state["values"], dtype=torch.float64)[None, None]
+    )
+    query = torch.tensor([state["query"] or state["keys"][state["chosen"]]], dtype=torch.float64)[None, None]
+    found = []
+    for name in state["kernels"]:
+        sigma = float(state["sigma"])
+        kernel = Gaussian(sigma) if name == "Gaussian" else ExpDot(1 / sigma**2)
+        row = gkalib.attention_weights(query, keys, kernel)[0, 0, 0]
+        found.append(
+            {
+                "weights": row,
+                "estimate": gkalib.smooth(query, keys, values, kernel, method="dense")[0, 0, 0],
+                "neighbors": 1 / row.square().sum(),
+                "trace": gkalib.attention_weights(keys, keys, kernel)[0, 0].trace(),
+            }
+        )
+    return found
+
+
+PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</title>
+<link rel="stylesheet" href="book.css"><link rel="icon" href="data:,">
+<script defer src="drag.js"></script></head><body style="margin: 8px">{}</body></html>"""
+NOW = "(figure) => [figure.gkDrag.state, figure.gkDrag.numbers()]"
+
+
+def compare(figure) -> dict:
+    """Compare every number of a figure on a page with the library's, and the words below it with those."""
+    state, found = figure.evaluate(NOW)
+    said = figure.locator(".gk-said").text_content().replace("\N{MINUS SIGN}", "-")
+    shown = [float(number) for number in re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?", said)]
+    every = []
+    for ours, theirs in zip(found, expected(state), strict=True):
+        for name, value in theirs.items():
+            computed = torch.tensor(ours[name], dtype=torch.float64).reshape(value.shape)
+            oracle(computed, value)
+        every += [*theirs["estimate"].tolist(), theirs["neighbors"].item(), theirs["trace"].item()]
+    assert len(shown) == len(every)
+    assert all(abs(a - b) <= max(0.0051, 0.006 * abs(b)) for a, b in zip(shown, every, strict=True))
+    return state
+
+
+@pytest.fixture
+def page(chromium, tmp_path):  # noqa: F811
+    for name in ("drag.js", "book.css"):
+        shutil.copy(ROOT / "book" / "_static" / name, tmp_path)
+    body = on_a_line().to_html() + in_the_plane().to_html() + in_the_plane(query=[1.0, 1.0]).to_html()
+    (tmp_path / "page.html").write_text(PAGE.format(body), encoding="utf-8")
+    server, url = serve(tmp_path)
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+    page = context.new_page()
+    watch = Watch(page, url)
+    page.goto(f"{url}/page.html")
+    page.wait_for_selector(".gk-drag circle.gk-dot[r]")
+    yield page
+    assert watch.faults == []
+    context.close()
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_page_computes_what_the_library_computes(page):
+    assert sideways(page) == 0
+    for index in range(3):
+        figure = page.locator(".gk-drag").nth(index)
+        assert not figure.locator("img").is_visible()
+        before = compare(figure)
+        slider = figure.locator("input")
+        slider.focus()
+        slider.press("ArrowRight")
+        slider.press("PageUp")
+        assert compare(figure)["sigma"] > before["sigma"]
+        dot = figure.locator('.gk-handle[tabindex="0"]').first
+        dot.focus()
+        for press in ("ArrowRight", "Shift+ArrowUp", "PageDown", "Shift+ArrowLeft", "ArrowDown"):
+            page.keyboard.press(press)
+            compare(figure)
+        after = compare(figure)
+        assert after["chosen"] == 1 and after["keys"] != before["keys"]
+        figure.locator("button").click()
+        assert compare(figure) == before
+
+
+def test_a_query_and_a_key_follow_the_mouse_and_the_finger(page):
+    line, _, plane = (page.locator(".gk-drag").nth(index) for index in range(3))
+    for figure in (line, plane):
+        before = compare(figure)
+        figure.scroll_into_view_if_needed()
+        for name, handle in (("query", ".gk-query .gk-dot"), ("keys", "circle.gk-dot")):
+            box = figure.locator(handle).first.bounding_box()
+            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+            page.mouse.move(x, y)
+            page.mouse.down()
+            page.mouse.move(x + 40, y + 30)
+            page.mouse.up()
+            page.mouse.move(x, y)
+            assert compare(figure)[name] != before[name]
+    before = compare(line)
+    line.scroll_into_view_if_needed()
+    box = line.locator("circle.gk-dot").first.bounding_box()
+    x, y = box["x"] + 4, box["y"] + 4
+    session = page.context.new_cdp_session(page)
+    for kind, dy in (("touchStart", 0), ("touchMove", 20), ("touchMove", 40), ("touchEnd", None)):
+        points = [] if dy is None else [{"x": x, "y": y + dy}]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    assert compare(line)["values"][0] != before["values"][0]
+
+
+def test_the_figures_of_the_book_are_drawn_and_move(chromium, address):  # noqa: F811
+    page, watch = open_page(chromium, address, "chapters/01-nadaraya-watson")
+    try:
+        figure = page.locator(".gk-drag")
+        before = compare(figure)
+        figure.locator(".gk-query").focus()
+        page.keyboard.press("Shift+ArrowRight")
+        assert compare(figure)["query"][0] > before["query"][0]
+        assert watch.faults == []
+    finally:
+        page.context.close()

@@ -1,0 +1,79 @@
+"""A dragged figure holds its data and a stored picture, and refuses what does not fit together."""
+
+import html
+import json
+import re
+
+import matplotlib.pyplot as plt
+import pytest
+
+from gkalib.viz.digest import MIME
+from gkalib.viz.drag import drag
+
+KEYS = [[0.5], [1.0], [2.5], [4.0]]
+VALUES = [[1.0], [-2.0], [0.5], [3.0]]
+PLANE = [[0.5, 1.0], [-1.0, 0.25], [1.5, -0.75], [-0.5, -1.25], [0.1, 0.2]]
+
+
+def on_a_line(**changes):
+    options = dict(keys=KEYS, values=VALUES, query=[1.5], sigma=(0.8, 0.1, 4.0), limits=((0, 5), (-4, 4)))
+    return drag(alt="four dots and a curve", **{**options, **changes})
+
+
+def in_the_plane(**changes):
+    options = dict(
+        keys=PLANE, sigma=(1.0, 0.2, 5.0), kernels=("Gaussian", "ExpDot"), limits=((-2, 2), (-2, 2))
+    )
+    return drag(alt="five dots in the plane", **{**options, **changes})
+
+
+def data_of(figure) -> dict:
+    return json.loads(html.unescape(re.findall(r'data-drag="(.*?)"', figure.to_html())[0]))
+
+
+def test_it_holds_its_data_and_a_picture_and_leaves_no_figure_open():
+    figure = on_a_line(labels={"sigma": 'a "bandwidth" < 1'})
+    data = data_of(figure)
+    assert data["keys"] == KEYS and data["values"] == VALUES and data["query"] == [1.5]
+    assert data["sigma"] == 0.8 and data["sigmas"] == [0.1, 4.0] and data["x"] == [0, 5]
+    assert data["labels"] == {
+        "x": "x",
+        "y": "y",
+        "sigma": 'a "bandwidth" < 1',
+        "key": "key",
+        "query": "query",
+    }
+    bundle = figure._repr_mimebundle_()
+    assert sorted(bundle) == [MIME, "text/html", "text/plain"]
+    assert (
+        '<img class="dark-light" alt="four dots and a curve" src="data:image/png;base64,'
+        in bundle["text/html"]
+    )
+    assert sorted(in_the_plane().digest) == ["axes 0", "axes 1"]
+    assert plt.get_fignums() == []
+    assert not re.search(r"https?://|<script", bundle["text/html"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"keys": [[[1.0]]]}, "keys have shape"),
+        ({"values": None}, "values have shape None"),
+        ({"values": [[1.0]]}, "values have shape"),
+        ({"query": None}, "need a query"),
+        ({"query": [1.0, 2.0]}, "2 coordinates"),
+        ({"sigma": (5.0, 0.1, 4.0)}, "not between"),
+        ({"sigma": (0.1, 0.0, 4.0)}, "not between"),
+        ({"kernels": ("Laplace",)}, "Laplace"),
+        ({"kernels": ("Gaussian", "ExpDot")}, "on a line one"),
+        ({"labels": {"z": "height"}}, "labels"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, words):
+    with pytest.raises(ValueError, match=words):
+        on_a_line(**changes)
+
+
+def test_an_empty_alt_text_is_refused():
+    with pytest.raises(ValueError, match="alt is empty"):
+        drag(alt=" ", keys=PLANE, sigma=(1, 1, 1), limits=((0, 1), (0, 1)))
