@@ -105,7 +105,7 @@ def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = 
             :func:`gkalib.models.pretrained.read_minilm`.
 
     References:
-        MiniLM, see :func:`minilm`. Chapter 4 writes the same pass step by step.
+        MiniLM, see :func:`minilm`. Chapter 4 exchanges its kernel.
     """
     encoder, _ = _encoder_and_text()
     return read_minilm(encoder.weights, encoder.config, passages(count, length), attend=attend)

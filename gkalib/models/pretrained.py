@@ -49,20 +49,28 @@ class Reading(NamedTuple):
 
 
 def read_minilm(
-    weights: Mapping[str, Tensor], config: Mapping[str, Any], tokens: Tensor, *, attend: Attend | None = None
+    weights: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    tokens: Tensor,
+    *,
+    lengths: Tensor | None = None,
+    attend: Attend | None = None,
 ) -> Reading:
-    """One pass of a MiniLM, a BERT whose attention is the kernel ``ExpDot()`` without mask.
+    """One pass of a MiniLM, a BERT whose attention is the kernel ``ExpDot()``.
 
     Args:
         weights: its parameters by name, as it was published.
         config: its sizes, as its ``config.json`` names them.
         tokens: token numbers ``[b n]``, the two special ones included.
+        lengths: how many tokens each row holds, ``[b]``; those after them are padding. None is all of them.
         attend: what takes the place of every layer's attention, from query, key, value and the layer's index
-            to the output ``[b h n d]``. None is the model's own.
+            to the output ``[b h n d]``; it masks the padding itself. None is the model's own.
 
     References:
-        Wang et al., MiniLM, 2020. Chapter 4 writes the same pass step by step.
+        Wang et al., MiniLM, 2020. Chapter 4 exchanges its kernel.
     """
+    real = None if lengths is None else torch.arange(tokens.shape[1]) < lengths[:, None]
+    allowed = None if real is None else real[:, None, None]
 
     def of(name: str) -> tuple[Tensor, Tensor]:
         return weights[name + ".weight"], weights[name + ".bias"]
@@ -71,7 +79,7 @@ def read_minilm(
         return layer_norm(x, x.shape[-1:], *of(name + ".LayerNorm"), config["layer_norm_eps"])
 
     def own(query: Tensor, key: Tensor, value: Tensor, layer: int) -> Tensor:
-        return scaled_dot_product_attention(query, key, value)
+        return scaled_dot_product_attention(query, key, value, attn_mask=allowed)
 
     tables = "embeddings.{}_embeddings.weight"
     x = weights[tables.format("word")][tokens]
@@ -87,7 +95,9 @@ def read_minilm(
         x = norm(x + linear(smoothed, *of(f"{name}attention.output.dense")), f"{name}attention.output")
         inner = gelu(linear(x, *of(f"{name}intermediate.dense")))
         x = norm(x + linear(inner, *of(f"{name}output.dense")), f"{name}output")
-    return Reading(heads, normalize(x.mean(1), dim=-1))
+    if real is not None:
+        x = x * real[..., None]
+    return Reading(heads, normalize(x.sum(1), dim=-1))
 
 
 def vit_weights(content: bytes) -> dict[str, Tensor]:

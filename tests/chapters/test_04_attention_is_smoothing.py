@@ -97,36 +97,6 @@ def test_a_mask_multiplies_the_kernel(mask):
     torch.testing.assert_close(weights, by_formula, rtol=1e-12, atol=1e-14)
 
 
-def _rotate(vectors, position):
-    """As the chapter writes it, through complex numbers: pair m is the numbers m and m + d/2."""
-    half = vectors.shape[-1] // 2
-    angle = position[:, None] * 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
-    turned = torch.complex(*vectors.split(half, dim=-1)) * torch.polar(torch.ones_like(angle), angle)
-    return torch.cat([turned.real, turned.imag], dim=-1)
-
-
-def test_the_mean_rotated_score_is_a_sum_of_waves():
-    """The expectation over q, with k = ρ q in the mean, is a trace: a sum over the basis."""
-    rho, position = 0.5, torch.arange(9, dtype=torch.float64)
-    basis = torch.eye(D, dtype=torch.float64)[:, None]
-    rotated = _rotate(basis.expand(D, 9, D), position)[None]
-    mean = rho * ExpDot().log(rotated, rotated)[0].sum(0)
-    omega = 10000.0 ** (-torch.arange(D // 2, dtype=torch.float64) / (D // 2))
-    lag = position[:, None] - position
-    waves = 2 * rho / D**0.5 * (omega * lag[..., None]).cos().sum(-1)
-    torch.testing.assert_close(mean, waves, rtol=0, atol=1e-12)
-
-
-def test_rotated_scores_depend_on_the_lag():
-    query, key = _normal(1, 1, 1, D), _normal(1, 1, 1, D)
-    position = torch.arange(40, dtype=torch.float64)
-    rotated = [_rotate(one.expand(1, 1, 40, D), position) for one in (query, key)]
-    scores = ExpDot().log(*rotated)[0, 0]
-    torch.testing.assert_close(scores[7:, 7:], scores[:-7, :-7], rtol=0, atol=1e-12)
-    assert (scores[7:] - scores[:-7]).abs().max() > 0.1  # of the query's position alone it is no constant
-    torch.testing.assert_close(rotated[1].norm(dim=-1), key.norm(dim=-1).expand(1, 1, 40))
-
-
 def test_moving_the_keys_changes_the_gaussian_alone():
     query, key, shift = _normal(1, 2, 7, D), _normal(1, 2, 9, D), _normal(1, 2, 1, D)
     before, after = (gkalib.attention_weights(query, one, ExpDot()) for one in (key, key + shift))

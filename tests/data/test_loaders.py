@@ -5,11 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from gkalib import data
 from gkalib.data import registry
+from gkalib.data.pretrained import passages
 from gkalib.data.registry import DATASETS
 from gkalib.kernels import ExpDot
+from gkalib.masks import KeyPadding
+from gkalib.models.pretrained import read_minilm
 from gkalib.smoothing import smooth
 
 
@@ -87,6 +91,23 @@ def test_the_encoder_in_parts_is_the_model_of_chapter_4():
     )
     assert layers == list(range(6))
     assert not np.allclose(reading.vectors, silent.vectors, atol=1e-2)
+
+
+def test_a_padded_sentence_is_read_as_it_is_alone():
+    need("minilm")
+    encoder = data.minilm()
+    tokens, lengths = passages(3, 12), torch.tensor([5, 12, 8])
+    parts = encoder.weights, encoder.config
+    together = read_minilm(*parts, tokens, lengths=lengths)
+    for row, length in enumerate(lengths.tolist()):
+        alone = read_minilm(*parts, tokens[row : row + 1, :length])
+        assert np.allclose(together.vectors[row], alone.vectors[0], atol=1e-5)  # float32, six layers
+    assert not np.allclose(together.vectors[0], read_minilm(*parts, tokens).vectors[0], atol=1e-2)
+    mask = KeyPadding(lengths)
+    again = read_minilm(
+        *parts, tokens, lengths=lengths, attend=lambda *x: smooth(*x[:3], ExpDot(), mask=mask)
+    )
+    assert np.allclose(together.vectors, again.vectors, atol=1e-5)
 
 
 @pytest.mark.parametrize(
