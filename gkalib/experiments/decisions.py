@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+from gkalib.experiments.study import Study
 from gkalib.results import Record, items
 from gkalib.results.verdicts import Claim, Estimate, Judgment, pooled, verdicts, with_items
 
@@ -66,6 +67,20 @@ class Check:
 def difference(arm: str, other: str) -> dict[str, float]:
     """The weights of one arm minus another."""
     return {arm: 1.0, other: -1.0}
+
+
+def against_softmax(studies: Sequence[Study], *, metric: str, delta: float) -> tuple[Contrast, ...]:
+    """That each arm is as good as softmax attention's, within δ."""
+    return tuple(
+        Contrast(
+            claim=f"{study.arm} is as good as softmax attention",
+            metric=metric,
+            weights=difference(study.arm, "softmax"),
+            delta=delta,
+        )
+        for study in studies
+        if study.arm != "softmax"
+    )
 
 
 def decide(

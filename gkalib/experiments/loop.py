@@ -37,8 +37,8 @@ class Observer(ABC):
         """Called before the first step and after each, with the number of steps done."""
 
     @abstractmethod
-    def measure(self, model: Any, learned: Any) -> dict[str, float]:
-        """Numbers of the trained model and its task."""
+    def measure(self, model: Any, learned: Any) -> Mapping[str, float | Tensor]:
+        """Numbers of the trained model and its task; a tensor where one is the mean over held-out items."""
 
     def rows(self, course: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """What the record's table holds, all rows with the same keys; ``course`` is that of the loss."""
@@ -68,17 +68,16 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
     metrics, items = _evaluated(model, learned)
     metrics["train_loss"] = sum(row["train_loss"] for row in rows[-2:]) / len(rows[-2:])
     metrics["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+    measured: Mapping[str, float | Tensor] = {}
     if observer is not None:
         measured = observer.measure(model, learned)
         rows = observer.rows(rows)
     elif measure is not None:
-        measured = dict(cast(Any, measure)(model, learned))
-    else:
-        measured = {}
+        measured = cast(Any, measure)(model, learned)
     for name, value in measured.items():
         if isinstance(value, Tensor):
-            items[name], measured[name] = value.numpy(), value.mean().item()
-    metrics |= measured
+            items[name], value = value.numpy(), value.double().mean().item()
+        metrics[name] = value
     record = results.Record(
         experiment=study.experiment,
         arm=study.arm,
@@ -149,8 +148,7 @@ def _evaluated(model: nn.Module, learned: Task) -> tuple[dict[str, float], dict[
     model.eval()
     losses, baseline = learned.losses(model), learned.baseline()
     better = baseline - losses
-    inputs, labels = learned.held_out
-    right = torch.cat([model(batch).argmax(-1) for batch in inputs.split(64)]) == labels
+    right = learned.right(model)
     metrics = {
         "val_loss": losses.mean().item(),
         "baseline_loss": baseline.mean().item(),

@@ -2,7 +2,7 @@
 
 The article's γ = 1/√d makes the dot product's factor 2/√d: "rbf" is at the temperature of "dot-double", and
 "rbf-half" at that of "dot". Arms share windows, held-out windows and initial weights.
-Ten arms and five seeds are 0.4 core-hours.
+Each arm has the learning rate that its sweep found. Ten arms and five seeds are 0.4 core-hours.
 """
 
 from gkalib.experiments.decisions import Contrast, difference
@@ -18,6 +18,18 @@ KERNELS = {
     "rbf-half": ("rbf", {"gamma": HALF}),
 }
 POSITIONS = ("rope", "susie")
+RATES = {
+    "dot-rope": 8e-3,
+    "dot-susie": 32e-3,
+    "dot-double-rope": 8e-3,
+    "dot-double-susie": 16e-3,
+    "rbf-rope": 32e-3,
+    "rbf-susie": 16e-3,
+    "rbf-half-rope": 16e-3,
+    "rbf-half-susie": 32e-3,
+    "dot-rope-register": 8e-3,
+    "rbf-susie-register": 16e-3,
+}
 
 
 def studies() -> list[Study]:
@@ -36,6 +48,7 @@ def studies() -> list[Study]:
             steps=1000,
             warmup=50,
             batch=8,
+            lr=RATES[arm],
             shared=True,
         )
         for arm, kernel, position, registers in arms

@@ -45,6 +45,11 @@ class Task(ABC):
         batches = zip(inputs.split(size), labels.split(size), strict=True)
         return torch.cat([_per_item(model(batch), label) for batch, label in batches])
 
+    def right(self, model: nn.Module, size: int = 64) -> Tensor:
+        """Whether each held-out label is the likeliest."""
+        inputs, labels = self.held_out
+        return torch.cat([model(batch).argmax(-1) for batch in inputs.split(size)]) == labels
+
     def baseline(self) -> Tensor:
         """The held-out loss of each item where only the frequencies of the classes are known."""
         labels = self.held_out[1]
@@ -52,10 +57,10 @@ class Task(ABC):
 
 
 class Pictures(Task):
-    """Classify gray pictures, each brought to mean 0 and deviation 1 by the training part's own.
+    """Classify pictures, brought to mean 0 and deviation 1 by the training part's own.
 
     Args:
-        images: ``[n, height, width]``.
+        images: ``[n, height, width]`` if gray and ``[n, height, width, 3]`` in color.
         labels: ``[n]``.
         train, test: how many pictures; the first are drawn once, by a fixed seed.
         published: whether the order is the set's own, so that its last pictures are the published test set.
@@ -75,7 +80,8 @@ class Pictures(Task):
         order = np.random.default_rng(0).permutation(len(images))[: train + test]
         if published:
             order = np.r_[:train, len(images) - test : len(images)]
-        chosen = torch.from_numpy(images[order].astype(np.float32))[:, None]
+        chosen = torch.from_numpy(images[order].astype(np.float32))
+        chosen = chosen.movedim(-1, 1) if chosen.ndim == 4 else chosen[:, None]
         learned = chosen[:train].double()  # whose sums, rounded to float32, are the same on every processor
         chosen = (chosen - learned.mean().float()) / learned.std().float()
         label = torch.from_numpy(labels[order].astype(np.int64))
@@ -85,7 +91,7 @@ class Pictures(Task):
         self.config = ViTConfig(
             image_size=images.shape[1],
             patch_size=patch,
-            channels=1,
+            channels=chosen.shape[1],
             dim=32,
             depth=2,
             num_heads=4,
@@ -210,6 +216,15 @@ def _mnist(*, train: int = 6000, test: int = 1000, patch: int = 4) -> Task:
     return Pictures(images, labels, train=train, test=test, patch=patch)
 
 
+def _cifar10(*, train: int = 50_000, test: int = 10_000, patch: int = 4) -> Task:
+    data = gkalib.data.cifar10()
+    images, labels = (
+        np.concatenate([getattr(part, name) for part in (data.train, data.held_out)])
+        for name in ("pixels", "labels")
+    )
+    return Pictures(images, labels, train=train, test=test, patch=patch, published=True)
+
+
 def _state_of_the_union(**data: Any) -> Task:
     return Characters(gkalib.data.state_of_the_union(), **data)
 
@@ -230,6 +245,7 @@ TASKS = {
     "digits": _digits,
     "fashion-mnist": _fashion_mnist,
     "mnist": _mnist,
+    "cifar10": _cifar10,
     "state-of-the-union": _state_of_the_union,
     "tinystories": _tinystories,
     "tinystories-pieces": _tinystories_pieces,

@@ -12,7 +12,10 @@ from gkalib.data import registry
 from gkalib.experiments.decisions import Check, Contrast, decide, difference
 from gkalib.results import Record
 
-DECIDED = ("gka-pictures", "gka-stories", "gpa-bump", "gpa-novels", "rbf-stories")
+DECIDED = (
+    *("gka-pictures", "gka-stories", "gpa-bump", "gpa-novels", "karat-pictures"),
+    *("one-budget-images", "one-budget-text", "rbf-stories"),
+)
 RARE = {"flat_minus_random"}  # measured where there is a head with a flat bank
 
 
@@ -129,11 +132,12 @@ def test_what_decides_names_what_is_there(name):
 @pytest.mark.parametrize("name", DECIDED)
 def test_every_arm_of_a_contrast_has_its_metric(name):
     module = import_module(f"gkalib.experiments.{name.replace('-', '_')}")
-    if module.studies()[0].task == "fashion-mnist" and not registry.ready("fashion_mnist"):
-        pytest.skip("fashion_mnist is not here: python -m gkalib data get fashion_mnist")
+    data = module.studies()[0].task.replace("-", "_")
+    if data in registry.DATASETS and not registry.ready(data):
+        pytest.skip(f"{data} is not here: python -m gkalib data get {data}")
+    measure = experiments.experiment(name)[1]
     metrics = {
-        study.arm: experiments.train(study.smoke(), measure=module.measure).metrics
-        for study in module.studies()
+        study.arm: experiments.train(study.smoke(), measure=measure).metrics for study in module.studies()
     }
     for one in (*module.CONTRASTS, *module.CHECKS):
         for arm in getattr(one, "weights", None) or one.arms:
