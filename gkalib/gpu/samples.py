@@ -100,31 +100,31 @@ def _specialized(of: Callable[[Sample], Call]) -> Callable[[Sample], Call]:
 
 
 def _smooth(
-    norm: bool, table: bool, normalize: bool
+    gaussian: bool, table: bool, normalize: bool
 ) -> tuple[Callable[[Sample], Call], Callable[[Sample], Call]]:
     """A forward and a backward call for separate queries, keys and values, with what a kernel needs."""
 
     def scores(sample: Sample) -> tuple:
-        return (
-            sample.numbers(sample.heads),
-            sample.numbers(sample.heads) if norm else None,
-            sample.numbers(sample.heads, 2 * sample.length - 1) if table else None,
-        )
+        scale = None if gaussian else sample.numbers(sample.heads)
+        return scale, None, sample.numbers(sample.heads, 2 * sample.length - 1) if table else None
+
+    def sigma(sample: Sample) -> Tensor | None:
+        return sample.numbers(sample.heads) if gaussian else None
 
     def forward(sample: Sample) -> Call:
         from gkalib.smoothing.fused.forward import smooth_forward
 
         tensors = [sample.tensor() for _ in range(3)]
-        return functools.partial(smooth_forward, *tensors, *scores(sample), sample.spans(), normalize)
+        slots = (*scores(sample), sample.spans(), normalize, sigma(sample))
+        return functools.partial(smooth_forward, *tensors, *slots)
 
     def backward(sample: Sample) -> Call:
         from gkalib.smoothing.fused.backward import smooth_backward
 
         total = sample.numbers(*((sample.batch, sample.heads, sample.length) if normalize else (0,)))
         tensors = [sample.tensor() for _ in range(5)]
-        return functools.partial(
-            smooth_backward, *tensors, total, *scores(sample), sample.spans(), normalize, table
-        )
+        slots = (*scores(sample), sample.spans(), normalize, table, sigma(sample), gaussian)
+        return functools.partial(smooth_backward, *tensors, total, *slots)
 
     return forward, backward
 
@@ -154,27 +154,28 @@ def row_features_backward(sample: Sample) -> Call:
     )
 
 
-def _decode(shared: bool, norm: bool, table: bool, normalize: bool) -> Callable[[Sample], Call]:
+def _decode(shared: bool, gaussian: bool, table: bool, normalize: bool) -> Callable[[Sample], Call]:
     """One new token against a cache; with ``shared`` keys and values are one tensor."""
 
     def prepared(sample: Sample) -> Call:
         from gkalib.smoothing.fused.decode import decode
 
         key = sample.tensor()
-        scale, norms = sample.numbers(sample.heads), sample.numbers(sample.heads) if norm else None
+        numbers = sample.numbers(sample.heads)
+        scale, sigma = (None, numbers) if gaussian else (numbers, None)
         lags = sample.numbers(sample.batch, sample.heads, sample.length) if table else None
         value = key if shared else sample.tensor()
         return functools.partial(
-            decode, sample.tensor(length=1), key, value, scale, norms, lags, None, normalize
+            decode, sample.tensor(length=1), key, value, scale, None, lags, None, normalize, sigma=sigma
         )
 
     return prepared
 
 
-_rbf = _smooth(norm=True, table=False, normalize=True)
-_softmax = _smooth(norm=False, table=False, normalize=True)
-_gpa = _smooth(norm=False, table=True, normalize=True)
-_plain = _smooth(norm=True, table=False, normalize=False)
+_rbf = _smooth(gaussian=True, table=False, normalize=True)
+_softmax = _smooth(gaussian=False, table=False, normalize=True)
+_gpa = _smooth(gaussian=False, table=True, normalize=True)
+_plain = _smooth(gaussian=True, table=False, normalize=False)
 
 CALLS: dict[str, Callable[[Sample], Call]] = {
     "gka_forward": gka_forward,
@@ -191,9 +192,9 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
     "unnormalized_backward": _plain[1],
     "row_features": row_features,
     "row_features_backward": row_features_backward,
-    "gka_decode": _decode(shared=True, norm=True, table=False, normalize=True),
-    "rbf_decode": _decode(shared=False, norm=True, table=False, normalize=True),
-    "gpa_decode": _decode(shared=False, norm=False, table=True, normalize=True),
+    "gka_decode": _decode(shared=True, gaussian=True, table=False, normalize=True),
+    "rbf_decode": _decode(shared=False, gaussian=True, table=False, normalize=True),
+    "gpa_decode": _decode(shared=False, gaussian=False, table=True, normalize=True),
 }
 """The sample calls by name."""
 

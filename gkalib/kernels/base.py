@@ -93,7 +93,6 @@ def _added(first, second):
     return lambda *arguments: first(*arguments) + second(*arguments)
 
 
-@dataclass(frozen=True)
 class Form:
     r"""A log-kernel as one matrix product and cheap additions.
 
@@ -112,20 +111,37 @@ class Form:
     Chapter 14 shows what each method makes of a form.
     """
 
-    scale: float | Tensor = 0.0
-    norm: float | Tensor = 0.0
-    key_bias: Callable[[Tensor], Tensor] | None = None
-    lag_table: Callable[[int, int], Tensor] | None = None
-    sigma: float | Tensor | None = None
-
-    def __post_init__(self) -> None:
-        if self.sigma is None:
-            return
-        if _is_not_zero(self.scale) or _is_not_zero(self.norm):
+    def __init__(
+        self,
+        scale: float | Tensor = 0.0,
+        norm: float | Tensor = 0.0,
+        key_bias: Callable[[Tensor], Tensor] | None = None,
+        lag_table: Callable[[int, int], Tensor] | None = None,
+        sigma: float | Tensor | None = None,
+    ):
+        if sigma is not None and (_is_not_zero(scale) or _is_not_zero(norm)):
             raise ValueError("Form: sigma says what scale and norm are, so neither is given beside it")
-        precision = self.sigma**-2
-        object.__setattr__(self, "scale", precision)
-        object.__setattr__(self, "norm", precision)
+        self.key_bias = key_bias
+        self.lag_table = lag_table
+        self.sigma = sigma
+        self._scale, self._norm = scale, norm
+        self._precision: float | Tensor | None = None
+
+    @property
+    def scale(self) -> float | Tensor:
+        """s."""
+        return self._scale if self.sigma is None else self._inverse_square(self.sigma)
+
+    @property
+    def norm(self) -> float | Tensor:
+        """ν."""
+        return self._norm if self.sigma is None else self._inverse_square(self.sigma)
+
+    def _inverse_square(self, sigma: float | Tensor) -> float | Tensor:
+        """σ⁻², formed by whoever reads it first: the fused operations never do."""
+        if self._precision is None:
+            self._precision = sigma**-2
+        return self._precision
 
     def __mul__(self, other: "Form") -> "Form":
         table = _added(self.lag_table, other.lag_table)
@@ -138,12 +154,12 @@ class Form:
     @property
     def has_norm(self) -> bool:
         """Whether squared lengths are part of it."""
-        return _is_not_zero(self.norm)
+        return self.sigma is not None or _is_not_zero(self._norm)
 
     @property
     def of_lag_alone(self) -> bool:
         """Whether it reads nothing of query and key but their positions."""
-        return not (_is_not_zero(self.scale) or self.has_norm) and self.key_bias is None
+        return not (_is_not_zero(self._scale) or self.has_norm) and self.key_bias is None
 
     def query_term(self, query: Tensor) -> Tensor | None:
         """What is added for each query, −ν|q|²/2 ``[b h n]``; None is nothing."""

@@ -78,6 +78,13 @@ class LagTable(LagKernel):
         _check_whole("LagTable", lag)
         return self.bias[:, (lag + self.length - 1).clamp(0, 2 * self.length - 2)]
 
+    def table(self, queries: int, keys: int) -> Tensor:
+        if queries == keys == self.length:
+            return self.bias
+        if max(queries, keys) <= self.length:
+            return self.bias[:, self.length - queries : self.length + keys - 1]
+        return super().table(queries, keys)
+
     def heads(self) -> int:
         return self.bias.shape[0]
 

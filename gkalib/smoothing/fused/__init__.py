@@ -5,6 +5,7 @@ import os
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.nn.functional import pad
 
 from gkalib.kernels import Form
@@ -16,6 +17,7 @@ from gkalib.smoothing.spans import spans_of, why_not
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 WIDEST = 256
+MOST_CONSTANTS = 1000
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -157,13 +159,45 @@ def _cast(tensor: Tensor) -> Tensor:
     return tensor
 
 
+_constants: dict[tuple[float, int, torch.dtype, torch.device], Tensor] = {}
+
+
+def _constant(number: float, problem: Problem) -> Tensor:
+    """A number for each head ``[h]``, kept so that not every call fills it in."""
+    query, heads, dtype = problem.query, problem.sizes[1], _statistics(problem)
+    key = number, heads, dtype, query.device
+    traced = torch.compiler.is_compiling() or isinstance(query, FakeTensor)
+    captured = query.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    # What is kept is kept for good: a captured graph may read it.
+    if traced or (key not in _constants and (captured or len(_constants) == MOST_CONSTANTS)):
+        return torch.full((heads,), number, dtype=dtype, device=query.device)
+    if key not in _constants:
+        with torch.inference_mode(False):
+            # From the host, which waits for the copy: another stream may read it at once.
+            _constants[key] = torch.tensor([number] * heads, dtype=dtype, device=query.device)
+    return _constants[key]
+
+
 def _per_head(number: float | Tensor, problem: Problem) -> Tensor:
     """A number, or one per head, as ``[h]`` in the type of sums."""
-    heads, query = problem.sizes[1], problem.query
-    dtype = _statistics(problem)
-    if isinstance(number, Tensor):
-        return number.to(dtype).reshape(-1).expand(heads).contiguous()
-    return torch.full((heads,), number, dtype=dtype, device=query.device)
+    if not isinstance(number, Tensor):
+        return _constant(number, problem)
+    return number.to(_statistics(problem)).reshape(-1).expand(problem.sizes[1]).contiguous()
+
+
+def _sigma(form: Form, problem: Problem) -> Tensor | None:
+    """σ in the type of sums, ``[h]``, or ``[1]`` where it is one for all heads; None where there is none."""
+    if not isinstance(form.sigma, Tensor):
+        return None if form.sigma is None else _constant(form.sigma, problem)
+    return form.sigma.to(_statistics(problem)).reshape(-1).contiguous()
+
+
+def _numbers(form: Form, problem: Problem) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """s, ν or None for 0, and None; or None, None and σ."""
+    sigma = _sigma(form, problem)
+    if sigma is not None:
+        return None, None, sigma
+    return _per_head(form.scale, problem), _per_head(form.norm, problem) if form.has_norm else None, None
 
 
 def _table(problem: Problem, form: Form) -> Tensor | None:
@@ -171,7 +205,7 @@ def _table(problem: Problem, form: Form) -> Tensor | None:
     if form.lag_table is None:
         return None
     table, _ = problem.lag_table()
-    return table.to(_statistics(problem)).expand(problem.sizes[1], -1).contiguous()
+    return table.to(_statistics(problem)).expand(problem.sizes[1], -1)
 
 
 def _statistics(problem: Problem) -> torch.dtype:
@@ -191,7 +225,7 @@ def _gka(problem: Problem, form: Form, center: bool) -> Tensor:
         x = pad(x, (0, 1), value=1.0) if eps else x
     out, _ = op.gka(
         x,
-        _per_head(form.scale, problem),
+        _sigma(form, problem),
         spans.left,
         spans.right,
         spans.first,
@@ -209,8 +243,7 @@ def _smooth(problem: Problem, form: Form) -> Tensor:
     spans = spans_of(problem)
     out, _ = op.smooth(
         *(_cast(tensor) for tensor in (problem.query, problem.grouped_key, problem.grouped_value)),
-        _per_head(form.scale, problem),
-        _per_head(form.norm, problem) if form.has_norm else None,
+        *_numbers(form, problem),
         _table(problem, form),
         spans.left,
         spans.right,
@@ -235,14 +268,11 @@ def _decode(problem: Problem) -> Tensor:
     # The newest token sees all of a cache that only causality limits.
     sees_all = problem.positions is None and all(isinstance(rule, Causal) for rule in parts(problem.mask))
     key, value, normalizer = problem.grouped_key, problem.grouped_value, problem.normalizer
-    scale = _per_head(form.scale, problem)
-    norm = scale if form.sigma is not None else _per_head(form.norm, problem)
     return op.decode(
         _cast(problem.query),
         _cast(key),
         None if value is key else _cast(value),
-        scale,
-        norm if form.has_norm else None,
+        *_numbers(form, problem),
         lag_scores,
         None if sees_all else problem.allowed(),
         isinstance(normalizer, RowSum),

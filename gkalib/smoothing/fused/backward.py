@@ -32,6 +32,7 @@ from gkalib.smoothing.fused.launch import (
     dense_rows,
     launch,
     mask_arguments,
+    number_arguments,
     precision,
     statistics_type,
     token_major,
@@ -43,6 +44,7 @@ from gkalib.smoothing.fused.scores import (
     LOG2_E,
     block_loops,
     edge_block,
+    head_number,
     head_start,
     lane_sums,
     load_block,
@@ -84,12 +86,12 @@ def weights_of(
 
 @triton.jit
 def smooth_backward_query_kernel(
-    grad_out, query, key, value, out, terms, key_squares, scale, norm, table, first, last, delta,
-    grad_query, row_sums, slices, heads, group, rows, columns, first_block, blocks, turns, table_length,
-    slice_length, left, right, span_stride, grad_out_batch, grad_out_head, grad_out_stride, query_batch,
-    query_head, query_stride, key_batch, key_head, key_stride, value_batch, value_head, value_stride,
-    out_batch, out_head, out_stride, grad_batch, grad_head, grad_stride, WIDTH: tl.constexpr,
-    VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+    grad_out, query, key, value, out, terms, key_squares, scale, norm, number_step, table, first, last,
+    delta, grad_query, of_scale, of_norm, slices, heads, group, rows, columns, first_block, blocks, turns,
+    table_length, slice_length, left, right, span_stride, grad_out_batch, grad_out_head, grad_out_stride,
+    query_batch, query_head, query_stride, key_batch, key_head, key_stride, value_batch, value_head,
+    value_stride, out_batch, out_head, out_stride, grad_batch, grad_head, grad_stride, OF_SIGMA: tl.constexpr,
+    WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, KIND: tl.constexpr, NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
@@ -104,11 +106,11 @@ def smooth_backward_query_kernel(
     value += head_start(batch, head // group, value_batch, value_head)
     grad_query += head_start(batch, head, grad_batch, grad_head)
     vector = which.to(tl.int64) * rows
-    natural = tl.load(scale + head)
+    natural = head_number(scale, head, number_step, OF_SIGMA)
     factor = natural * LOG2_E
     half = 0.0
     if norm is not None:
-        rate = tl.load(norm + head)
+        rate = head_number(norm, head, number_step, OF_SIGMA)
         half = 0.5 * rate * LOG2_E
         key_squares += (which // group).to(tl.int64) * columns
     if terms is not None:
@@ -175,7 +177,7 @@ def smooth_backward_query_kernel(
                 grad -= own_delta[:, None]
             grad *= weights
             total = tl.dot(grad.to(keys.dtype), keys, total, input_precision=PRECISION, out_dtype=ACC)
-            if not NORMALIZE:
+            if norm is not None and not NORMALIZE:
                 row_sum += lane_sums(grad, BLOCK_ROWS, BLOCK_COLUMNS)
             if slices is not None:
                 lag_sums = add_lags(slices, lag - at, grad, lag_sums, BLOCK_ROWS, BLOCK_COLUMNS)
@@ -184,22 +186,30 @@ def smooth_backward_query_kernel(
                     lag_sums = tl.zeros_like(lag_sums)
     if slices is not None:
         end_lags(slices, lag - inner_stop + BLOCK_COLUMNS, lag_sums, BLOCK_ROWS, BLOCK_COLUMNS)
+    by_scale = tl.sum(own.to(ACC) * total, 1)
+    if of_scale is not None:
+        tl.store(of_scale + vector + row, by_scale, mask=row < rows)
     total *= natural
-    if not NORMALIZE:
+    by_norm = tl.zeros([BLOCK_ROWS], ACC)
+    if norm is not None and not NORMALIZE:
         of_row = tl.sum(row_sum, 1)
-        tl.store(row_sums + vector + row, of_row, mask=row < rows)
-        if norm is not None:
-            total -= own.to(ACC) * (rate * of_row)[:, None]
+        total -= own.to(ACC) * (rate * of_row)[:, None]
+        by_norm = -0.5 * of_row * tl.sum(own.to(ACC) * own.to(ACC), 1)
+    if of_norm is not None:
+        if OF_SIGMA:
+            by_norm = -2 * rate / head_number(norm, head, number_step) * (by_scale + by_norm)
+        tl.store(of_norm + vector + which.to(tl.int64) * columns + row, by_norm, mask=row < rows)
     store_block(grad_query, total, row_start, rows, grad_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
 
 
 @triton.jit
 def smooth_backward_key_kernel(
-    grad_out, query, key, value, terms, key_squares, scale, norm, table, first, last, delta, grad_key,
-    grad_value, key_sums, heads, rows, columns, blocks, table_length, left, right, span_stride,
+    grad_out, query, key, value, terms, key_squares, scale, norm, number_step, table, first, last, delta,
+    grad_key, grad_value, of_norm, heads, rows, columns, blocks, table_length, left, right, span_stride,
     grad_out_batch, grad_out_head, grad_out_stride, query_batch, query_head, query_stride, key_batch,
     key_head, key_stride, value_batch, value_head, value_stride, grad_key_batch, grad_key_head,
-    grad_key_stride, grad_value_batch, grad_value_head, grad_value_stride, GROUP: tl.constexpr,
+    grad_key_stride, grad_value_batch, grad_value_head, grad_value_stride, OF_SIGMA: tl.constexpr,
+    GROUP: tl.constexpr,
     WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, KIND: tl.constexpr, NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
@@ -232,19 +242,19 @@ def smooth_backward_key_kernel(
         squares = load_vector(key_squares + which.to(tl.int64) * rows, row_start, rows, 0.0, BLOCK_ROWS, True)
     of_key = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
     of_value = tl.zeros([BLOCK_ROWS, BLOCK_VALUE], ACC)
-    of_norm = tl.zeros([BLOCK_ROWS], ACC)
+    pulled = tl.zeros([BLOCK_ROWS], ACC)
     for member in range(GROUP):
         head = group * GROUP + member
         head_index = (batch * heads + head).to(tl.int64)
         head_grad = grad_out + head_start(batch, head, grad_out_batch, grad_out_head)
         head_query = query + head_start(batch, head, query_batch, query_head)
-        natural = tl.load(scale + head)
+        natural = head_number(scale, head, number_step, OF_SIGMA)
         factor = natural * LOG2_E
         half = 0.0
         own_terms = squares
         head_terms, head_delta, head_table = terms, delta, table
         if norm is not None:
-            rate = tl.load(norm + head)
+            rate = head_number(norm, head, number_step, OF_SIGMA)
             half = 0.5 * rate * LOG2_E
             own_terms = squares * half
         if terms is not None:
@@ -296,13 +306,18 @@ def smooth_backward_key_kernel(
                     grad.to(queries.dtype), queries, of_key, input_precision=PRECISION, out_dtype=ACC
                 )
         if norm is not None:
-            of_key_norm = tl.sum(key_sum, 1)
-            tl.store(key_sums + head_index * rows + row, of_key_norm, mask=row < rows)
-            of_norm += rate * of_key_norm
+            of_column = tl.sum(key_sum, 1)
+            pulled += rate * of_column
+            if of_norm is not None:
+                by_norm = -0.5 * of_column * squares
+                if OF_SIGMA:
+                    by_norm *= -2 * rate / head_number(norm, head, number_step)
+                own_share = of_norm + head_index * (rows + columns) + columns
+                tl.store(own_share + row, by_norm, mask=row < rows)
     if GROUP == 1:
-        of_key *= tl.load(scale + group)
+        of_key *= head_number(scale, group, number_step, OF_SIGMA)
     if norm is not None:
-        of_key -= own.to(ACC) * of_norm[:, None]
+        of_key -= own.to(ACC) * pulled[:, None]
     store_block(grad_key, of_key, row_start, rows, grad_key_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
     store_block(
         grad_value, of_value, row_start, rows, grad_value_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE
@@ -316,12 +331,14 @@ def smooth_backward(
     value: Tensor,
     out: Tensor,
     log_sum: Tensor,
-    scale: Tensor,
+    scale: Tensor | None,
     norm: Tensor | None,
     table: Tensor | None,
     spans: Spans,
     normalize: bool,
     want_table: bool,
+    sigma: Tensor | None = None,
+    want_numbers: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of ``smooth_forward``.
 
@@ -330,24 +347,28 @@ def smooth_backward(
         query … table, spans, normalize: its arguments.
         out, log_sum: its results; unread without ``normalize``.
         want_table: whether the gradient of the table is formed too.
+        sigma: as there.
+        want_numbers: whether those of scale and norm, or σ, are.
 
     Returns:
-        The gradients of query, key and value, complete; the sums of dS over keys ``[b h n]``, None under
-        ``normalize``, where they are 0; its sums over queries ``[b h m]`` by query head, None without
-        norms; and the table's gradient ``[h n+m−1]`` or None.
+        The gradients of query, key and value; each query's share ``[b h n]`` of the scale's or None, and each
+        query's and key's ``[b h n+m]`` of the norm's or σ's or None; the table's ``[h n+m−1]`` or None.
     """
     batch, heads, rows, width = query.shape
     groups, columns, value_width = key.shape[1], key.shape[2], value.shape[3]
     grad_out, query, key, value, out = (dense_rows(each) for each in (grad_out, query, key, value, out))
+    numbers = number_arguments(scale, norm, sigma)
     vector = torch.empty(batch, heads, rows, dtype=statistics_type(query), device=query.device)
-    delta, row_sum = (vector, None) if normalize else (None, vector)
-    key_squares = key_sum = slices = None
-    terms = log_sum if normalize else None if norm is None else squared_norms(query)
-    if norm is not None:
-        key_squares, key_sum = squared_norms(key), vector.new_empty(batch, heads, columns)
+    has_norm = numbers["norm"] is not None
+    delta = vector if normalize else None
+    terms = log_sum if normalize else squared_norms(query) if has_norm else None
+    key_squares = squared_norms(key) if has_norm else None
+    of_scale = vector.new_empty(batch, heads, rows) if want_numbers and sigma is None else None
+    of_norm = vector.new_empty(batch, heads, rows + columns) if want_numbers and has_norm else None
+    slices = None
     table = None if table is None else padded(table)
     grad_query, grad_key, grad_value = token_major(query), token_major(key), token_major(value)
-    shared = {"grad_out": grad_out, "query": query, "key": key, "value": value, "scale": scale, "norm": norm}
+    shared = {"grad_out": grad_out, "query": query, "key": key, "value": value, **numbers}
     shared |= {"terms": terms, "key_squares": key_squares, "delta": delta, "table": table, "heads": heads}
     shared |= {"table_length": 0 if table is None else table.shape[1], "NORMALIZE": normalize}
     shared |= {"WIDTH": width, "VALUE_WIDTH": value_width, "PRECISION": precision(query)}
@@ -370,7 +391,8 @@ def smooth_backward(
             own,
             out=out,
             grad_query=grad_query,
-            row_sums=row_sum,
+            of_scale=of_scale,
+            of_norm=of_norm,
             slices=slices,
             group=heads // groups,
             rows=rows,
@@ -393,7 +415,7 @@ def smooth_backward(
         own,
         grad_key=grad_key,
         grad_value=grad_value,
-        key_sums=key_sum,
+        of_norm=of_norm,
         rows=columns,
         columns=rows,
         blocks=blocks,
@@ -403,4 +425,4 @@ def smooth_backward(
         **strides("grad_value", grad_value),
         **(mask_arguments(spans.inverse(rows, columns), columns, rows) | kind),
     )
-    return grad_query, grad_key, grad_value, row_sum, key_sum, grad_table
+    return grad_query, grad_key, grad_value, of_scale, of_norm, grad_table

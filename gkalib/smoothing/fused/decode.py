@@ -8,8 +8,15 @@ import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import config
-from gkalib.smoothing.fused.launch import accumulator, block_width, dense_rows, launch, statistics_type
-from gkalib.smoothing.fused.scores import LOG2_E, head_start
+from gkalib.smoothing.fused.launch import (
+    accumulator,
+    block_width,
+    dense_rows,
+    launch,
+    number_arguments,
+    statistics_type,
+)
+from gkalib.smoothing.fused.scores import LOG2_E, head_number, head_start
 
 PROGRAMS = 1024
 """How many programs keep the memory of a large card busy: seven or eight for each of its processors."""
@@ -53,10 +60,10 @@ def load_rows(
     ]
 )  # fmt: skip
 def decode_split_kernel(
-    query, key, value, scale, norm, table, allowed, total, largest, partial, heads, group, splits, keys,
-    blocks, query_batch, query_head, key_batch, key_head, key_row, value_batch, value_head, value_row,
-    table_batch, table_head, table_row, allowed_batch, allowed_head, allowed_row,
-    DOT: tl.constexpr, ONE: tl.constexpr, MAXIMUM: tl.constexpr, WIDTH: tl.constexpr,
+    query, key, value, scale, norm, number_step, table, allowed, total, largest, partial, heads, group,
+    splits, keys, blocks, query_batch, query_head, key_batch, key_head, key_row, value_batch, value_head,
+    value_row, table_batch, table_head, table_row, allowed_batch, allowed_head, allowed_row,
+    OF_SIGMA: tl.constexpr, ONE: tl.constexpr, MAXIMUM: tl.constexpr, WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, ACC: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -76,9 +83,9 @@ def decode_split_kernel(
     column = tl.arange(0, BLOCK_WIDTH)
     # [1 BLOCK_WIDTH]
     q = tl.load(query + column, mask=column < WIDTH, other=0.0).to(ACC)[None, :]
-    s = tl.load(scale + head).to(ACC) * LOG2_E
+    s = head_number(scale, head, number_step, OF_SIGMA).to(ACC) * LOG2_E
     if norm is not None:
-        half = tl.load(norm + head).to(ACC) * (0.5 * LOG2_E)
+        half = head_number(norm, head, number_step, OF_SIGMA).to(ACC) * (0.5 * LOG2_E)
         s -= 2 * half
     start = split * blocks * BLOCK_COLUMNS
     stop = tl.minimum(start + blocks * BLOCK_COLUMNS, keys)
@@ -97,7 +104,7 @@ def decode_split_kernel(
         # [BLOCK_COLUMNS BLOCK_WIDTH]
         k = load_rows(key, at, key_row, present, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH).to(ACC)
         score = tl.zeros([BLOCK_COLUMNS], ACC)
-        if DOT:
+        if not OF_SIGMA:
             score += s * tl.sum(q * k, 1)
         if norm is not None:
             # s q·k − ν/2 (|q|² + |k|²) = (s − ν) q·k − ν/2 |q − k|², which is exact at k = q.
@@ -208,12 +215,13 @@ def decode(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    scale: Tensor,
+    scale: Tensor | None,
     norm: Tensor | None,
     table_row: Tensor | None,
     allowed: Tensor | None,
     normalize: bool,
     *,
+    sigma: Tensor | None = None,
     eps: float = 0.0,
     known_maximum: bool = False,
 ) -> Tensor:
@@ -231,11 +239,12 @@ def decode(
         key, value: ``[b g m d]`` and ``[b g m e]``, where g divides h; views of a longer tensor stay views,
             and one tensor given for both is read once.
         scale: s, ``[h]``.
-        norm: ν, ``[h]``, or None for no norms. The tensor of ``scale`` itself spares the product q·k.
+        norm: ν, ``[h]``, or None for no norms.
         table_row: t, ``[b h m]`` or ``[1 h m]``, or None.
         allowed: True for a key that is seen, broadcasting to ``[b h 1 m]``; None is all. What is not seen is
             not read. A row that sees nothing is zero.
         normalize: whether to divide.
+        sigma: σ, ``[h]`` or ``[1]``, in place of scale and norm where both are σ⁻²: no product q·k is needed.
         eps: ε, in units of κ.
         known_maximum: the caller's word that no score is above zero and one, the token's own, is zero.
 
@@ -274,15 +283,13 @@ def decode(
         query=query,
         key=key,
         value=value,
-        scale=scale,
-        norm=norm,
+        **number_arguments(scale, norm, sigma),
         table=table,
         allowed=seen,
         group=heads // groups,
         keys=keys,
         blocks=blocks,
         **_strides(query=query[:, :, 0, 0], key=key, value=value, table=table, allowed=seen),
-        DOT=norm is None or not _same(norm, scale),
         ONE=one,
         WIDTH=width,
         BLOCK_WIDTH=block_width(width),

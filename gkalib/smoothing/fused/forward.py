@@ -13,6 +13,7 @@ from gkalib.smoothing.fused.launch import (
     dense_rows,
     launch,
     mask_arguments,
+    number_arguments,
     precision,
     statistics_type,
     token_major,
@@ -25,6 +26,7 @@ from gkalib.smoothing.fused.scores import (
     LOG2_E,
     block_loops,
     edge_block,
+    head_number,
     head_start,
     lane_sums,
     load_block,
@@ -115,12 +117,13 @@ def smooth_block(
 
 @triton.jit
 def smooth_forward_kernel(
-    query, key, value, out, log_sum, key_squares, norm_pitch, table, scale, norm, first, last, span_stride,
-    left, right, heads, group, rows, keys, query_batch, query_head, query_stride, key_batch, key_head,
-    key_stride, value_batch, value_head, value_stride, out_batch, out_head, out_stride, table_stride,
-    KIND: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
-    BLOCK_VALUE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
-    NORMALIZE: tl.constexpr, LIMIT: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+    query, key, value, out, log_sum, key_squares, norm_pitch, table, scale, norm, number_step, first, last,
+    span_stride, left, right, heads, group, rows, keys, query_batch, query_head, query_stride, key_batch,
+    key_head, key_stride, value_batch, value_head, value_stride, out_batch, out_head, out_stride,
+    table_stride, KIND: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    VALUE_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, OF_SIGMA: tl.constexpr, NORMALIZE: tl.constexpr, LIMIT: tl.constexpr,
+    PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """out_i = Σ_j κ_ij v_j, with NORMALIZE over Σ_j κ_ij, for one block of rows i of one head."""
     blocks = tl.cdiv(rows, BLOCK_ROWS)
@@ -131,12 +134,12 @@ def smooth_forward_kernel(
     query += head_start(batch, head, query_batch, query_head)
     key += head_start(batch, head // group, key_batch, key_head)
     value += head_start(batch, head // group, value_batch, value_head)
-    factor = tl.load(scale + head) * LOG2_E
+    factor = head_number(scale, head, number_step, OF_SIGMA) * LOG2_E
     ratio = 0.0
     if key_squares is not None:
         key_squares += (batch * (heads // group) + head // group).to(tl.int64) * norm_pitch
         factor = tl.where(factor == 0, 1e-30, factor)  # norms without a product
-        ratio = 0.5 * LOG2_E * tl.load(norm + head) / factor
+        ratio = 0.5 * LOG2_E * head_number(norm, head, number_step, OF_SIGMA) / factor
     if table is not None:
         table += head.to(tl.int64) * table_stride
     if KIND == GIVEN:
@@ -202,11 +205,12 @@ def smooth_forward(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    scale: Tensor,
+    scale: Tensor | None,
     norm: Tensor | None,
     table: Tensor | None,
     spans: Spans,
     normalize: bool,
+    sigma: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Values summed with the weights of a kernel of the dot product, the distance and the lag.
 
@@ -224,6 +228,7 @@ def smooth_forward(
         table: t, ``[h n+m-1]`` likewise, with lag l at l + n − 1 less … m − 1 at the end; None for 0.
         spans: the keys that each query may see.
         normalize: whether the sum is divided; without it, O is the sum alone.
+        sigma: σ, ``[h]`` or ``[1]`` likewise, in place of scale and norm where both are σ⁻².
 
     Returns:
         O ``[b h n e]``, and the base-2 logarithm of each row's sum without its term in |q_i|², ``[b h n]``
@@ -237,7 +242,7 @@ def smooth_forward(
     out = token_major(query, value_width)
     log_sum = query.new_empty((batch, heads, rows) if normalize else (0,), dtype=statistics)
     table = None if table is None else padded(table)
-    key_squares = None if norm is None else squared_norms(key, WHOLE)
+    key_squares = None if norm is None and sigma is None else squared_norms(key, WHOLE)
     mask = mask_arguments(spans, rows, keys)
     if table is not None and mask["KIND"] == ALL.value:
         # Compiled for a band, here as wide as all: otherwise ptxas makes the products wait for one another.
@@ -262,8 +267,7 @@ def smooth_forward(
         key_squares=key_squares,
         norm_pitch=0 if key_squares is None else key_squares.shape[2],
         table=table,
-        scale=scale,
-        norm=norm,
+        **number_arguments(scale, norm, sigma),
         **mask,
         heads=heads,
         group=heads // groups,

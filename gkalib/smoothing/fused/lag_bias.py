@@ -7,13 +7,12 @@ of memory. Chapter 17 shows it.
 """
 
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import Config
-from gkalib.smoothing.fused.launch import statistics_type
+from gkalib.smoothing.fused.launch import dense_rows, launch, statistics_type
 from gkalib.smoothing.fused.scores import LOG2_E
 
 PAD: tl.constexpr = tl.constexpr(256)
@@ -85,9 +84,36 @@ def end_lags(slice, lag, before, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
         tl.store(here, tl.load(here) + tl.sum(tl.where(square == k, before, 0.0), 0))
 
 
+@triton.jit
+def pad_table_kernel(table, out, length, blocks, table_head, BLOCK_ROWS: tl.constexpr):
+    """One block of a head's padded table."""
+    head, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
+    at = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    lag = at - PAD
+    # [BLOCK_ROWS]
+    own = tl.load(table + head.to(tl.int64) * table_head + lag, mask=(lag >= 0) & (lag < length), other=0.0)
+    pitch = length + 2 * PAD
+    tl.store(out + head.to(tl.int64) * pitch + at, own * LOG2_E, mask=at < pitch)
+
+
 def padded(table: Tensor) -> Tensor:
     """The table ``[h n+m−1]`` in base 2, with zeros on either side that blocks read and masks cancel."""
-    return F.pad(table * LOG2_E.value, (PAD.value, PAD.value))
+    table = dense_rows(table)
+    heads, length = table.shape
+    out = table.new_empty(heads, length + 2 * PAD.value)
+    block = Config(1024, 1)
+    blocks = triton.cdiv(out.shape[1], block.rows)
+    launch(
+        pad_table_kernel,
+        heads * blocks,
+        block,
+        table=table,
+        out=out,
+        length=length,
+        blocks=blocks,
+        table_head=table.stride(0),
+    )
+    return out
 
 
 def new_slices(query: Tensor, keys: int, block: Config) -> Tensor:
@@ -103,4 +129,4 @@ def new_slices(query: Tensor, keys: int, block: Config) -> Tensor:
 def sum_slices(slices: Tensor, rows: int, keys: int, block: Config) -> Tensor:
     """The table's gradient ``[h n+m−1]``; a slice starts at the lag of row 0 and the last block's end."""
     origin = triton.cdiv(keys, block.columns) * block.columns
-    return slices.sum((0, 2))[:, origin - keys + 1 :][:, : rows + keys - 1]
+    return slices[..., origin - keys + 1 :][..., : rows + keys - 1].sum((0, 2))

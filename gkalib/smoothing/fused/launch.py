@@ -111,6 +111,23 @@ def strides(name: str, tensor: Tensor) -> dict[str, int]:
     return {f"{name}_{axis}": tensor.stride(at) for at, axis in enumerate(("batch", "head", "row"))}
 
 
+def step_of(numbers: Tensor) -> int:
+    """How far the numbers of two heads lie apart: 0 where all heads share one."""
+    return numbers.stride(0) if len(numbers) > 1 else 0
+
+
+def number_arguments(scale: Tensor | None, norm: Tensor | None, sigma: Tensor | None) -> dict[str, Any]:
+    """What a program is told of s and ν: both ``[h]``, or σ in the place of both, ``[h]`` or ``[1]``."""
+    given = sigma is not None
+    first = sigma if given else scale
+    return {
+        "scale": first,
+        "norm": first if given else norm,
+        "number_step": step_of(first),
+        "OF_SIGMA": given,
+    }
+
+
 def dense_rows(tensor: Tensor) -> Tensor:
     """The tensor itself where each row's numbers lie side by side, else a copy that has them so."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()

@@ -27,6 +27,11 @@ def _statistics(tensor: Tensor, *shape: int) -> Tensor:
     return tensor.new_empty(shape, dtype=statistics_type(tensor))
 
 
+def _number_gradient(share: Tensor, numbers: Tensor) -> Tensor:
+    """The gradient for a number of each head, or one for all, from each row's share of it ``[b h n]``."""
+    return share.sum((0, 2)) if len(numbers) == share.shape[1] else share.sum().reshape(1)
+
+
 def _once_only(operator: Callable) -> None:
     """Give a backward operator a derivative that says there is none."""
 
@@ -42,7 +47,7 @@ def _once_only(operator: Callable) -> None:
 @custom_op("gkalib::gka", mutates_args=())
 def gka(
     x: Tensor,
-    scale: Tensor,
+    sigma: Tensor,
     left: int,
     right: int,
     first: Tensor | None,
@@ -50,12 +55,12 @@ def gka(
     eps: float,
 ) -> tuple[Tensor, Tensor]:
     """Gaussian smoothing of x ``[b h n d]`` by itself; the output and the row sums ``[b h n]``."""
-    out, total = symmetric.gka_forward(_runnable(x), scale, Spans(left, right, first, last), eps)
+    out, total = symmetric.gka_forward(_runnable(x), sigma, Spans(left, right, first, last), eps)
     return out.to(x.dtype), total
 
 
 @gka.register_fake
-def _(x, scale, left, right, first, last, eps):
+def _(x, sigma, left, right, first, last, eps):
     return token_major(x), _statistics(x, *x.shape[:3])
 
 
@@ -65,26 +70,26 @@ def gka_backward(
     x: Tensor,
     out: Tensor,
     total: Tensor,
-    scale: Tensor,
+    sigma: Tensor,
     left: int,
     right: int,
     first: Tensor | None,
     last: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """The gradient for x, and each row's share ⟨O, dO⟩ − ⟨x, dx⟩ of the gradient for log σ."""
+    """The gradient for x, and each row's share of the gradient for σ."""
     given = (_runnable(tensor) for tensor in (grad_out, x, out))
-    grad_x, share = symmetric.gka_backward(*given, total, scale, Spans(left, right, first, last))
+    grad_x, share = symmetric.gka_backward(*given, total, sigma, Spans(left, right, first, last))
     return grad_x.to(x.dtype), share
 
 
 @gka_backward.register_fake
-def _(grad_out, x, out, total, scale, left, right, first, last):
+def _(grad_out, x, out, total, sigma, left, right, first, last):
     return token_major(x), _statistics(x, *x.shape[:3])
 
 
 def _keep_gka(ctx, inputs, output):
-    x, scale, left, right, first, last, _ = inputs
-    ctx.save_for_backward(x, *output, scale, first, last)
+    x, sigma, left, right, first, last, _ = inputs
+    ctx.save_for_backward(x, *output, sigma, first, last)
     ctx.band = left, right
     ctx.set_materialize_grads(False)
 
@@ -92,11 +97,10 @@ def _keep_gka(ctx, inputs, output):
 def _gka_gradients(ctx, grad_out, _):
     if grad_out is None:
         return (None,) * 7
-    x, out, total, scale, first, last = ctx.saved_tensors
-    grad_x, share = gka_backward(grad_out, x, out, total, scale, *ctx.band, first, last)
-    # Euler: O(λx, λσ) = λ O(x, σ), and scale is σ to the power −2.
-    grad_scale = share.sum((0, 2)) / (-2 * scale) if ctx.needs_input_grad[1] else None
-    return grad_x, grad_scale, None, None, None, None, None
+    x, out, total, sigma, first, last = ctx.saved_tensors
+    grad_x, share = gka_backward(grad_out, x, out, total, sigma, *ctx.band, first, last)
+    grad_sigma = _number_gradient(share, sigma) if ctx.needs_input_grad[1] else None
+    return grad_x, grad_sigma, None, None, None, None, None
 
 
 register_autograd(gka, _gka_gradients, setup_context=_keep_gka)
@@ -111,8 +115,9 @@ def smooth(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    scale: Tensor,
+    scale: Tensor | None,
     norm: Tensor | None,
+    sigma: Tensor | None,
     table: Tensor | None,
     left: int,
     right: int,
@@ -126,12 +131,12 @@ def smooth(
     """
     given = (_runnable(tensor) for tensor in (query, key, value))
     spans = Spans(left, right, first, last)
-    out, log_sum = forward.smooth_forward(*given, scale, norm, table, spans, normalize)
+    out, log_sum = forward.smooth_forward(*given, scale, norm, table, spans, normalize, sigma)
     return out.to(query.dtype), log_sum
 
 
 @smooth.register_fake
-def _(query, key, value, scale, norm, table, left, right, first, last, normalize):
+def _(query, key, value, scale, norm, sigma, table, left, right, first, last, normalize):
     return token_major(query, value.shape[-1]), _statistics(query, *(query.shape[:3] if normalize else (0,)))
 
 
@@ -143,8 +148,9 @@ def smooth_backward(
     value: Tensor,
     out: Tensor,
     log_sum: Tensor,
-    scale: Tensor,
+    scale: Tensor | None,
     norm: Tensor | None,
+    sigma: Tensor | None,
     table: Tensor | None,
     left: int,
     right: int,
@@ -152,11 +158,11 @@ def smooth_backward(
     last: Tensor | None,
     normalize: bool,
     want_table: bool,
+    want_numbers: bool,
 ) -> list[Tensor]:
-    """The gradients for query, key and value, and what those for scale, norm and table are made of.
+    """The gradients for query, key and value, and what those for scale, norm or σ, and table are sums of.
 
-    The last three are empty where there is nothing to say: the sums of dS over rows, which are 0 under
-    ``normalize``, over columns, which only norms need, and the table's gradient.
+    The last three are empty where there is nothing to say or nobody wants them.
     """
     given = [_runnable(tensor) for tensor in (grad_out, query, key, value, out)]
     results = backward.smooth_backward(
@@ -168,37 +174,39 @@ def smooth_backward(
         Spans(left, right, first, last),
         normalize,
         want_table,
+        sigma,
+        want_numbers,
     )
     grads = [result.to(query.dtype) for result in results[:3]]
-    # Cloned: the table's gradient is cut out of a longer one, and what an operator returns has no offset.
-    return grads + [_statistics(query, 0) if result is None else result.clone() for result in results[3:]]
+    return grads + [_statistics(query, 0) if result is None else result for result in results[3:]]
 
 
 @smooth_backward.register_fake
-def _(grad_out, query, key, value, out, log_sum, scale, norm, table, left, right, first, last, normalize,
-      want_table):  # fmt: skip
-    rows, columns = query.shape[:3], (*query.shape[:2], key.shape[2])
+def _(grad_out, query, key, value, out, log_sum, scale, norm, sigma, table, left, right, first, last,
+      normalize, want_table, want_numbers):  # fmt: skip
+    batch, heads, rows, _ = query.shape
+    has_norm = norm is not None or sigma is not None
     return [
         *(token_major(tensor) for tensor in (query, key, value)),
-        _statistics(query, *((0,) if normalize else rows)),
-        _statistics(query, *((0,) if norm is None else columns)),
+        _statistics(query, *((batch, heads, rows) if want_numbers and sigma is None else (0,))),
+        _statistics(query, *((batch, heads, rows + key.shape[2]) if want_numbers and has_norm else (0,))),
         _statistics(query, *(table.shape if want_table else (0,))),
     ]
 
 
 def _keep_smooth(ctx, inputs, output):
-    query, key, value, scale, norm, table, left, right, first, last, normalize = inputs
-    ctx.save_for_backward(query, key, value, *output, scale, norm, table, first, last)
+    query, key, value, scale, norm, sigma, table, left, right, first, last, normalize = inputs
+    ctx.save_for_backward(query, key, value, *output, scale, norm, sigma, table, first, last)
     ctx.band, ctx.normalize = (left, right), normalize
     ctx.set_materialize_grads(False)
 
 
 def _smooth_gradients(ctx, grad_out, _):
     if grad_out is None:
-        return (None,) * 11
-    query, key, value, out, log_sum, scale, norm, table, first, last = ctx.saved_tensors
-    wants = ctx.needs_input_grad
-    *grads, row_sum, key_sum, grad_table = smooth_backward(
+        return (None,) * 12
+    query, key, value, out, log_sum, scale, norm, sigma, table, first, last = ctx.saved_tensors
+    *_, for_scale, for_norm, for_sigma, for_table = ctx.needs_input_grad[:7]
+    *grads, of_scale, of_norm, grad_table = smooth_backward(
         grad_out,
         query,
         key,
@@ -207,31 +215,21 @@ def _smooth_gradients(ctx, grad_out, _):
         log_sum,
         scale,
         norm,
+        sigma,
         table,
         *ctx.band,
         first,
         last,
         ctx.normalize,
-        wants[5],
+        for_table,
+        for_scale or for_norm or for_sigma,
     )
-    grad_scale = grad_norm = None
-    if wants[3] or wants[4]:
-        # dS_ij = s dS q·k − ν/2 (|q|² + |k|²): what is left of ⟨q, dq⟩ without the norms is the scale's.
-        by_norm = _norm_sums(query, row_sum) + _norm_sums(key, key_sum)
-        grad_scale = (query.to(scale.dtype) * grads[0]).sum((0, 2, 3))
-        if norm is not None:
-            grad_scale = grad_scale + norm * _norm_sums(query, row_sum)
-            grad_norm = -0.5 * by_norm if wants[4] else None
-        grad_scale = grad_scale / scale if wants[3] else None
-    return *grads, grad_scale, grad_norm, grad_table if wants[5] else None, *[None] * 5
-
-
-def _norm_sums(vectors: Tensor, weights: Tensor) -> Tensor | float:
-    """Σ w |x|² of each head ``[h]``, the weights ``[b h n]``; zero without weights."""
-    if weights.numel() == 0:
-        return 0.0
-    squares = vectors.to(weights.dtype).square().sum(-1)
-    return (weights * squares.repeat_interleave(weights.shape[1] // squares.shape[1], 1)).sum((0, 2))
+    numbers = (
+        _number_gradient(of_scale, scale) if for_scale else None,
+        _number_gradient(of_norm, norm) if for_norm else None,
+        _number_gradient(of_norm, sigma) if for_sigma else None,
+    )
+    return *grads, *numbers, grad_table if for_table else None, *[None] * 5
 
 
 register_autograd(smooth, _smooth_gradients, setup_context=_keep_smooth)
@@ -293,8 +291,9 @@ def decode(
     query: Tensor,
     key: Tensor,
     value: Tensor | None,
-    scale: Tensor,
+    scale: Tensor | None,
     norm: Tensor | None,
+    sigma: Tensor | None,
     lag_scores: Tensor | None,
     allowed: Tensor | None,
     normalize: bool,
@@ -304,11 +303,12 @@ def decode(
     key_given = _runnable(key)
     value_given = key_given if value is None else _runnable(value)
     given = (_runnable(query), key_given, value_given)
-    return decoding.decode(*given, scale, norm, lag_scores, allowed, normalize, eps=eps).to(query.dtype)
+    slots = {"sigma": sigma, "eps": eps}
+    return decoding.decode(*given, scale, norm, lag_scores, allowed, normalize, **slots).to(query.dtype)
 
 
 @decode.register_fake
-def _(query, key, value, scale, norm, lag_scores, allowed, normalize, eps=0.0):
+def _(query, key, value, scale, norm, sigma, lag_scores, allowed, normalize, eps=0.0):
     return token_major(query, (key if value is None else value).shape[-1])
 
 

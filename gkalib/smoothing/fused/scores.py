@@ -16,6 +16,13 @@ def head_start(batch, head, batch_stride, head_stride):
 
 
 @triton.jit
+def head_number(numbers, head, step, OF_SIGMA: tl.constexpr = False):
+    """A head's own number, or with OF_SIGMA σ⁻² of its σ; the step is 0 where one number is for all heads."""
+    number = tl.load(numbers + head * step)
+    return 1 / (number * number) if OF_SIGMA else number
+
+
+@triton.jit
 def place(heads, length, BLOCK: tl.constexpr):
     """Which block of rows of which head a program owns: the batch, the head, both as one, the first row.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gkalib.smoothing.fused.configs import Config, config, stand_in
 from gkalib.smoothing.fused.launch import block_width, interpreting, name_of
-from gkalib.smoothing.fused.scores import LOG2_E, head_start, place, store_block
+from gkalib.smoothing.fused.scores import LOG2_E, head_number, head_start, place, store_block
 
 SPECIALIZED: bool | None = None
 """Whether problems without a mask go to these programs; None: where the table ships them."""
@@ -26,7 +26,7 @@ BLOCK = Config(128, 64, 4, 2)
 
 @triton.jit
 def gka_forward_specialized_kernel(
-    x, out, total_sum, scale, norm, eps, heads, length, pitch,
+    x, out, total_sum, sigma, sigma_step, norm, eps, heads, length, pitch,
     x_batch, x_head, x_row, out_batch, out_head, out_row, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
     ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -38,7 +38,7 @@ def gka_forward_specialized_kernel(
     rows = tl.make_tensor_descriptor(x, [length, WIDTH], [x_row, 1], [BLOCK_ROWS, WIDTH])
     column_norms = tl.make_tensor_descriptor(norm, [pitch], [1], [BLOCK_COLUMNS])
     row_norms = tl.make_tensor_descriptor(norm, [pitch], [1], [BLOCK_ROWS])
-    c = LOG2_E * tl.load(scale + head)
+    c = LOG2_E * head_number(sigma, head, sigma_step, True)
     # [BLOCK_ROWS WIDTH], zero past the end, [BLOCK_ROWS]
     row_x, row_norm = rows.load([start, 0]), row_norms.load([start])
     acc = tl.zeros([BLOCK_ROWS, WIDTH], ACC)
@@ -59,11 +59,11 @@ def gka_forward_specialized_kernel(
 
 @triton.jit
 def gka_backward_specialized_kernel(
-    x, scaled, pairs, scale, grad_x, share, heads, length, pitch,
+    x, scaled, pairs, sigma, sigma_step, grad_x, share, heads, length, pitch,
     x_batch, x_head, x_row, grad_batch, grad_head, grad_row, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
     ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """dx_i = Σ_j E_ij g_j + W_ij (x_j − x_i), and <O_i, dO_i> − <x_i, dx_i>, for one block of rows."""
+    """dx_i = Σ_j E_ij g_j + W_ij (x_j − x_i), and (<O_i, dO_i> − <x_i, dx_i>)/σ, for one block."""
     batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
     x += head_start(batch, head, x_batch, x_head)
     scaled += sequence * length * WIDTH
@@ -76,7 +76,7 @@ def gka_backward_specialized_kernel(
     norm_rows = tl.make_tensor_descriptor(pairs, [pitch], [1], [BLOCK_ROWS])
     delta_columns = tl.make_tensor_descriptor(pairs + pitch, [pitch], [1], [BLOCK_COLUMNS])
     delta_rows = tl.make_tensor_descriptor(pairs + pitch, [pitch], [1], [BLOCK_ROWS])
-    precision = tl.load(scale + head)
+    precision = head_number(sigma, head, sigma_step, True)
     # [BLOCK_ROWS WIDTH] twice, [BLOCK_ROWS] twice
     row_x, row_g = x_rows.load([start, 0]), g_rows.load([start, 0])
     row_norm, row_delta = norm_rows.load([start]), delta_rows.load([start])
@@ -100,8 +100,8 @@ def gka_backward_specialized_kernel(
     again = tl.load(address, mask=(row < length)[:, None], other=0.0, eviction_policy="evict_first").to(ACC)
     grad = acc - again * weight_sum[:, None]
     share += sequence * length + row
-    of_out = tl.load(share, mask=row < length, other=0.0)
-    tl.store(share, of_out - tl.sum(again * grad, 1), mask=row < length)
+    euler = tl.load(share, mask=row < length, other=0.0) - tl.sum(again * grad, 1)
+    tl.store(share, euler / head_number(sigma, head, sigma_step), mask=row < length)
     grad_x += head_start(batch, head, grad_batch, grad_head)
     store_block(grad_x, grad, start, length, grad_row, WIDTH, BLOCK_ROWS, WIDTH)
 

@@ -16,6 +16,7 @@ from gkalib.smoothing.fused.launch import (
     name_of,
     precision,
     statistics_type,
+    step_of,
     strides,
     token_major,
 )
@@ -27,6 +28,7 @@ from gkalib.smoothing.fused.scores import (
     block_loops,
     edge_block,
     half_norm,
+    head_number,
     head_start,
     lane_sums,
     load_block,
@@ -78,7 +80,7 @@ def forward_block(
 
 @triton.jit
 def gka_forward_kernel(
-    x, out, total_sum, scale, norm, first, last, left, right, eps, heads, length, pitch,
+    x, out, total_sum, sigma, sigma_step, norm, first, last, left, right, eps, heads, length, pitch,
     x_batch, x_head, x_row, out_batch, out_head, out_row, span_batch,
     KIND: tl.constexpr, NORMS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
@@ -91,7 +93,7 @@ def gka_forward_kernel(
     batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
     x += head_start(batch, head, x_batch, x_head)
     norm += sequence * pitch
-    c = LOG2_E * tl.load(scale + head)
+    c = LOG2_E * head_number(sigma, head, sigma_step, True)
     row = start + tl.arange(0, BLOCK_ROWS)
     low, high, inner_start, inner_stop, edge, edges = block_loops(
         row, first + batch * span_batch, last + batch * span_batch, left, right, 0, length, length,
@@ -123,12 +125,12 @@ def gka_forward_kernel(
 
 @triton.jit
 def gka_norm_kernel(
-    x, norm, scale, heads, length, pitch, x_batch, x_head, x_row,
+    x, norm, sigma, sigma_step, heads, length, pitch, x_batch, x_head, x_row,
     WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     """n_i = |x_i|² log2(e)/(2σ²) for one block of rows of one head, and ∞ past its end."""
     batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
-    c = LOG2_E * tl.load(scale + head)
+    c = LOG2_E * head_number(sigma, head, sigma_step, True)
     x += head_start(batch, head, x_batch, x_head)
     # [BLOCK_ROWS BLOCK_WIDTH]
     block = load_block(x, start, length, x_row, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
@@ -139,7 +141,7 @@ def gka_norm_kernel(
 
 @triton.jit
 def gka_prepare_kernel(
-    grad_out, x, out, total_sum, scale, scaled, pairs, share, heads, length, pitch,
+    grad_out, x, out, total_sum, sigma, sigma_step, scaled, pairs, share, heads, length, pitch,
     grad_batch, grad_head, grad_row, x_batch, x_head, x_row, out_batch, out_head, out_row,
     SIDE_BY_SIDE: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
@@ -151,7 +153,7 @@ def gka_prepare_kernel(
     The inner product by σ² takes g as it was rounded, so that the gradient is that of a nearby dO.
     """
     batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
-    precision = tl.load(scale + head)
+    precision = head_number(sigma, head, sigma_step, True)
     row = start + tl.arange(0, BLOCK_ROWS)
     vector = sequence * length
     x += head_start(batch, head, x_batch, x_head)
@@ -237,12 +239,12 @@ def backward_span(
 
 @triton.jit
 def gka_backward_kernel(
-    x, scaled, pairs, scale, grad_x, share, first, last, left, right, seen_first, seen_last, heads, length,
-    pitch, x_batch, x_head, x_row, grad_batch, grad_head, grad_row, span_batch,
+    x, scaled, pairs, sigma, sigma_step, grad_x, share, first, last, left, right, seen_first, seen_last,
+    heads, length, pitch, x_batch, x_head, x_row, grad_batch, grad_head, grad_row, span_batch,
     KIND: tl.constexpr, MUTUAL: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """dx_i = Σ_j m_ji E_ij g_j + Σ_j W_ij (x_j − x_i), and <O_i, dO_i> − <x_i, dx_i>, for a block of rows.
+    """dx_i = Σ_j m_ji E_ij g_j + Σ_j W_ij (x_j − x_i), and (<O_i, dO_i> − <x_i, dx_i>)/σ for a block of rows.
 
     MUTUAL: j sees i wherever i sees j, so that one walk over the columns does; else there are two.
     """
@@ -251,7 +253,7 @@ def gka_backward_kernel(
     x += head_start(batch, head, x_batch, x_head)
     scaled += vector * WIDTH
     pairs += 2 * sequence * pitch
-    precision = tl.load(scale + head)
+    precision = head_number(sigma, head, sigma_step, True)
     row = start + tl.arange(0, BLOCK_ROWS)
     # [BLOCK_ROWS BLOCK_WIDTH] twice, [BLOCK_ROWS] twice
     row_x = load_block(x, start, length, x_row, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
@@ -279,8 +281,8 @@ def gka_backward_kernel(
     again = tl.load(address, mask=inside, other=0.0, eviction_policy="evict_first").to(ACC)
     grad = acc - again * tl.sum(weight_sum, 1)[:, None]
     share += vector + row
-    of_out = tl.load(share, mask=row < length, other=0.0)
-    tl.store(share, of_out - tl.sum(again * grad, 1), mask=row < length)
+    euler = tl.load(share, mask=row < length, other=0.0) - tl.sum(again * grad, 1)
+    tl.store(share, euler / head_number(sigma, head, sigma_step), mask=row < length)
     grad_x += head_start(batch, head, grad_batch, grad_head)
     store_block(grad_x, grad, start, length, grad_row, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
 
@@ -308,6 +310,7 @@ def pitch_of(x: Tensor) -> int:
 def start_program(
     program: Any,
     x: Tensor,
+    sigma: Tensor,
     *,
     block: Config | None = None,
     masked: bool = False,
@@ -322,19 +325,21 @@ def start_program(
     arguments |= {"WIDTH": width, "BLOCK_WIDTH": wide, "ACC": accumulator(x), "PRECISION": precision(x)}
     arguments |= strides("x", x) | {"x": x, "heads": heads, "length": length, "pitch": pitch_of(x)}
     arguments |= {"BLOCK_EDGE": edge_columns(length, chosen.columns, masked)}
+    arguments |= {"sigma": sigma, "sigma_step": step_of(sigma)}
     grid = batch * heads * triton.cdiv(rows or length, chosen.rows)
     launch(
         program, grid, chosen, **{name: arguments[name] for name in arguments if name in program.arg_names}
     )
 
 
-def gka_forward(x: Tensor, scale: Tensor, spans: Spans, eps: float) -> tuple[Tensor, Tensor]:
+def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Tensor, Tensor]:
     r"""$O_i = \sum_j E_{ij} x_j / t_i$ and $t_i = \sum_j E_{ij} + \varepsilon$ over the keys that i sees.
 
     $E_{ij} = \exp(-|x_i - x_j|^2 / 2\sigma^2)$ is largest at j = i, where it is 1: no maximum to be found.
 
     Args:
-        x: ``[b h n d]``; scale: 1/σ² ``[h]`` in the type of statistics; spans: each query sees itself.
+        x: ``[b h n d]``; sigma: σ, ``[h]`` or ``[1]``, in the type of statistics; spans: each query sees
+            itself.
 
     Returns:
         O as ``[b h n d]``, t as ``[b h n]`` in the type of statistics.
@@ -350,18 +355,18 @@ def gka_forward(x: Tensor, scale: Tensor, spans: Spans, eps: float) -> tuple[Ten
     norm, norms = total, special is not None or length > SHORT
     if norms:
         norm = total.new_empty(batch, heads, pitch_of(x))
-        start_program(gka_norm_kernel, x, rows=pitch_of(x), norm=norm, scale=scale)
+        start_program(gka_norm_kernel, x, sigma, rows=pitch_of(x), norm=norm)
     start_program(
-        gka_forward_specialized_kernel if special else gka_forward_kernel, x, block=special,
+        gka_forward_specialized_kernel if special else gka_forward_kernel, x, sigma, block=special,
         masked=kind != ALL.value,
-        out=out, total_sum=total, scale=scale, norm=norm, left=spans.left, right=spans.right, eps=eps,
-        **span_arguments(spans, scale) | strides("out", out), KIND=kind, NORMS=norms,
+        out=out, total_sum=total, norm=norm, left=spans.left, right=spans.right, eps=eps,
+        **span_arguments(spans, sigma) | strides("out", out), KIND=kind, NORMS=norms,
     )  # fmt: skip
     return out, total
 
 
 def gka_backward(
-    grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, scale: Tensor, spans: Spans
+    grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, sigma: Tensor, spans: Spans
 ) -> tuple[Tensor, Tensor]:
     r"""The gradient by x. With $g_i = dO_i / t_i$, $D_i = \langle g_i, O_i \rangle$, $m_{ij}$ 1 if i sees j:
 
@@ -370,13 +375,13 @@ def gka_backward(
 
     One walk over the columns and five products a block where the mask is symmetric, two walks and seven
     products where it is not; no atomics, so the same bits every time. O(λx, λσ) = λ O(x, σ), so by
-    Euler's identity $\sigma\, dL/d\sigma = \sum_i \langle O_i, dO_i \rangle - \langle x_i, dx_i \rangle$.
+    Euler's identity $dL/d\sigma = \sum_i (\langle O_i, dO_i \rangle - \langle x_i, dx_i \rangle)/\sigma$.
 
     Args:
-        grad_out, x, out: ``[b h n d]``; total: ``[b h n]``; scale: ``[h]``; spans: as in `gka_forward`.
+        grad_out, x, out: ``[b h n d]``; total: ``[b h n]``; sigma, spans: as in `gka_forward`.
 
     Returns:
-        dx as ``[b h n d]``, and each row's term of Euler's sum as ``[b h n]``.
+        dx as ``[b h n d]``, and each row's term of dL/dσ as ``[b h n]``.
     """
     x, grad_out, out = dense_rows(x), dense_rows(grad_out), dense_rows(out)
     length = x.shape[2]
@@ -392,15 +397,15 @@ def gka_backward(
     scaled = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     pairs = total.new_empty(*x.shape[:2], pitch_of(x), 2)
     start_program(
-        gka_prepare_kernel, x, rows=pitch_of(x), grad_out=grad_out, out=out, total_sum=total, scale=scale,
+        gka_prepare_kernel, x, sigma, rows=pitch_of(x), grad_out=grad_out, out=out, total_sum=total,
         scaled=scaled, pairs=pairs, share=share, SIDE_BY_SIDE=special is None,
         **strides("grad", grad_out) | strides("out", out),
     )  # fmt: skip
     start_program(
-        gka_backward_specialized_kernel if special else gka_backward_kernel, x, block=special,
+        gka_backward_specialized_kernel if special else gka_backward_kernel, x, sigma, block=special,
         masked=not mutual,
-        scaled=scaled, pairs=pairs, scale=scale, grad_x=grad_x, share=share, left=spans.left,
-        right=spans.right, **span_arguments(spans, scale) | span_arguments(seen, scale, "seen_"),
+        scaled=scaled, pairs=pairs, grad_x=grad_x, share=share, left=spans.left,
+        right=spans.right, **span_arguments(spans, sigma) | span_arguments(seen, sigma, "seen_"),
         **strides("grad", grad_x), KIND=kind, MUTUAL=mutual,
     )  # fmt: skip
     return grad_x, share

@@ -1,5 +1,7 @@
 """The gradients of the fused smoothing of queries, keys and values."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -131,20 +133,32 @@ def test_block_sizes(config: Config):
 
 
 @FLOAT64
-def test_sums_over_keys_and_queries():
-    """With them the gradients of scale and norm come from inner products of what is there already."""
-    inputs = random_inputs(20, 33, CAUSAL, heads=4, groups=2, norm=True, normalize=False)
-    inputs.scale.requires_grad_()
-    out = smoothed(inputs)[0]
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("given", ["scale", "scale and norm", "sigma"])
+def test_shares_of_the_gradients_of_numbers(given: str, normalize: bool):
+    """Each query's and key's share of those of scale and norm, or of σ, with keys shared by two heads."""
+    inputs = random_inputs(20, 33, CAUSAL, heads=4, groups=2, norm=given != "scale", normalize=normalize)
+    sigma = torch.tensor([1.5, 2.0, 2.5, 3.0], dtype=torch.float64).requires_grad_()
+    if given == "sigma":
+        inputs = replace(inputs, scale=sigma**-2, norm=sigma**-2)
+    else:
+        inputs.scale.requires_grad_()
+    out, log_sum = smoothed(inputs)
     grad = torch.randn_like(out)
-    of_scale, of_norm = torch.autograd.grad(out, (inputs.scale, inputs.norm), grad, retain_graph=True)
-    grad_query, _, _, row_sum, key_sum, _ = fused(inputs, grad)
-    query_squares = inputs.query.square().sum(-1)
-    key_squares = inputs.key.square().sum(-1).repeat_interleave(2, 1)
-    norm = -0.5 * ((query_squares * row_sum).sum((0, 2)) + (key_squares * key_sum).sum((0, 2)))
-    torch.testing.assert_close(norm, of_norm, rtol=1e-12, atol=1e-14)
-    inner = (inputs.query * grad_query).sum((0, 2, 3)) + inputs.norm * (query_squares * row_sum).sum((0, 2))
-    torch.testing.assert_close(inner / inputs.scale, of_scale, rtol=1e-12, atol=1e-14)
+    numbers = {"scale": [inputs.scale], "scale and norm": [inputs.scale, inputs.norm], "sigma": [sigma]}[
+        given
+    ]
+    wanted = torch.autograd.grad(out, numbers, grad)
+    query, key, value, scale, norm, *rest = inputs.all()
+    slots = (None, None) if given == "sigma" else (scale, norm)
+    given_sigma = sigma if given == "sigma" else None
+    with torch.no_grad():
+        *_, of_scale, of_norm, _ = smooth_backward(
+            grad, query, key, value, out, log_sum, *slots, *rest, False, given_sigma, want_numbers=True
+        )
+    shares = [share for share in (of_scale, of_norm) if share is not None]
+    for share, exact in zip(shares, wanted, strict=True):
+        torch.testing.assert_close(share.sum((0, 2)), exact, rtol=1e-11, atol=1e-13)
 
 
 @FLOAT64

@@ -60,19 +60,28 @@ SIGMA = torch.tensor([1.5, 2.5], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("m", [1, 16, 37])
-@pytest.mark.parametrize("norm", ["none", "scale", "own"])
+@pytest.mark.parametrize("norm", ["none", "scale", "sigma", "own"])
 def test_it_is_the_reference_in_float64(m: int, norm: str):
     """Without norms, with a Gaussian's, and with those of a product of two kernels."""
     query, key, value = sample(m, e=24)
     scale = scales(SIGMA)
-    kernel: Kernel = {"none": ExpDot(scale), "scale": Gaussian(SIGMA), "own": Gaussian(SIGMA) * ExpDot(0.3)}[
-        norm
-    ]
-    given = {"none": (scale, None), "scale": (scale, scale), "own": (scale + 0.3, scale)}[norm]
+    kernel: Kernel = {
+        "none": ExpDot(scale),
+        "scale": Gaussian(SIGMA),
+        "sigma": Gaussian(SIGMA),
+        "own": Gaussian(SIGMA) * ExpDot(0.3),
+    }[norm]
+    numbers = {
+        "none": (scale, None),
+        "scale": (scale, scale),
+        "sigma": (None, None),
+        "own": (scale + 0.3, scale),
+    }
+    given, sigma = numbers[norm], SIGMA if norm == "sigma" else None
     exact = smooth(query, key, value, kernel, method="reference")
-    assert relative(decode(query, key, value, *given, None, None, True), exact) <= 1e-12
+    assert relative(decode(query, key, value, *given, None, None, True, sigma=sigma), exact) <= 1e-12
     exact = smooth(query, key, value, kernel, normalizer=Unnormalized(), method="reference")
-    assert relative(decode(query, key, value, *given, None, None, False), exact) <= 1e-12
+    assert relative(decode(query, key, value, *given, None, None, False, sigma=sigma), exact) <= 1e-12
 
 
 @pytest.mark.parametrize("programs", [1, 4, 1024])

@@ -163,11 +163,11 @@ def test_types(dtype: torch.dtype, form: str, device: torch.device):
         agree(log_sum, exact[1], same[1])
 
 
-def test_two_programs_at_most(device: torch.device):
-    """Norms of keys are formed once; a form without them is one program."""
+def test_no_program_too_many(device: torch.device):
+    """Norms of keys and the padded table are formed once; a form without them is one program."""
     for form, programs in {
         "softmax": {"smooth_forward_kernel": 1},
-        "everything": {"smooth_forward_kernel": 1, "squared_norms_kernel": 1},
+        "everything": {"smooth_forward_kernel": 1, "squared_norms_kernel": 1, "pad_table_kernel": 1},
     }.items():
         LAUNCHES.clear()
         smooth_forward(

@@ -43,8 +43,9 @@ def _calls() -> dict[str, tuple]:
             op.gka_backward,
             (grad_out, plain, plain, total, plain_scale, 40, 40, None, None),
         ),
-        "smooth": (op.smooth, (x, key, value, scale, norm, table, 40, 0, None, None, True)),
-        "smooth-plain": (op.smooth, (x, key, value, scale, None, None, 40, 40, first, last, False)),
+        "smooth": (op.smooth, (x, key, value, scale, norm, None, table, 40, 0, None, None, True)),
+        "smooth-plain": (op.smooth, (x, key, value, scale, None, None, None, 40, 40, first, last, False)),
+        "smooth-sigma": (op.smooth, (x, key, value, None, None, scale[:1], None, 40, 40, None, None, True)),
         "smooth_backward": (
             op.smooth_backward,
             (
@@ -56,11 +57,13 @@ def _calls() -> dict[str, tuple]:
                 total,
                 plain_scale,
                 norm.detach(),
+                None,
                 table.detach(),
                 40,
                 40,
                 None,
                 None,
+                True,
                 True,
                 True,
             ),
@@ -72,7 +75,17 @@ def _calls() -> dict[str, tuple]:
         ),
         "decode": (
             op.decode,
-            (_x(1, 2, 1, 8, grad=False), key.detach(), None, plain_scale, norm.detach(), None, None, True),
+            (
+                _x(1, 2, 1, 8, grad=False),
+                key.detach(),
+                None,
+                plain_scale,
+                norm.detach(),
+                None,
+                None,
+                None,
+                True,
+            ),
         ),
     }
 
@@ -81,7 +94,7 @@ def _calls() -> dict[str, tuple]:
 def test_opcheck(name):
     operator, arguments = _calls()[name]
     checks = ["test_schema", "test_faketensor"]
-    if name in ("gka", "smooth", "row_features"):
+    if name in ("gka", "smooth", "smooth-sigma", "row_features"):
         checks += ["test_autograd_registration", "test_aot_dispatch_static"]
     torch.library.opcheck(operator, arguments, test_utils=checks)
 

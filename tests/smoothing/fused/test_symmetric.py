@@ -39,11 +39,13 @@ MASKS = {
 LENGTHS = (1, 17, 63, 100)
 
 
-def formula(x: Tensor, scale: Tensor, spans: Spans, eps: float) -> tuple[Tensor, Tensor]:
-    """O and t with every difference x_i − x_j at hand, in the type of the scale."""
-    wide = x.to(scale.dtype)
+def formula(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Tensor, Tensor]:
+    """O and t with every difference x_i − x_j at hand, in the type of σ."""
+    wide = x.to(sigma.dtype)
     apart = (wide[:, :, :, None] - wide[:, :, None]).square().sum(-1)
-    weights = torch.exp(-scale[:, None, None] / 2 * apart) * seen(spans, x.shape[2], x.shape[2], x.device)
+    weights = torch.exp(-apart / (2 * sigma[:, None, None] ** 2)) * seen(
+        spans, x.shape[2], x.shape[2], x.device
+    )
     total = weights.sum(-1) + eps
     return (weights @ wide / total[..., None]).to(x.dtype), total
 
@@ -54,25 +56,28 @@ def tokens(length: int, width: int, *, batch: int = 2, device: torch.device | st
 
 
 def bandwidths(width: int, device: torch.device | str = "cpu") -> Tensor:
-    """1/σ² of two heads."""
-    return torch.tensor([1.0, 3.0], dtype=torch.float64).to(device) / width
+    """σ of two heads."""
+    return (width / torch.tensor([1.0, 3.0], dtype=torch.float64).to(device)).sqrt()
 
 
-def assert_same(x: Tensor, spans: Spans, *, eps: float = 0.0, grad: Tensor | None = None) -> None:
-    """O, t, dx and σ dL/dσ of the fused operations are autograd's to 1e-12 of the largest."""
-    width = x.shape[-1]
-    log_sigma = (-bandwidths(width).log() / 2).requires_grad_()
+def assert_same(
+    x: Tensor, spans: Spans, *, eps: float = 0.0, grad: Tensor | None = None, sigma: Tensor | None = None
+) -> None:
+    """O, t, dx and dL/dσ of the fused operations are autograd's to 1e-12 of the largest."""
+    given = bandwidths(x.shape[-1]) if sigma is None else sigma
+    sigma = given.expand(2).clone().requires_grad_()
     leaf = x.detach().requires_grad_()
-    out, total = formula(leaf, (-2 * log_sigma).exp(), spans, eps)
+    out, total = formula(leaf, sigma, spans, eps)
     grad = torch.randn_like(out) if grad is None else grad
-    exact = torch.autograd.grad(out, (leaf, log_sigma), grad)
-    actual, own_total = gka_forward(x, bandwidths(width), spans, eps)
-    grad_x, share = gka_backward(grad, x, actual, own_total, bandwidths(width), spans)
+    exact = torch.autograd.grad(out, (leaf, sigma), grad)
+    actual, own_total = gka_forward(x, given, spans, eps)
+    grad_x, share = gka_backward(grad, x, actual, own_total, given, spans)
     oracle(actual, out.detach())
     oracle(own_total, total.detach())
     oracle(grad_x, exact[0])
     # Each row's share is the difference of two inner products, of whose size its rounding is.
-    error, size = (share.sum((0, 2)) - exact[1]).abs(), (out * grad).abs().sum((0, 2, 3)).detach()
+    error = (share.sum((0, 2)) - exact[1]).abs()
+    size = ((out * grad).abs().sum((0, 2, 3)) / sigma).detach()
     assert (error <= 1e-12 * size).all(), f"errors {error} of sums of {size}"
 
 
@@ -102,6 +107,14 @@ def test_blocks_at_the_edge_are_narrower_where_few_columns_are_left(length: int,
 def test_odd_widths(width: int):
     with forced(Config(32, 32)):
         assert_same(tokens(40, width, batch=1), Spans(80, 0))
+
+
+@FLOAT64
+def test_one_bandwidth_for_all_heads():
+    """Read from one place, with a step of 0; or every other number of a longer vector."""
+    with forced(Config(32, 32)):
+        assert_same(tokens(40, 16), WHOLE, sigma=bandwidths(16)[:1])
+        assert_same(tokens(20, 16), Spans(40, 0), sigma=bandwidths(16).repeat_interleave(2)[::2])
 
 
 @FLOAT64
@@ -163,8 +176,8 @@ def test_memory_around_a_tensor_is_not_read():
 def test_extreme_bandwidths_stay_finite():
     """σ → 0: every token averages itself alone; σ → ∞: all tokens alike."""
     x = tokens(20, 16)
-    for scale, expected in ((1e6, x), (1e-12, x.mean(2, keepdim=True).expand_as(x))):
-        out, total = gka_forward(x, torch.full((2,), scale, dtype=torch.float64), WHOLE, 0.0)
+    for sigma, expected in ((1e-3, x), (1e6, x.mean(2, keepdim=True).expand_as(x))):
+        out, total = gka_forward(x, torch.full((2,), sigma, dtype=torch.float64), WHOLE, 0.0)
         assert (out - expected).abs().max() < 1e-9
         grad, _ = gka_backward(torch.ones_like(x), x, out, total, bandwidths(16), WHOLE)
         assert grad.isfinite().all()
@@ -190,16 +203,16 @@ def test_types_of_the_card(
     if spans.first is not None and spans.last is not None:
         spans = Spans(spans.left, spans.right, spans.first.to(device), spans.last.to(device))
     x, grad = (tokens(63, width, device=device).to(dtype) for _ in range(2))
-    scale = bandwidths(width, device)
+    sigma = bandwidths(width, device)
 
     def reference(kind: torch.dtype) -> tuple[Tensor, Tensor]:
         leaf = x.to(kind).detach().requires_grad_()
         wide = torch.float64 if kind == torch.float64 else torch.float32
-        out = formula(leaf, scale.to(wide), spans, 0.0)[0]
+        out = formula(leaf, sigma.to(wide), spans, 0.0)[0]
         return out.detach(), torch.autograd.grad(out, leaf, grad.to(kind))[0]
 
-    out, total = gka_forward(x, scale.float(), spans, 0.0)
+    out, total = gka_forward(x, sigma.float(), spans, 0.0)
     assert total.dtype == torch.float32
-    grad_x, _ = gka_backward(grad, x, out, total, scale.float(), spans)
+    grad_x, _ = gka_backward(grad, x, out, total, sigma.float(), spans)
     for actual, exact, same in zip((out, grad_x), reference(torch.float64), reference(dtype), strict=True):
         agree(actual, exact, same)
