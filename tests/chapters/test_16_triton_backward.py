@@ -126,9 +126,13 @@ def test_a_key_in_a_norm_gets_a_sum_over_its_column(softmax):
     given = [each.detach() for each in (query, key, value)]
     scale, spans = 2 * gamma.detach(), Spans(N, N)
     out, log_sum = smooth_forward(*given, scale, scale, None, spans, softmax)
-    results = smooth_backward(grad, *given, out, log_sum, scale, scale, None, spans, softmax, False)
-    oracle(results[4], columns)
-    oracle(results[1], key.grad)
+    slots = (scale, scale, None, spans, softmax, False)
+    _, grad_key, _, of_scale, of_norm, _ = smooth_backward(
+        grad, *given, out, log_sum, *slots, want_numbers=True
+    )
+    oracle(of_norm[..., N:], -columns * given[1].square().sum(-1) / 2)
+    oracle(2 * (of_scale.sum() + of_norm.sum())[None], gamma.grad)
+    oracle(grad_key, key.grad)
 
 
 @contextmanager
@@ -154,14 +158,14 @@ def test_products_of_a_pass():
     """Five a block without a mask; three for each block that is seen and four for each that sees with one."""
     blocks = 3
     x, grad = (torch.randn(1, 1, 16 * blocks, 16, dtype=torch.float64) for _ in range(2))
-    scale = torch.tensor([0.1], dtype=torch.float64)
+    sigma = torch.tensor([3.0], dtype=torch.float64)
     for spans, expected in (
         (Spans(99, 99), 5 * blocks**2),
         (Spans(99, 0), sum(3 * (i + 1) + 4 * (blocks - i) for i in range(blocks))),
     ):
-        out, total = gka_forward(x, scale, spans, 0.0)
+        out, total = gka_forward(x, sigma, spans, 0.0)
         with forced(Config(16, 16)), products() as found:
-            gka_backward(grad, x, out, total, scale, spans)
+            gka_backward(grad, x, out, total, sigma, spans)
         assert found["products"] == expected
 
 

@@ -31,7 +31,7 @@ def _calls() -> dict[str, tuple]:
     """An operator and arguments for it, by name."""
     x, key, value = _x(1, 2, 17, 8), _x(1, 2, 20, 8), _x(1, 2, 20, 5)
     scale, norm = torch.tensor([0.3, 0.5]).requires_grad_(), torch.tensor([0.2, 0.1]).requires_grad_()
-    table = _x(2, 17 + 20 - 1)
+    table, sigma = _x(2, 17 + 20 - 1), torch.full((1,), 1.5).requires_grad_()
     first, last = torch.zeros(1, 17, dtype=torch.int32), torch.full((1, 17), 9, dtype=torch.int32)
     grad_out, total = _x(1, 2, 17, 8, grad=False), torch.ones(1, 2, 17)
     plain, plain_scale = x.detach(), scale.detach()
@@ -45,7 +45,7 @@ def _calls() -> dict[str, tuple]:
         ),
         "smooth": (op.smooth, (x, key, value, scale, norm, None, table, 40, 0, None, None, True)),
         "smooth-plain": (op.smooth, (x, key, value, scale, None, None, None, 40, 40, first, last, False)),
-        "smooth-sigma": (op.smooth, (x, key, value, None, None, scale[:1], None, 40, 40, None, None, True)),
+        "smooth-sigma": (op.smooth, (x, key, value, None, None, sigma, None, 40, 40, None, None, True)),
         "smooth_backward": (
             op.smooth_backward,
             (
