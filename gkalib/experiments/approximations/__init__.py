@@ -13,9 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from gkalib.data import Heads, trained_heads
 from gkalib.experiments.approximations import features, low_rank, structure
 from gkalib.experiments.runner import Experiment, Measured
-from gkalib.kernels import Elu, ExpDot
+from gkalib.kernels import Elu, ExpDot, Gaussian
+from gkalib.normalizers import Unnormalized
 from gkalib.results import load
-from gkalib.smoothing import attention_weights, smooth
+from gkalib.smoothing import Skyformer, attention_weights, smooth
+from gkalib.smoothing.methods.landmarks import pseudo_inverse, segment_means
 
 PASSAGES, LENGTH = 4, 256  # measured on these; as many others are aside, for what has to be fitted
 
@@ -139,6 +141,27 @@ def relative_error(approximate: Tensor, exact: Tensor) -> Tensor:
     """‖approximate − exact‖ / ‖exact‖ of each head, over all passages and tokens, ``[h]``."""
     difference, whole = (part.square().sum((0, 2, 3)) for part in (approximate - exact, exact))
     return (difference / whole).sqrt()
+
+
+def by_steps(heads: Heads, rank: int, iterations: int | None) -> Tensor:
+    """What some steps towards the inverse do, ``[3 h]``; None is the inverse itself.
+
+    The residual ‖AZA − A‖/‖A‖ of the inverse for segment means, the error of softmax attention through these
+    landmarks, and the error of the Gaussian sum through as many queries and as many keys, with λ = 0.001.
+    """
+    few = [segment_means(part, rank, None) for part in (heads.query, heads.key)]
+    middle = attention_weights(*few, ExpDot())
+    again = middle @ pseudo_inverse(middle, iterations) @ middle
+    kernel = Gaussian(heads.query.shape[-1] ** 0.25)
+    lift = Skyformer(2 * rank, ridge=1e-3, iterations=iterations)
+    lifted = smooth(*heads, kernel, normalizer=Unnormalized(), method=lift)
+    return torch.stack(
+        [
+            relative_error(again, middle),
+            relative_error(low_rank.nystrom(heads, rank, iterations), softmax(heads)),
+            relative_error(lifted, low_rank.gaussian_sum(heads)),
+        ]
+    )
 
 
 @cache

@@ -3,7 +3,7 @@
 import torch
 
 from gkalib.data import Heads, Reading
-from gkalib.experiments.approximations import ARMS, Trial, low_rank, relative_error, softmax
+from gkalib.experiments.approximations import ARMS, Trial, by_steps, low_rank, relative_error, softmax
 from tests.tolerance import equal
 
 LENGTH = 24
@@ -68,3 +68,14 @@ def test_gaussian_sums_are_unnormalized():
     heads = _heads()
     distance = (heads.query[..., :, None, :] - heads.key[..., None, :, :]).square().sum(-1)
     equal(low_rank.gaussian_sum(heads), (-distance / (2 * 8**0.5)).exp() @ heads.value)
+
+
+def test_more_steps_make_a_better_inverse():
+    heads = _heads()
+    few, many, whole = (by_steps(heads, 6, count) for count in (2, 12, None))
+    assert few.shape == (3, 3)
+    assert (many[0] < few[0]).all() and whole[0].max() < 1e-9
+    inverted = ARMS["nystrom-inverse"].approximate(heads, _trial(6, heads))
+    equal(whole[1], relative_error(inverted, softmax(heads)))
+    exact = by_steps(heads, LENGTH, None)
+    assert exact[1].max() < 1e-7  # every token a landmark
