@@ -144,13 +144,13 @@ def relative_error(approximate: Tensor, exact: Tensor) -> Tensor:
 
 
 def by_steps(heads: Heads, rank: int, iterations: int | None) -> Tensor:
-    """What some steps towards the inverse do, ``[3 h]``; None is the inverse itself.
+    """What some steps toward the inverse do, ``[3 h]``; None is the inverse itself.
 
     The residual ‖AZA − A‖/‖A‖ of the inverse for segment means, the error of softmax attention through these
     landmarks, and the error of the Gaussian sum through as many queries and as many keys, with λ = 0.001.
     """
-    few = [segment_means(part, rank, None) for part in (heads.query, heads.key)]
-    middle = attention_weights(*few, ExpDot())
+    few_queries, few_keys = segment_means(heads.query, rank, None), segment_means(heads.key, rank, None)
+    middle = attention_weights(few_queries, few_keys, ExpDot())
     again = middle @ pseudo_inverse(middle, iterations) @ middle
     kernel = Gaussian(heads.query.shape[-1] ** 0.25)
     lift = Skyformer(2 * rank, ridge=1e-3, iterations=iterations)
