@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, final
 
@@ -151,17 +151,16 @@ class Train:
     def __call__(self, words: Sequence[str] = ()) -> None:
         """Train the chosen arms one after the other, with the settings that the words change."""
         from gkalib import experiments, training
-        from gkalib.training.launch import apply_settings, device_of, plan
+        from gkalib.training.launch import chosen_run, device_of, plan
 
         if self.name in (*experiments.experiments(), *experiments.MEASURED):
             raise ValueError(f"train: {self.name!r} is no recipe; type: {PROGRAM} experiment {self.name}")
-        recipe = training.recipe(self.name)
+        recipe, device = training.recipe(self.name), device_of(self.launch.device)
+        scale = "smoke" if self.smoke else "reduced" if self.reduced else "full"
+        words = ["--help"] if self.settings else words
         for arm in self.arm or [None]:
             for seed in range(self.seed, self.seed + self.seeds):
-                config = replace(recipe.run(arm), seed=seed)
-                if self.smoke or self.reduced:
-                    config = config.smoke() if self.smoke else config.reduced(device_of(self.launch.device))
-                config = apply_settings(config, ["--help"] if self.settings else words)
+                config = chosen_run(self.name, arm, scale=scale, seed=seed, device=device, words=words)
                 if self.plan:
                     print(plan(recipe, config, self.launch))
                     continue

@@ -23,7 +23,7 @@ OPTIONS = """\
 bench: name shape=() device=cpu scale=full keep=False
 data: action name=()
 evaluate: run step=None average=False device=None tasks=() whole=False limit=None shots=None keep=False
-experiment: name arm=() seed=0 seeds=1 smoke=False missing=False threads=1
+experiment: name arm=() seed=0 seeds=1 smoke=False missing=False rates=False threads=1
 explain: kernel=gaussian sigma=1.0 normalizer=row-sum top=8 causal=False window=None queries=1024 keys=None \
 heads=4 key_heads=None head_dim=64 value_dim=None dtype=float32 device=cpu
 generate: run step=None average=False device=None prompt= count=200 temperature=0.8 seed=0

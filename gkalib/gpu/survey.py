@@ -183,7 +183,7 @@ def complaints(row: Program, before: Program | None) -> list[str]:
 
 
 def per_pair(report: Report, length: int) -> float:
-    """Instructions that loops issue for each pair of a head of so many tokens without a mask, at edges too."""
+    """Instructions of the loops for each pair of a head of so many tokens without a mask, at edges too."""
     rest, narrow = length % report.columns, report.edge > 0
     last = report.loops[0] * -(-rest // report.edge) if narrow else report.loops[-1] * (rest > 0)
     each = report.loops[narrow] * (length // report.columns) + last

@@ -1,6 +1,7 @@
 """Training: the papers' recipes, one loop, and everything that keeps a run from being lost."""
 
 from gkalib import results
+from gkalib.training.background import Launch, launch
 from gkalib.training.config import (
     Augment,
     LanguageConfig,
@@ -58,11 +59,13 @@ __all__ = [
     "Augment",
     "Cost",
     "LanguageConfig",
+    "Launch",
     "LaunchConfig",
     "Recipe",
     "TrainConfig",
     "VisionConfig",
     "cost",
+    "launch",
     "launch_lines",
     "load",
     "plan",

@@ -17,7 +17,7 @@ from gkalib.training.config import (
     TrainConfig,
     VisionConfig,
 )
-from gkalib.training.recipes import recipes
+from gkalib.training.recipes import recipe, recipes
 
 PEAK = 989e12  # dense bf16 operations per second of an H100, as NVIDIA states them
 SHARE = 0.3  # of which we count on
@@ -46,6 +46,24 @@ class Cost:
     def hours(self) -> float:
         """Hours on one H100 if it does 30 per cent of its dense bf16 peak: an estimate."""
         return self.operations / (PEAK * SHARE) / 3600
+
+
+def chosen_run(
+    name: str, arm: str | None, *, scale: str, seed: int, device: str, words: Sequence[str] = ()
+) -> TrainConfig:
+    """The run of a recipe's arm at a scale, with the settings that words of a command line change.
+
+    Raises:
+        ValueError: if there is no such recipe, arm or scale, or the settings do not fit together.
+    """
+    config = replace(recipe(name).run(arm), seed=seed)
+    if scale == "smoke":
+        config = config.smoke()
+    elif scale == "reduced":
+        config = config.reduced(device)
+    elif scale != "full":
+        raise ValueError(f"train: scale must be smoke, reduced or full, not {scale!r}")
+    return apply_settings(config, words)
 
 
 def cost(config: TrainConfig) -> Cost:

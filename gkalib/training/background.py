@@ -1,0 +1,225 @@
+"""A run that a notebook launches: what it costs, what it lacks here, a process that outlives the kernel."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import final
+
+import torch
+from filelock import FileLock, Timeout
+
+import gkalib
+from gkalib.data import registry
+from gkalib.training.checkpoint import KEPT
+from gkalib.training.config import LaunchConfig, TrainConfig
+from gkalib.training.distributed import HOLDER, LOCK, run_folder
+from gkalib.training.launch import chosen_run, cost, device_of, plan
+from gkalib.training.log import CURVE, read_curve
+from gkalib.training.recipes import recipe
+
+PRINTED = "launch.log"  # what the process prints
+BYTES = 16  # a parameter in float32, its two moments and its average
+
+
+@final
+class Launch:
+    """A run of a recipe: its plan and what is missing here, as text; its process, once it is started.
+
+    Args:
+        config: every setting of the run.
+        words: of the command line, which make it.
+        device: ``"cpu"`` or ``"cuda"``.
+        folder: of the run.
+    """
+
+    def __init__(self, config: TrainConfig, words: Sequence[str], *, device: str, folder: Path):
+        self.config, self.device, self.folder = config, device, folder.absolute()
+        self.command = [sys.executable, "-m", "gkalib", "train", *words]
+        self._process: subprocess.Popen | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        """What the run lacks on this machine, a line each with what to type or to do."""
+        config, found = self.config, []
+        name = config.data.replace("-", "_")
+        if name in registry.DATASETS and not registry.ready(name):
+            found.append(f"data: {name} is not here. Type: python -m gkalib data get {name}")
+        estimate = cost(config)
+        if self.device == "cuda" and not torch.cuda.is_available():
+            found.append(
+                "device: there is no GPU here. Type one of the lines above on a machine that has one, or "
+                "launch with scale='reduced'"
+            )
+        elif self.device == "cpu" and config.scale == "full":
+            found.append(
+                f"device: at full size this run takes {estimate.hours:.2g} hours of an H100, and a CPU will "
+                "not end it. Launch with scale='reduced'"
+            )
+        state = BYTES * estimate.count.parameters
+        if (
+            self.device == "cuda"
+            and torch.cuda.is_available()
+            and state > (free := torch.cuda.mem_get_info()[0])
+        ):
+            found.append(
+                f"memory: its state alone takes {_size(state)}, and {_size(free)} of the GPU are free"
+            )
+        place = next(path for path in (self.folder, *self.folder.parents) if path.exists())
+        if (KEPT + 1) * state > (free := shutil.disk_usage(place).free):
+            found.append(
+                f"disk: checkpoints take {_size((KEPT + 1) * state)}, and {_size(free)} are free in {place}. "
+                "Choose another folder with out="
+            )
+        return found
+
+    @property
+    def step(self) -> int:
+        """How many steps are done, as its curve has them."""
+        rows = read_curve(self.folder / CURVE)
+        return int(rows[-1]["step"]) if rows else 0
+
+    @property
+    def running(self) -> bool:
+        """Whether a process trains in its folder, this one's or another."""
+        if self._process is not None and self._process.poll() is None:
+            return True
+        if not (self.folder / LOCK).exists():
+            return False
+        try:
+            with FileLock(self.folder / LOCK, blocking=False):
+                return False
+        except Timeout:
+            return True
+
+    @property
+    def state(self) -> str:
+        """``not started``, ``running``, ``stopped`` or ``finished``."""
+        if self.running:
+            return "running"
+        if self.step >= self.config.steps:
+            return "finished"
+        return "stopped" if (self.folder / PRINTED).exists() else "not started"
+
+    def start(self) -> None:
+        """Start it in a process of its own, or go on where it was stopped; nothing, while it runs.
+
+        Its record goes to ``data/results``, what it prints to ``launch.log`` in its folder.
+
+        Raises:
+            ValueError: if something is missing; the message says what to do.
+        """
+        if self.running:
+            return
+        if missing := self.missing:
+            raise ValueError("launch: the run cannot start here.\n" + "\n".join(missing))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        root = str(Path(gkalib.__file__).parents[1])
+        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        with (self.folder / PRINTED).open("ab") as printed:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"PYTHONPATH": paths},
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        """Ask it to save and to end, as SIGTERM does; ``start`` goes on from there."""
+        if self.running:
+            holder = self.folder / HOLDER
+            words = holder.read_text(encoding="utf-8").split() if holder.exists() else []
+            process = self._process.pid if self._process else int(words[1])
+            os.kill(process, signal.SIGTERM)
+
+    def watch(self) -> None:
+        """Show a progress bar until it ends; an interrupt ends the bar, not the run.
+
+        Raises:
+            ValueError: if it ends before its last step; the message is the end of what it printed.
+        """
+        from rich.progress import Progress
+
+        with Progress() as bar:
+            task = bar.add_task(f"{self.config.experiment} {self.config.arm}", total=self.config.steps)
+            running = True
+            while running:
+                running = self.running  # asked first, so that the last look is after its end
+                bar.update(task, completed=self.step)
+                time.sleep(0.5 if running else 0)
+        if self.state != "finished":
+            printed = (self.folder / PRINTED).read_text(encoding="utf-8", errors="replace")
+            raise ValueError("launch: the run has stopped.\n" + "\n".join(printed.splitlines()[-10:]))
+
+    def __repr__(self) -> str:
+        lines = [plan(recipe(self.config.experiment), self.config, LaunchConfig(device=self.device))]
+        lines += [f"missing      {line}" for line in self.missing] or ["missing      nothing"]
+        lines.append(f"state        {self.state}, {self.step:,} of {self.config.steps:,} steps")
+        return "\n".join([*lines, f"folder       {_short(self.folder)}"])
+
+
+def launch(
+    name: str,
+    arm: str | None = None,
+    *,
+    scale: str = "full",
+    seed: int = 0,
+    device: str | None = None,
+    out: str | Path | None = None,
+    settings: Sequence[str] = (),
+    start: bool = False,
+) -> Launch:
+    """What a run costs, how to start it anywhere, and what it lacks here; with ``start`` it is started.
+
+    A run that is started trains in a process of its own, which a kernel's end does not stop. Launched again
+    with the same arguments, it is found again, and goes on if it was stopped.
+
+    Args:
+        name: of the recipe.
+        arm: of the recipe; its first where not given.
+        scale: ``"full"``, ``"reduced"`` or ``"smoke"``.
+        seed: of the run.
+        device: ``"cpu"`` or ``"cuda"``; None takes the GPU where there is one.
+        out: the run's folder; one below $GKALIB_RUNS or ./runs where not given.
+        settings: further words of the command line, ``["--lr", "3e-4"]``.
+        start: whether to start it.
+
+    Raises:
+        ValueError: if there is no such recipe, arm or setting, or something is missing that a start needs.
+    """
+    device = device_of(device)
+    config = chosen_run(name, arm, scale=scale, seed=seed, device=device, words=settings)
+    folder = run_folder(config, LaunchConfig(out=None if out is None else Path(out)))
+    words = [
+        name,
+        "--arm",
+        config.arm,
+        "--seed",
+        str(seed),
+        "--device",
+        device,
+        "--out",
+        str(folder.absolute()),
+    ]
+    words += ["--keep", *([] if scale == "full" else [f"--{scale}"]), *settings]
+    found = Launch(config, words, device=device, folder=folder)
+    if start:
+        found.start()
+    return found
+
+
+def _size(count: int) -> str:
+    """Bytes in words."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _short(path: Path) -> str:
+    """A path as seen from where the kernel stands, if it lies below."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

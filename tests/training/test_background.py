@@ -1,0 +1,105 @@
+"""A run launched from a notebook, as real processes: found again, stopped, killed, gone on with, refused."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from gkalib import results
+from gkalib.data import registry
+from gkalib.training import Launch, launch
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 400
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Runs and results of this test alone."""
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("GKALIB_RUNS", str(tmp_path / "runs"))
+    return tmp_path
+
+
+def smoke(*, start: bool = False, steps: int = STEPS, **options) -> Launch:
+    """A decoder so small that 400 steps take seconds."""
+    settings = ["--steps", str(steps), "--eval-every", str(steps)]
+    return launch("gpa-dickens", scale="smoke", device="cpu", settings=settings, start=start, **options)
+
+
+def until(reached, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < end, "nothing came of it"
+        time.sleep(0.05)
+
+
+def test_a_plan_says_what_it_costs_and_what_is_missing():
+    text = str(launch("gka-imagenet-tiny", device="cuda"))
+    assert "hours of one H100" in text and "torchrun --standalone --nproc-per-node 8" in text
+    assert "sbatch" in text and "state        not started, 0 of" in text
+    if not registry.ready("imagenet"):
+        assert "missing      data: imagenet is not here. Type: python -m gkalib data get imagenet" in text
+
+
+@pytest.mark.slow
+def test_a_run_outlives_its_kernel_and_is_found_again(places, capsys):
+    """The kernel is a process that launches and ends at once; what it started goes on to its record."""
+    call = "from gkalib.training import launch; launch('gpa-dickens', scale='smoke', device='cpu', "
+    settings = ["--steps", str(STEPS), "--eval-every", str(STEPS)]
+    subprocess.run([sys.executable, "-c", f"{call}settings={settings}, start=True)"], check=True, cwd=ROOT)
+    until(lambda: smoke().step > 0)
+    again = smoke(start=True)  # which starts no second one
+    again.watch()
+    assert (again.state, again.step, again._process) == ("finished", STEPS, None)
+    (record,) = results.load("gpa-dickens", scale="smoke")
+    assert record.recipe["steps"] == STEPS and record.metrics["val_loss"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_run_that_was_stopped_goes_on(places, how):
+    run = smoke(start=True)
+    until(lambda: run.step > 20)
+    assert run.state == "running"
+    if how == "stop":
+        run.stop()
+    else:
+        os.kill(run._process.pid, signal.SIGKILL)
+    until(lambda: not run.running)
+    assert run.state == "stopped" and run.step < STEPS
+    with pytest.raises(ValueError, match=r"launch: the run has stopped\."):
+        run.watch()
+    again = smoke(start=True)
+    again.watch()
+    assert again.state == "finished" and len(results.load("gpa-dickens", scale="smoke")) == 1
+    printed = (again.folder / "launch.log").read_text()
+    assert ("goes on from there" in printed) == (how == "stop")
+
+
+def test_without_data_nothing_is_started(places, monkeypatch):
+    monkeypatch.setattr(registry, "ready", lambda name: False)
+    run = launch("gpa-dickens", scale="reduced", device="cpu")
+    with pytest.raises(ValueError, match="Type: python -m gkalib data get dickens"):
+        run.start()
+    assert run.state == "not started" and not run.folder.exists()
+
+
+def test_a_disk_that_is_too_small_is_named(places, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(1, 1, 1000))
+    (line,) = smoke().missing
+    assert line.startswith("disk: checkpoints take ") and "Choose another folder with out=" in line
+
+
+def test_what_is_no_run_is_refused():
+    with pytest.raises(ValueError, match="train: scale must be smoke, reduced or full, not 'tiny'"):
+        launch("gpa-dickens", scale="tiny")
+    with pytest.raises(ValueError, match="'bnak'"):
+        launch("gpa-dickens", "bnak")
