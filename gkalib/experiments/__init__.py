@@ -11,7 +11,18 @@ MEASURED = ("approximations", "counts", "kan-mlp", "karat-rank", "structure", "t
 """The experiments that are measured, not trained; ``gkalib.experiments.runner`` runs both."""
 
 # the files of this folder that define no experiment
-_SHARED = {"__main__", "decisions", "inspect_run", "loop", "options", "runner", "study", "sweep", "tasks"}
+_SHARED = {
+    "__main__",
+    "claims",
+    "decisions",
+    "inspect_run",
+    "loop",
+    "options",
+    "runner",
+    "study",
+    "sweep",
+    "tasks",
+}
 
 
 def experiments() -> list[str]:

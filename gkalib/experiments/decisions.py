@@ -26,6 +26,8 @@ class Contrast:
         delta: the smallest sum that matters, in units of the metric.
         between: the interval that the sum lies in, if the claim is true, instead of a sign.
         primary: whether it is among those that a table is adjusted for.
+        paper: what its paper has, in words or numbers.
+        unit: of the metric; of ``"points"`` there are a hundred in 1.
     """
 
     claim: str
@@ -35,6 +37,8 @@ class Contrast:
     delta: float = 0.0
     between: tuple[float, float] | None = None
     primary: bool = True
+    paper: str = ""
+    unit: str = "nats"
 
     def __post_init__(self) -> None:
         """Refuse what claims nothing."""
@@ -69,7 +73,9 @@ def difference(arm: str, other: str) -> dict[str, float]:
     return {arm: 1.0, other: -1.0}
 
 
-def against_softmax(studies: Sequence[Study], *, metric: str, delta: float) -> tuple[Contrast, ...]:
+def against_softmax(
+    studies: Sequence[Study], *, metric: str, delta: float, unit: str
+) -> tuple[Contrast, ...]:
     """That each arm is as good as softmax attention's, within δ."""
     return tuple(
         Contrast(
@@ -77,6 +83,7 @@ def against_softmax(studies: Sequence[Study], *, metric: str, delta: float) -> t
             metric=metric,
             weights=difference(study.arm, "softmax"),
             delta=delta,
+            unit=unit,
         )
         for study in studies
         if study.arm != "softmax"

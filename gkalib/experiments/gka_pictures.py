@@ -51,10 +51,11 @@ def studies() -> list[Study]:
 
 CONTRASTS = (
     Contrast(
-        claim="attention without values is less than two points behind",
+        claim="attention without values is as good as softmax attention",
         metric="accuracy",
         weights=difference("vlt", "softmax"),
         delta=0.01,
+        unit="points",
     ),
     Contrast(
         claim="GKA is behind softmax attention",
@@ -62,6 +63,7 @@ CONTRASTS = (
         weights=difference("softmax", "gka"),
         sign=1,
         delta=0.01,
+        unit="points",
     ),
     *(
         Contrast(
@@ -70,6 +72,7 @@ CONTRASTS = (
             weights=difference("gka", arm),
             sign=1,
             delta=0.01,
+            unit="points",
         )
         for arm in ("gka-frozen-1", "gka-frozen-4")
     ),
@@ -79,6 +82,7 @@ CONTRASTS = (
         weights=difference("softmax", "gka-wide"),
         sign=1,
         delta=0.01,
+        unit="points",
         primary=False,
     ),
 )

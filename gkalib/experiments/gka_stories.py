@@ -67,6 +67,7 @@ CONTRASTS = (
         weights=difference("gka-operations", "baseline"),
         sign=1,
         delta=0.01,
+        unit="bits per byte",
     ),
     Contrast(
         claim="GKA overfits less: its gap between training and held-out text is smaller",
@@ -74,6 +75,7 @@ CONTRASTS = (
         weights=difference("gka", "baseline"),
         sign=-1,
         delta=0.01,
+        unit="bits per byte",
     ),
     *(
         Contrast(
@@ -82,6 +84,7 @@ CONTRASTS = (
             weights=difference(arm, other),
             sign=1,
             delta=0.01,
+            unit="bits per byte",
             primary=False,
         )
         for claim, arm, other in (

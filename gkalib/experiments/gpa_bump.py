@@ -51,6 +51,8 @@ CONTRASTS = (
             metric="crest",
             weights=difference(f"{start}-70", f"{start}-50"),
             between=(15.0, 25.0),
+            unit="characters",
+            paper="a bump at a lag of 69 to 70, on one text",
         )
         for start in STARTS
     ),

@@ -57,6 +57,7 @@ CONTRASTS = (
             weights=difference(f"{start}-simplex", start),
             sign=-1,
             delta=0.01,
+            unit="points",
         )
         for start in ("damped", "normal")
     ),
@@ -66,6 +67,7 @@ CONTRASTS = (
         weights=difference("g11", "damped"),
         sign=-1,
         delta=0.01,
+        unit="points",
     ),
     *(
         Contrast(
@@ -74,6 +76,7 @@ CONTRASTS = (
             weights=difference("damped", "softmax"),
             sign=1,
             delta=0.01,
+            unit="points",
         )
         for when, metric in (("after a quarter of the steps", "early_accuracy"), ("at the end", "accuracy"))
     ),
@@ -83,6 +86,7 @@ CONTRASTS = (
         weights=difference("universal", "damped"),
         sign=-1,
         delta=0.01,
+        unit="points",
         primary=False,
     ),
     Contrast(
@@ -90,6 +94,7 @@ CONTRASTS = (
         metric="accuracy",
         weights=difference("normal", "damped"),
         delta=0.01,
+        unit="points",
         primary=False,
     ),
 )

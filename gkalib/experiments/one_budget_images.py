@@ -25,5 +25,5 @@ def studies() -> list[Study]:
     )
 
 
-CONTRASTS = against_softmax(studies(), metric="accuracy", delta=0.01)
+CONTRASTS = against_softmax(studies(), metric="accuracy", delta=0.01, unit="points")
 CHECKS = ()

@@ -23,5 +23,5 @@ def studies() -> list[Study]:
     )
 
 
-CONTRASTS = against_softmax(studies(), metric="val_loss", delta=0.02)
+CONTRASTS = against_softmax(studies(), metric="val_loss", delta=0.02, unit="nats")
 CHECKS = ()
