@@ -145,6 +145,11 @@ def forced(config: Config | None, *programs: str) -> Iterator[None]:
         _forced = None
 
 
+def are_forced() -> bool:
+    """Whether block sizes are not the table's, or it is listed which are asked for."""
+    return _forced is not None or _served is not None
+
+
 @contextmanager
 def served() -> Iterator[list[Entry]]:
     """Within it the entries of the table that programs ask for are listed."""

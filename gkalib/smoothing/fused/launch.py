@@ -1,5 +1,6 @@
 """How a fused program is started: counted, in Triton's interpreter, or collected without running it."""
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,6 +22,7 @@ LAUNCHES: Counter[str] = Counter()
 """How often each program was started in this process, by its name; tests read it."""
 
 _collected: list["Launch"] | None = None
+_thread = threading.local()
 
 
 @dataclass(frozen=True)
@@ -51,27 +53,49 @@ def launch(program: Any, grid: int, config: Config, **arguments: Any) -> None:
     """Start ``grid`` programs; the block sizes go in as BLOCK_ROWS and BLOCK_COLUMNS where they are named."""
     sizes = {"BLOCK_ROWS": config.rows, "BLOCK_COLUMNS": config.columns}
     arguments |= {name: size for name, size in sizes.items() if name in program.arg_names}
+    started = Launch(program, grid, config, arguments)
     if _collected is not None:
-        _collected.append(Launch(program, grid, config, arguments))
+        _collected.append(started)
         return
-    LAUNCHES[name_of(program)] += 1
+    LAUNCHES[started.name] += 1
     # In a context of its own, so that whoever calls keeps the allocator that they gave Triton.
-    copy_context().run(_start, program, grid, config, arguments)
+    kernel = copy_context().run(_start, program, grid, config, arguments)
+    if (recorder := getattr(_thread, "recorder", None)) is not None:
+        recorder.started(started, kernel)
 
 
-def _start(program: Any, grid: int, config: Config, arguments: dict[str, Any]) -> None:
-    """Start a program on the device of its tensors, which need not be the current one."""
+def _start(program: Any, grid: int, config: Config, arguments: dict[str, Any]) -> Any:
+    """Start a program on the device of its tensors, which need not be the current one.
+
+    Returns:
+        What it was compiled to, None in the interpreter.
+    """
     device = next(each for each in arguments.values() if isinstance(each, Tensor)).device
     # The memory that descriptors lie in; each thread has to say where it comes from.
     triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=device))
     # A program may try what overflows and then do otherwise: the interpreter is as silent about it as a card.
-    with _current(device), np.errstate(over="ignore", invalid="ignore"):
-        program[(grid,)](**arguments, num_warps=config.warps, num_stages=config.stages)
+    with current(device), np.errstate(over="ignore", invalid="ignore"):
+        return program[(grid,)](**arguments, num_warps=config.warps, num_stages=config.stages)
 
 
-def _current(device: torch.device) -> AbstractContextManager:
+def current(device: torch.device) -> AbstractContextManager:
     """Within it this device is where CUDA programs start."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@contextmanager
+def recorded_by(recorder: Any) -> Iterator[None]:
+    """Within it a recorder is told of each program that this thread starts."""
+    before, _thread.recorder = getattr(_thread, "recorder", None), recorder
+    try:
+        yield
+    finally:
+        _thread.recorder = before
+
+
+def collecting() -> bool:
+    """Whether programs are listed instead of run."""
+    return _collected is not None
 
 
 @contextmanager

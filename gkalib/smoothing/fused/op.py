@@ -4,18 +4,30 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.library import custom_op, register_autograd
+from torch._ops import OpOverload
+from torch.library import Library, infer_schema, register_autograd, register_fake
 from torch.utils.flop_counter import register_flop_formula
 
 from gkalib.smoothing.fused import backward, forward, row_operator, symmetric
 from gkalib.smoothing.fused import decode as decoding
 from gkalib.smoothing.fused.launch import interpreting, statistics_type, token_major
+from gkalib.smoothing.fused.plans import Planned
 from gkalib.smoothing.spans import Spans
 
+LIBRARY = Library("gkalib", "FRAGMENT")
 NO_SECOND = (
     "smooth: the fused operations have no second derivative. Use method='dense' where one is needed, such as "
     "for a gradient penalty"
 )
+
+
+def operator(function: Callable) -> OpOverload:
+    """Register a function under its own name, for every device and with launch plans."""
+    name = function.__name__
+    schema = infer_schema(function, mutates_args=())
+    LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    LIBRARY.impl(name, Planned(function), "CompositeExplicitAutograd")
+    return getattr(torch.ops.gkalib, name).default
 
 
 def _runnable(tensor: Tensor) -> Tensor:
@@ -44,7 +56,7 @@ def _once_only(operator: Callable) -> None:
 # One tensor: query, key and value are x
 
 
-@custom_op("gkalib::gka", mutates_args=())
+@operator
 def gka(
     x: Tensor,
     sigma: Tensor,
@@ -59,12 +71,12 @@ def gka(
     return out.to(x.dtype), total
 
 
-@gka.register_fake
+@register_fake(gka)
 def _(x, sigma, left, right, first, last, eps):
     return token_major(x), _statistics(x, *x.shape[:3])
 
 
-@custom_op("gkalib::gka_backward", mutates_args=())
+@operator
 def gka_backward(
     grad_out: Tensor,
     x: Tensor,
@@ -82,7 +94,7 @@ def gka_backward(
     return grad_x.to(x.dtype), share
 
 
-@gka_backward.register_fake
+@register_fake(gka_backward)
 def _(grad_out, x, out, total, sigma, left, right, first, last):
     return token_major(x), _statistics(x, *x.shape[:3])
 
@@ -110,7 +122,7 @@ _once_only(gka_backward)
 # Query, key and value
 
 
-@custom_op("gkalib::smooth", mutates_args=())
+@operator
 def smooth(
     query: Tensor,
     key: Tensor,
@@ -135,12 +147,12 @@ def smooth(
     return out.to(query.dtype), log_sum
 
 
-@smooth.register_fake
+@register_fake(smooth)
 def _(query, key, value, scale, norm, sigma, table, left, right, first, last, normalize):
     return token_major(query, value.shape[-1]), _statistics(query, *(query.shape[:3] if normalize else (0,)))
 
 
-@custom_op("gkalib::smooth_backward", mutates_args=())
+@operator
 def smooth_backward(
     grad_out: Tensor,
     query: Tensor,
@@ -159,7 +171,7 @@ def smooth_backward(
     normalize: bool,
     want_table: bool,
     want_numbers: bool,
-) -> list[Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients for query, key and value, and what those for scale, norm or σ, and table are sums of.
 
     The last three are empty where there is nothing to say or nobody wants them.
@@ -177,21 +189,21 @@ def smooth_backward(
         sigma,
         want_numbers,
     )
-    grads = [result.to(query.dtype) for result in results[:3]]
-    return grads + [_statistics(query, 0) if result is None else result for result in results[3:]]
+    grads = (result.to(query.dtype) for result in results[:3])
+    return *grads, *(_statistics(query, 0) if result is None else result for result in results[3:])
 
 
-@smooth_backward.register_fake
+@register_fake(smooth_backward)
 def _(grad_out, query, key, value, out, log_sum, scale, norm, sigma, table, left, right, first, last,
       normalize, want_table, want_numbers):  # fmt: skip
     batch, heads, rows, _ = query.shape
     has_norm = norm is not None or sigma is not None
-    return [
+    return (
         *(token_major(tensor) for tensor in (query, key, value)),
         _statistics(query, *((batch, heads, rows) if want_numbers and sigma is None else (0,))),
         _statistics(query, *((batch, heads, rows + key.shape[2]) if want_numbers and has_norm else (0,))),
         _statistics(query, *(table.shape if want_table else (0,))),
-    ]
+    )
 
 
 def _keep_smooth(ctx, inputs, output):
@@ -239,18 +251,18 @@ _once_only(smooth_backward)
 # A learned operator on rows
 
 
-@custom_op("gkalib::row_features", mutates_args=())
+@operator
 def row_features(query: Tensor, key: Tensor, coefficients: Tensor, scale: Tensor) -> Tensor:
     """The r numbers ``[b h n r]`` of each row of scores scale · q·k, Fourier coefficients ``[h 2G m r]``."""
     return row_operator.row_features(_runnable(query), _runnable(key), coefficients, scale)
 
 
-@row_features.register_fake
+@register_fake(row_features)
 def _(query, key, coefficients, scale):
     return _statistics(query, *query.shape[:3], coefficients.shape[-1])
 
 
-@custom_op("gkalib::row_features_backward", mutates_args=())
+@operator
 def row_features_backward(
     grad_features: Tensor, query: Tensor, key: Tensor, coefficients: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -261,7 +273,7 @@ def row_features_backward(
     return grad_query.to(query.dtype), grad_key.to(key.dtype), grad_coefficients
 
 
-@row_features_backward.register_fake
+@register_fake(row_features_backward)
 def _(grad_features, query, key, coefficients, scale):
     return token_major(query), token_major(key), torch.empty_like(coefficients)
 
@@ -286,7 +298,7 @@ _once_only(row_features_backward)
 # One token against a cache
 
 
-@custom_op("gkalib::decode", mutates_args=())
+@operator
 def decode(
     query: Tensor,
     key: Tensor,
@@ -307,7 +319,7 @@ def decode(
     return decoding.decode(*given, scale, norm, lag_scores, allowed, normalize, **slots).to(query.dtype)
 
 
-@decode.register_fake
+@register_fake(decode)
 def _(query, key, value, scale, norm, sigma, lag_scores, allowed, normalize, eps=0.0):
     return token_major(query, (key if value is None else value).shape[-1])
 

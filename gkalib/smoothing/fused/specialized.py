@@ -126,6 +126,11 @@ def specialization(on: bool | None) -> Iterator[None]:
         SPECIALIZED = before
 
 
+def specialization_is_forced() -> bool:
+    """Whether these programs run, or do not, whatever the table ships."""
+    return SPECIALIZED is not None
+
+
 def instead(program: Any, x: Tensor) -> Config | None:
     """The block sizes of one of these programs where it is to run instead of the plain one, else None."""
     if SPECIALIZED is False or not fits(x):

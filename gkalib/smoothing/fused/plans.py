@@ -1,0 +1,211 @@
+"""Launch plans: what an operator did for tensors of one kind, done again without finding out what to do.
+
+The first call with tensors of some shapes, strides, types and alignment runs the operator's Python and lists
+the memory that it asked for and the programs that it started. The next ones follow the list.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gkalib.smoothing.fused import configs, launch
+from gkalib.smoothing.fused.launch import LAUNCHES, Launch
+from gkalib.smoothing.fused.specialized import specialization_is_forced
+
+MOST = 1024
+"""So many plans an operator keeps before it starts over: a growing cache needs a new one for each token."""
+
+Step = Callable[[list[Tensor]], None]
+"""Part of a plan; it reads and extends the list of tensors, which starts with those that were given."""
+
+_MEMORY = {
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+}
+
+
+class _Place(int):
+    """Where a tensor stands in a plan's list."""
+
+
+class Recorder(TorchDispatchMode):
+    """Within it the steps of a plan are listed; ``possible`` turns false where one cannot be repeated."""
+
+    def __init__(self, given: Sequence[Tensor]):
+        super().__init__()
+        self.tensors: list[Tensor] = []  # kept, so that no two have the same memory
+        self.memory: dict[int, tuple[torch.Size, tuple[int, ...]]] = {}
+        self.steps: list[Callable[[], Step]] = []
+        self.possible = True
+        self._by_identity: dict[int, int] = {}
+        self._by_address: dict[int, int] = {}
+        for tensor in given:
+            self._add(tensor)
+        self.given = len(self.tensors)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        if not isinstance(result, Tensor) or function._schema.is_mutable:
+            self.possible = False
+        elif id(result) not in self._by_identity:
+            place = self._add(result)
+            if function in _MEMORY:
+                self.memory[place] = result.shape, result.stride()
+                self.steps.append(functools.partial(self._allocation, place))
+            else:
+                self.steps.append(functools.partial(_operation, function, *self._placed(args, kwargs)))
+        return result
+
+    def started(self, launched: Launch, kernel: Any) -> None:
+        """A program was started; ``kernel`` is what it was compiled to, None in the interpreter."""
+        names = launched.program.arg_names
+        arguments = [launched.arguments.get(name) for name in names]
+        places = []
+        for at, argument in enumerate(arguments):
+            if isinstance(argument, Tensor):
+                place = self._by_address.get(argument.data_ptr())
+                self.possible &= place is not None
+                places.append((at, place))
+                arguments[at] = None
+        if kernel is None or kernel.metadata.global_scratch_size or launched.arguments.keys() - set(names):
+            self.possible = False
+            return
+        runner = kernel[(launched.grid, 1, 1)]
+        self.steps.append(lambda: _start(launched.name, runner, arguments, places))
+
+    def places_of(self, results: Sequence[Tensor]) -> list[int]:
+        """Where an operator's results stand; memory takes the shape in which it is returned."""
+        places = []
+        for result in results:
+            place = self._by_identity.get(id(result))
+            address = self._by_address.get(result.data_ptr())
+            if place not in self.memory and address in self.memory:
+                place = address
+                self.memory[place] = result.shape, result.stride()
+                self.possible &= result.numel() == self.tensors[place].numel()
+            self.possible &= place is not None and place >= self.given
+            places.append(place)
+        return places
+
+    def _add(self, tensor: Tensor) -> int:
+        place = len(self.tensors)
+        self.tensors.append(tensor)
+        self._by_identity[id(tensor)] = place
+        self._by_address.setdefault(tensor.data_ptr(), place)
+        return place
+
+    def _placed(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The arguments of an operation with places in the place of tensors."""
+
+        def placed(argument: Any) -> Any:
+            if isinstance(argument, list | tuple):
+                self.possible &= not any(isinstance(one, Tensor) for one in argument)
+            if not isinstance(argument, Tensor):
+                return argument
+            place = self._by_identity.get(id(argument))
+            self.possible &= place is not None
+            return _Place(place or 0)
+
+        return tuple(map(placed, args)), {name: placed(value) for name, value in kwargs.items()}
+
+    def _allocation(self, place: int) -> Step:
+        shape, strides = self.memory[place]
+        like = {"dtype": self.tensors[place].dtype, "device": self.tensors[place].device}
+
+        def step(tensors: list[Tensor]) -> None:
+            tensors.append(torch.empty_strided(shape, strides, **like))
+
+        return step
+
+
+def _operation(function: Callable, args: tuple, kwargs: dict) -> Step:
+    def step(tensors: list[Tensor]) -> None:
+        own = (tensors[one] if isinstance(one, _Place) else one for one in args)
+        named = {name: tensors[one] if isinstance(one, _Place) else one for name, one in kwargs.items()}
+        tensors.append(function(*own, **named))
+
+    return step
+
+
+def _start(name: str, runner: Callable, arguments: list, places: list[tuple[int, int]]) -> Step:
+    def step(tensors: list[Tensor]) -> None:
+        own = arguments.copy()
+        for at, place in places:
+            own[at] = tensors[place]
+        LAUNCHES[name] += 1
+        runner(*own)
+
+    return step
+
+
+class Plan:
+    """The steps of an operator and where in the list of tensors its results stand."""
+
+    def __init__(self, recorder: Recorder, places: list[int], single: bool):
+        self.steps = [made() for made in recorder.steps]
+        self.places, self.single = places, single
+
+    def __call__(self, given: list[Tensor]) -> Any:
+        """Follow the plan; the operator's tensors are in the order of its arguments."""
+        with launch.current(given[0].device):
+            for step in self.steps:
+                step(given)
+        if self.single:
+            return given[self.places[0]]
+        return tuple(given[place] for place in self.places)
+
+
+def kind_of(arguments: tuple) -> tuple[list[Tensor], tuple]:
+    """The tensors among an operator's arguments, and all that a plan depends on."""
+    tensors, kind, addresses = [], [], []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            address = argument.data_ptr()
+            tensors.append(argument)
+            addresses.append(address)
+            kind += (argument.shape, argument.stride(), argument.dtype, argument.device, address % 16)
+        else:
+            kind.append(argument)
+    # One tensor given twice is not two of a shape.
+    kind += map(addresses.index, addresses)
+    return tensors, tuple(kind)
+
+
+class Planned:
+    """An operator's Python, run in full once for each kind of tensors and then by its plan.
+
+    Args:
+        function: of tensors and numbers; it returns a tensor or several, none of them given.
+    """
+
+    def __init__(self, function: Callable):
+        self.function = function
+        self.plans: dict[tuple, Plan | None] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        if launch.collecting() or configs.are_forced() or specialization_is_forced():
+            return self.function(*arguments)
+        tensors, kind = kind_of(arguments)
+        if kind not in self.plans:
+            return self._record(arguments, tensors, kind)
+        plan = self.plans[kind]
+        return self.function(*arguments) if plan is None else plan(tensors)
+
+    def _record(self, arguments: tuple, tensors: list[Tensor], kind: tuple) -> Any:
+        recorder = Recorder(tensors)
+        with launch.recorded_by(recorder), recorder:
+            results = self.function(*arguments)
+        single = isinstance(results, Tensor)
+        places = recorder.places_of([results] if single else results)
+        if len(self.plans) == MOST:
+            self.plans.clear()
+        self.plans[kind] = Plan(recorder, places, single) if recorder.possible else None
+        return results

@@ -1,0 +1,153 @@
+"""Prints for each operator whether its plan starts what the operator does, in a process that may compile.
+
+Nothing is started: the driver is one that only keeps what it is given. A line a case: its name and "ok", or
+what differs.
+"""
+
+import sys
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+
+from gkalib.smoothing.fused import backward, decode, forward, op, symmetric
+
+STARTED: list[tuple] = []
+
+
+class Launcher:
+    """Keeps the number of programs and the arguments that it would start them with."""
+
+    def __init__(self, source, metadata):
+        self.name = metadata.name
+
+    def __call__(self, x, y, z, stream, function, metadata, launch_metadata, enter, leave, *arguments):
+        STARTED.append((self.name, x, *arguments))
+
+
+class Driver:
+    """What Triton asks of a driver, for an H100 that is not there."""
+
+    launcher_cls = Launcher
+
+    class utils:
+        @staticmethod
+        def get_device_properties(device: int) -> dict[str, int]:
+            return {"max_shared_mem": 227 * 1024}
+
+        @staticmethod
+        def load_binary(*_) -> tuple:
+            return object(), 0, 64, 0, 1024
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def vectors(length: int = 40, heads: int = 2) -> Tensor:
+    return torch.randn(2, length, heads, 64, dtype=torch.bfloat16).transpose(1, 2)
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.rand(shape) + 1
+
+
+def documents() -> tuple[Tensor, Tensor]:
+    first = torch.arange(40, dtype=torch.int32)[None] // 8 * 8
+    return first, first + 8
+
+
+def of_one(first: Tensor | None = None, last: Tensor | None = None) -> dict[str, Callable]:
+    band = (80, 0, first, last)
+    return {
+        "gka": lambda: (op.gka, vectors(), numbers(2), *band, 0.0),
+        "gka_backward": lambda: (
+            op.gka_backward, vectors(), vectors(), vectors(), numbers(2, 2, 40), numbers(1), *band,
+        ),
+    }  # fmt: skip
+
+
+def of_three(scale: bool, table: bool, first: Tensor | None = None, last: Tensor | None = None) -> dict:
+    def slots() -> tuple:
+        own = (numbers(2), None, None) if scale else (None, None, numbers(2))
+        return *own, numbers(2, 79) if table else None, 80, 0, first, last, True
+
+    return {
+        "smooth": lambda: (op.smooth, vectors(), vectors(heads=1), vectors(heads=1), *slots()),
+        "smooth_backward": lambda: (
+            op.smooth_backward, *(vectors() for _ in range(5)), numbers(2, 2, 40), *slots(), table, True,
+        ),
+    }  # fmt: skip
+
+
+def of_decoding(one: bool) -> dict[str, Callable]:
+    def arguments() -> tuple:
+        key = vectors()
+        value = key if one else vectors()
+        return op.decode, vectors(1), key, value, None, None, numbers(2), None, None, True
+
+    return {"decode": arguments}
+
+
+CASES = {
+    "one tensor": of_one(),
+    "one tensor, documents": of_one(*documents()),
+    "sigma": of_three(scale=False, table=False),
+    "table": of_three(scale=True, table=True),
+    "documents": of_three(scale=True, table=False, **dict(zip(("first", "last"), documents(), strict=True))),
+    "decode one": of_decoding(True),
+    "decode two": of_decoding(False),
+}
+PYTHON = [
+    (symmetric, "gka_forward"), (symmetric, "gka_backward"), (forward, "smooth_forward"),
+    (backward, "smooth_backward"), (decode, "decode"),
+]  # fmt: skip
+
+
+def told(make: Callable) -> list:
+    """What a call starts and returns, each tensor by where it comes from."""
+    STARTED.clear()
+    operator, *given = make()
+    results = operator(*given)
+    known = [one.data_ptr() for one in given if isinstance(one, Tensor)]
+
+    def named(argument: object) -> object:
+        if not isinstance(argument, Tensor):
+            return str(argument)
+        if argument.data_ptr() not in known:
+            known.append(argument.data_ptr())
+        return known.index(argument.data_ptr())
+
+    results = (results,) if isinstance(results, Tensor) else results
+    lines = [tuple(map(named, line)) for line in STARTED]
+    return [*lines, *((named(one), one.shape, one.stride(), one.dtype) for one in results)]
+
+
+def compare(make: Callable) -> str:
+    before = told(make)
+    kept = [(module, name, getattr(module, name)) for module, name in PYTHON]
+    for module, name, _ in kept:
+        delattr(module, name)
+    try:
+        after = told(make)
+    except AttributeError as error:
+        return f"no plan: {error}"
+    finally:
+        for module, name, function in kept:
+            setattr(module, name, function)
+    return "ok" if before == after else f"differs: {before} {after}"
+
+
+if __name__ == "__main__":
+    driver.set_active(Driver())  # type: ignore[arg-type]
+    for case, calls in CASES.items():
+        for operator, make in calls.items():
+            print(f"{case}: {operator}", compare(make), flush=True)
+    sys.exit(0)
