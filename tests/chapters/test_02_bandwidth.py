@@ -8,7 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 
 import gkalib
-from gkalib.kernels import ExpDot, Gaussian
+from gkalib.kernels import Gaussian
 
 NOISE = 0.2
 ROUGHNESS = 1 / (2 * math.sqrt(math.pi))  # the integral of the squared Gaussian density
@@ -150,18 +150,3 @@ def test_a_metric_is_a_linear_map_before_the_kernel():
     model = gkalib.NadarayaWatson(bandwidth=(1 / diagonal).numpy()).fit(key[0, 0], key[0, 0, :, 0])
     smoothed = gkalib.smooth(query * diagonal, key * diagonal, key[..., :1], Gaussian(1.0))
     assert_allclose(model.predict(query[0, 0]), smoothed[0, 0, :, 0])
-
-
-@pytest.mark.parametrize(("rows", "width"), [(4, 12), (2, 5), (3, 4)])
-def test_the_scores_of_attention_are_a_difference_of_squares(rows, width):
-    W_Q, W_K = heads(rows, width)[0, 0], heads(rows, width, seed=1)[0, 0]
-    x = heads(9, width, seed=2)
-    scores = ExpDot(1.0).log(x @ W_Q.T, x @ W_K.T)[0, 0]
-    plus, minus = (x[0, 0] @ (W_Q + sign * W_K).T for sign in (1, -1))
-    assert_allclose((scores + scores.T) / 2, (plus @ plus.T - minus @ minus.T) / 4)
-    eigenvalues = torch.linalg.eigvalsh(W_Q.T @ W_K + W_K.T @ W_Q)
-    positive, negative = (eigenvalues > 1e-9).sum(), (eigenvalues < -1e-9).sum()
-    assert 0 < negative <= rows and 0 < positive <= rows
-    if 2 * rows <= width:
-        assert positive == negative == rows
-    assert torch.linalg.eigvalsh(W_K.T @ W_K)[0] > -1e-9
