@@ -1,12 +1,16 @@
-"""Writes ``data/results/papers/arms.csv``: what the papers' cells name and can be run, for light builds."""
+"""Writes what light builds read in the place of code: what the papers' cells name, and what decides them."""
 
 import csv
 import io
+import json
 import sys
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "data" / "results" / "papers" / "arms.csv"
+CONTRASTS = FILE.with_name("contrasts.json")
 
 
 def named() -> set[tuple[str, str, str]]:
@@ -50,6 +54,47 @@ def listing() -> str:
     return text.getvalue()
 
 
+def deciding() -> list[str]:
+    """The experiments that cells name."""
+    from _ext.claims import Papers
+
+    cells = [cell for some in Papers(ROOT / "data" / "results").cells.values() for cell in some.values()]
+    named = [
+        text.removeprefix("decide ") for cell in cells for text in cell.evidence if text.startswith("decide ")
+    ]
+    return sorted({text.split("|")[0] for text in named})
+
+
+def contrasts() -> str:
+    """The text of ``contrasts.json``: what each experiment decides, and verdicts where they need numpy."""
+    from _ext.decided import Decided, mark
+    from _ext.runs import Runs
+
+    from gkalib.experiments import experiment
+    from gkalib.experiments.decisions import decide
+
+    known, store = {}, ROOT / "data" / "results"
+    for name in deciding():
+        module = import_module(f"gkalib.experiments.{name.replace('-', '_')}")
+        studies = experiment(name)[0]
+        arms = [study.arm for study in studies]
+        known[name] = {
+            "data": studies[0].task,
+            "arms": arms,
+            "contrasts": [asdict(contrast) for contrast in module.CONTRASTS],
+            "checks": [asdict(check) for check in module.CHECKS],
+        }
+        records = Decided(Runs(store)).records(name, arms)
+        if any((store / name / record.run / "items.npz").is_file() for record in records):
+            judged = decide(records, module.CONTRASTS, module.CHECKS)
+            known[name]["runs"] = mark(records)
+            known[name]["judged"] = {
+                claim: [one.verdict, asdict(one.estimate), one.low, one.high] for claim, one in judged.items()
+            }
+    return json.dumps(known, indent=1, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "book")]
     FILE.write_text(listing(), encoding="utf-8")
+    CONTRASTS.write_text(contrasts(), encoding="utf-8")

@@ -69,13 +69,18 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_configure():
-    """Choose, for all workers, the seed that draws the chapters computed with perturbed arithmetic."""
-    os.environ.setdefault("JITTER", datetime.datetime.now(datetime.UTC).date().isoformat())
+    """Choose, for all workers, the seeds that draw perturbed chapters and the cells whose code is broken."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    for name in ("JITTER", "MUTATE"):
+        os.environ.setdefault(name, today)
 
 
 def pytest_report_header():
-    """Print that seed: what it drew can be repeated on any day."""
-    return f"jitter: what tests/chapters/test_jitter.py draws today: make jitter SEED={os.environ['JITTER']}"
+    """Print those seeds: what they drew can be repeated on any day."""
+    return [
+        f"jitter: what tests/chapters/test_jitter.py draws today: make jitter SEED={os.environ['JITTER']}",
+        f"mutations: what tests/papers/test_mutations.py breaks today: MUTATE={os.environ['MUTATE']}",
+    ]
 
 
 @pytest.fixture(autouse=True)

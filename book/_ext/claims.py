@@ -10,7 +10,14 @@ from .counts import printed as counted
 
 PAPERS = {"gka": "GKA", "gpa": "GPA", "rbf": "RBF", "karat": "KArAt"}
 COMPARES = ("value", "order", "sign", "ratio", "slower", "setting", "formula", "nothing", "")
-VERDICTS = ("agrees", "differs", "undecided", "paper's error")
+MISMATCHES = ("differs", "rounding", "paper's error")
+# What each paper trained on, as recipes and experiments name it: elsewhere a claim is not reproduced.
+DATA = {
+    "gka": ("imagenet", "fineweb-edu"),
+    "gpa": ("dickens",),
+    "rbf": ("tinystories", "tinystories-full"),
+    "karat": ("cifar10", "cifar100", "imagenet"),
+}
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -33,9 +40,9 @@ class Cell:
         unit: what a printed 1 is in the record: 0.01 for per cents that are stored as shares.
         compares: what is compared where less than the whole was run.
         baseline: the row that the sign is taken against.
-        margin: the smallest difference of single runs that is read, in printed units.
         within: how far a full run may be from what is printed, in printed units.
-        verdict: what a mismatch is called where the paper contradicts itself: "paper's error".
+        verdict: what a mismatch is called: "differs", unless the paper's rounding makes it or the paper
+            contradicts itself; one of ``MISMATCHES``.
         note: a short reason.
         count: for how many of the paper's cells or figures it stands.
     """
@@ -49,7 +56,6 @@ class Cell:
     unit: float = 1.0
     compares: str = ""
     baseline: str = ""
-    margin: float = 0.0
     within: float | None = None
     verdict: str = ""
     note: str = ""
@@ -128,7 +134,7 @@ def _put(made: dict[str, dict[tuple[str, str, str], Cell]], cell: Cell) -> None:
         raise ValueError(f"papers: {cell.name} is there twice")
     if not cell.printed:
         raise ValueError(f"papers: {cell.name} has nothing printed")
-    if cell.compares not in COMPARES or cell.verdict not in ("", *VERDICTS):
+    if cell.compares not in COMPARES or cell.verdict not in ("", *MISMATCHES):
         raise ValueError(f"papers: {cell.name} has an unknown word: {cell.compares!r}, {cell.verdict!r}")
     made[cell.paper][cell.place] = cell
 
@@ -155,7 +161,6 @@ def _of_paper(paper: str, row: dict[str, str]) -> Cell:
         paper=paper,
         evidence=tuple(part.strip() for part in row["evidence"].split(";") if part.strip()),
         unit=float(row["unit"] or 1),
-        margin=float(row["margin"] or 0),
         within=float(row["within"]) if row["within"] else None,
         count=int(row["count"] or 1),
         **{name: row[name] for name in ("where", "row", "column", "printed", "compares", "baseline")},

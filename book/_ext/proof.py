@@ -1,6 +1,5 @@
 """Works out the status and the verdict of a printed cell from the store of runs and the source text."""
 
-import math
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -8,17 +7,25 @@ from pathlib import Path
 from typing import final
 
 from gkalib.results import find
+from gkalib.results.verdicts import together
 
-from .claims import Cell, Papers
+from .claims import DATA, Cell, Papers
+from .decided import Decided
 from .results_role import agrees
 from .runs import Runs, Series, command
-from .source import find_test
+from .source import find_test, says
 
 STATUSES = ("exact", "full", "reduced", "ready", "open")
-WORST = ("paper's error", "differs", "undecided", "", "agrees")
+NO_CELL = "words"  # the status of what is shown and not counted
+COUNTED = ("agrees", "differs", "rounding", "paper's error")
+"""The verdicts of exact cells."""
+ELSEWHERE = {"reproduced": "consistent, other data", "as good as": "consistent, other data"}
+TRAINED = ("reproduced", "as good as", "partly", *dict.fromkeys(ELSEWHERE.values()), "not", "undecided")
+"""The verdicts of runs."""
+WORST = ("paper's error", "differs", "not", "undecided", "partly", "rounding", "")
 MEASURED = ("full", "reduced")
-SEEDS = 3  # from so many on, signs are read seed by seed
-LOOK = re.compile(r"^from gkalib\.experiments\.look import", re.MULTILINE)
+SAME = 0.02  # times that differ by no more are taken for the same
+LOOK = re.compile(r"^from gkalib\.experiments(\.inspect_run import| import .*\binspect_run\b)", re.MULTILINE)
 NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?\d[\d,]*(?:\.\d+)?(?:e\d+)?")
 
 
@@ -28,11 +35,12 @@ class Proof:
     """What stands behind a cell.
 
     Args:
-        status: one of ``STATUSES``.
-        verdict: one of ``claims.VERDICTS``, or nothing where nothing was compared.
+        status: one of ``STATUSES``, or ``NO_CELL``.
+        verdict: one of ``COUNTED`` or ``TRAINED``, or nothing where nothing was decided.
         compares: what was compared.
         ours: our number, or two of them.
-        reason: where it comes from, or what to type for it.
+        reason: where it comes from, what is asserted, or what to type for it.
+        scale: of the runs, in short.
     """
 
     status: str
@@ -40,6 +48,7 @@ class Proof:
     compares: str = ""
     ours: str = ""
     reason: str = ""
+    scale: str = ""
 
 
 @final
@@ -55,17 +64,19 @@ class Judge:
     root: Path
     papers: Papers
     runs: Runs = field(init=False)
+    decided: Decided = field(init=False)
     _done: dict[tuple[str, tuple[str, str, str]], Proof] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """The runs are those of the papers' store."""
         self.runs = Runs(self.papers.store)
+        self.decided = Decided(self.runs)
 
     def proof(self, cell: Cell) -> Proof:
         """The best of what stands behind a cell; of equals the first.
 
         Raises:
-            ValueError: if the evidence names a test, a record, a recipe or a cell that is not there.
+            ValueError: if the evidence names a test, a record, a recipe, a claim or a cell that is not there.
         """
         key = cell.paper, cell.place
         if key not in self._done:
@@ -79,33 +90,43 @@ class Judge:
         weighed = [self._weigh(cell, *text.split(" ", 1)) for text in cell.evidence]
         if not weighed:
             raise ValueError("nothing is said to stand behind it")
-        best = min(weighed, key=lambda one: STATUSES.index(one.status))
+        order = (NO_CELL, *STATUSES)
+        best = min(weighed, key=lambda one: order.index(one.status))
         if cell.verdict and best.verdict == "agrees":
             raise ValueError(f"is called {cell.verdict!r}, but it agrees")
         elsewhere = [
-            f"elsewhere {one.verdict or 'not compared'}, {one.ours} {one.reason}"
+            f"elsewhere {one.ours} {one.reason}"
             for one in weighed
             if one is not best and one.status in MEASURED
         ]
         return replace(best, reason="; ".join(filter(None, (best.reason, *elsewhere))))
 
     def _weigh(self, cell: Cell, kind: str, rest: str = "") -> Proof:
-        if kind == "open":
-            return Proof(status="open")
+        if kind in ("open", "words"):
+            return Proof(status="open" if kind == "open" else NO_CELL)
         if kind in ("train", "study", "core", "looked", "bench"):
             return self._run(cell, kind, rest)
-        weigh = {"test": self._test, "count": self._count, "cells": self._cells, "look": self._look}
+        weigh = {
+            "test": self._test,
+            "count": self._count,
+            "cells": self._cells,
+            "look": self._look,
+            "decide": self._decide,
+        }
         if kind not in weigh:
             raise ValueError(f"evidence of kind {kind!r} is unknown")
         return weigh[kind](cell, rest)
 
     def _test(self, cell: Cell, rest: str) -> Proof:
-        """A named test, which has to exist; that it passes is the test run's business."""
+        """A named test, which has to exist and to say what it asserts; that it passes, the test run sees."""
         if find_test(self.root, rest) is None:
             raise ValueError(f"the test {rest} does not exist")
-        said = rest.split("::")[-1].removeprefix("test_").replace("_", " ")
+        said = says(self.root, rest).removesuffix(".")
+        if not said:
+            raise ValueError(f"the test {rest} does not say what it asserts")
         verdict = cell.verdict or "agrees"
-        return Proof(status="exact", verdict=verdict, compares=cell.compares, reason=f"tested: {said}")
+        reason = f"asserted by {rest}: {said}"
+        return Proof(status="exact", verdict=verdict, compares=cell.compares, reason=reason)
 
     def _count(self, cell: Cell, rest: str) -> Proof:
         """A count, or one over another, to the printed digits."""
@@ -114,7 +135,10 @@ class Judge:
         whole = len(values) == 1 and isinstance(values[0], int)
         ours = f"{values[0]:,}" if whole else f"{value:.4f}"
         verdict = "agrees" if agrees(number(cell.printed), value) else cell.verdict or "differs"
-        return Proof(status="exact", verdict=verdict, compares="value", ours=ours)
+        reason = (
+            f"asserted by tests/experiments/test_counts.py: {rest.replace(' / ', ' over ')}, counted anew"
+        )
+        return Proof(status="exact", verdict=verdict, compares="value", ours=ours, reason=reason)
 
     def _cells(self, cell: Cell, rest: str) -> Proof:
         """What is said of other cells of the paper: the weakest status, and a fault in any is one in all."""
@@ -125,26 +149,37 @@ class Judge:
         if not named or (rows and len(named) != len(rows)):
             raise ValueError(f"there are no cells {rest!r}")
         proofs = [self.proof(one) for one in named]
+        status = max((one.status for one in proofs), key=STATUSES.index)
+        agreed = status == "exact" and all(one.verdict == "agrees" for one in proofs)
+        if agreed and not within([one.printed for one in named], cell.printed):
+            raise ValueError(f"says {cell.printed}, and {rest} says otherwise")
+        verdicts = {one.verdict for one in proofs}
         return Proof(
-            status=max((one.status for one in proofs), key=STATUSES.index),
-            verdict=min((one.verdict for one in proofs), key=WORST.index),
+            status=status,
+            verdict=verdicts.pop() if len(verdicts) == 1 else min(verdicts, key=_rank),
             compares=cell.compares,
             ours=", ".join(one.ours for one in proofs if one.ours) if len(proofs) < 3 else "",
             reason=f"from the cells of {where.lower()}",
         )
 
     def _look(self, cell: Cell, rest: str) -> Proof:
-        """A figure of a trained run, which the command ``look`` draws; a metric may tell that it did."""
-        run, figure, *told = rest.split(" ")
+        """A figure of a trained run: that which the record holds under its name, with enough panels."""
+        run, figure, wanted = rest.split(" ")
         recipe, arm = run.split("/")
         self.runs.known("train", recipe, arm)
+        names, _, panels = wanted.partition("/")
+        axes, _, least = panels.partition(":")
         looks = self.runs.newest("looking", f"{recipe}-{arm}")
-        if looks and all(metric in looks[0].metrics for metric in told):
-            scale = looks[0].scale
-            series = Series(status=scale, values={one.seed: 0.0 for one in looks}, record=looks[0])
-            return Proof(status=scale, reason=f"the figure {figure}, {series.said}")
+        stored = self.runs.panels(looks[0], names.split("+"), axes.split("/") if axes else []) if looks else 0
+        if looks and stored >= int(least or 1):
+            series = Series(status=looks[0].scale, values={one.seed: 0.0 for one in looks}, record=looks[0])
+            scale = self.runs.scale_of(series.record)
+            reason = f"the numbers of {names.replace('+', ', ')} stand {series.said}, {scale}"
+            return Proof(status=series.status, reason=reason, scale=scale)
         if any(f'"{figure}' in text for text in self.drawing) and self.drawing_is_tested:
             how = f"python -m gkalib look RUN --keep, figure {figure}, for a run of {recipe} --arm {arm}"
+            if stored:
+                how += f"; the record of a smaller run holds {stored} of {least or 1} panels"
             return Proof(status="ready", reason=how)
         return Proof(status="open", reason=f"nothing draws the figure {figure} yet")
 
@@ -160,6 +195,29 @@ class Judge:
         tests = (self.root / "tests").rglob("test_*.py")
         return any(LOOK.search(test.read_text(encoding="utf-8")) for test in tests)
 
+    def _decide(self, cell: Cell, rest: str) -> Proof:
+        """Claims that an experiment decides, by its contrasts; several are one claim's parts."""
+        experiment, *claims = rest.split("|")
+        found = self.decided.claims(experiment)
+        unknown = [claim for claim in claims if claim not in found.contrasts]
+        if unknown or not claims:
+            raise ValueError(f"{experiment} decides no claim {(unknown or [''])[0]!r}")
+        how = f"decided by {experiment}: {'; '.join(claims)}"
+        if found.record is None:
+            reason = f"python -m gkalib experiment {experiment} --seeds 5, and {how}"
+            return Proof(status="ready", compares=cell.compares, reason=reason)
+        verdict = together(found.judged[claim].verdict for claim in claims)
+        if found.data not in DATA[cell.paper]:
+            verdict = ELSEWHERE.get(verdict, verdict)
+        return Proof(
+            status="reduced",
+            verdict=verdict,
+            compares=cell.compares or "order",
+            ours="; ".join(found.shown(claim) for claim in claims),
+            reason=f"{how}; {found.seeds} seeds, {self.runs.scale_of(found.record)}",
+            scale=self.runs.scale_of(found.record),
+        )
+
     def _run(self, cell: Cell, kind: str, rest: str) -> Proof:
         """What runs measured, beside what is printed as far as their scale allows."""
         left, _, right = rest.partition(" < ")
@@ -167,44 +225,52 @@ class Judge:
         theirs = self.runs.series(kind, right) if right else self._baseline(cell, kind, left)
         if ours is None or (right and theirs is None):
             return Proof(status="ready", reason=command(kind, left))
+        scale = self.runs.scale_of(ours.record, cell)
         full = ours.status == "full" and not right
         if cell.within is not None and (full or cell.compares == "value"):
-            return self._value(cell, ours)
+            return self._value(cell, ours, scale)
         if cell.compares in ("ratio", "slower"):
-            wanted = -1 if cell.compares == "slower" else sign(float(number(cell.printed)))
-            verdict = decide([ours.mean - 1], wanted, cell.margin)
-            shown = f"a ratio of {ours.mean:.3g}"
-            return Proof(status=ours.status, verdict=verdict, compares="ratio", ours=shown, reason=ours.said)
+            return self._ratio(cell, ours)
+        shown = shown_as(ours.mean, cell)
         if cell.compares in ("order", "sign") and theirs is not None and theirs.status == ours.status:
-            return self._difference(cell, ours, theirs, below=bool(right))
-        return Proof(status=ours.status, ours=shown_as(ours.mean, cell), reason=ours.said)
+            shown = f"{shown} against {shown_as(theirs.mean, cell)}"
+        reason = f"{ours.said}, {scale}" if scale else ours.said
+        if right:  # a claim, which only an experiment with its threshold decides
+            reason = f"{reason}: no verdict, which takes an experiment of five seeds"
+        verdict = "undecided" if right else ""
+        return Proof(
+            status=ours.status,
+            verdict=verdict,
+            compares=cell.compares,
+            ours=shown,
+            reason=reason,
+            scale=scale,
+        )
 
-    def _value(self, cell: Cell, ours: Series) -> Proof:
+    def _value(self, cell: Cell, ours: Series, scale: str) -> Proof:
         """Ours beside what is printed, within what is allowed."""
         assert cell.within is not None
         near = abs(ours.mean / cell.unit - float(number(cell.printed))) <= cell.within
         return Proof(
             status=ours.status,
-            verdict="agrees" if near else cell.verdict or "differs",
+            verdict="reproduced" if near else "not",
             compares="value",
             ours=shown_as(ours.mean, cell),
-            reason=f"{ours.said}; up to {cell.within:g} away is taken to agree",
+            reason=f"{ours.said}, {scale}; up to {cell.within:g} away is taken to agree",
+            scale=scale,
         )
 
-    def _difference(self, cell: Cell, ours: Series, theirs: Series, *, below: bool) -> Proof:
-        """The sign of a difference of ours beside that of the paper's; ``below`` says that it claims less."""
-        wanted = -1
-        if not below:
-            base = self.papers.cells[cell.paper][cell.where, cell.baseline, cell.column]
-            wanted = sign(float(number(cell.printed)) - float(number(base.printed)))
-        pairs = [(value, theirs.values.get(seed)) for seed, value in ours.values.items()]
-        differences = [one - other for one, other in pairs if other is not None]
-        if len(differences) < len(pairs):
-            differences = [ours.mean - theirs.mean]
-        shown = f"{shown_as(ours.mean, cell)} against {shown_as(theirs.mean, cell)}"
-        verdict = decide(differences, wanted, cell.margin * cell.unit) if wanted else ""
+    def _ratio(self, cell: Cell, ours: Series) -> Proof:
+        """On which side of 1 a ratio of times or of bytes on one card lies, and is printed to lie."""
+        above = cell.compares != "slower" and float(number(cell.printed)) > 0
+        same = abs(ours.mean - 1) <= SAME
+        verdict = "undecided" if same else "reproduced" if (ours.mean > 1) == above else "not"
         return Proof(
-            status=ours.status, verdict=verdict, compares=cell.compares, ours=shown, reason=ours.said
+            status=ours.status,
+            verdict=verdict,
+            compares="ratio",
+            ours=f"a ratio of {ours.mean:.3g}",
+            reason=ours.said,
         )
 
     def _baseline(self, cell: Cell, kind: str, left: str) -> Series | None:
@@ -218,18 +284,15 @@ class Judge:
         return None
 
 
-def decide(differences: list[float], wanted: int, margin: float) -> str:
-    """Whether differences have the sign that the paper's has.
+def within(printed: list[str], said: str) -> bool:
+    """Whether numbers lie between the least and the greatest that a sentence names, but for their signs."""
+    ends = [abs(float(one.replace(",", ""))) for one in re.findall(r"\d[\d,]*(?:\.\d+)?", said)]
+    return all(min(ends) <= abs(float(number(one))) <= max(ends) for one in printed)
 
-    From ``SEEDS`` seeds on, every one must have it, or every one the other; below that their mean must exceed
-    the margin.
-    """
-    mean = sum(differences) / len(differences)
-    signs = {sign(one) for one in differences}
-    unclear = len(signs) > 1 if len(differences) >= SEEDS else abs(mean) <= margin
-    if unclear or mean == 0:
-        return "undecided"
-    return "agrees" if sign(mean) == wanted else "differs"
+
+def _rank(verdict: str) -> int:
+    """Worse verdicts first."""
+    return WORST.index(verdict) if verdict in WORST else len(WORST)
 
 
 def number(printed: str) -> str:
@@ -247,8 +310,3 @@ def number(printed: str) -> str:
 def shown_as(value: float, cell: Cell) -> str:
     """Ours in the units of what is printed, to four digits."""
     return f"{value / cell.unit:.4g}"
-
-
-def sign(value: float) -> int:
-    """-1, 0 or 1."""
-    return int(math.copysign(1, value)) if value else 0

@@ -1,8 +1,9 @@
-"""The directive ``reproduced``: a paper's printed cells with status and verdict, or how many there are."""
+"""The directive ``reproduced``: a paper's printed cells with status and verdict, or what they come to."""
 
 import html
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -10,17 +11,27 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from .claims import PAPERS, VERDICTS, Cell, Papers
-from .proof import MEASURED, STATUSES, Judge, Proof
+from .claims import PAPERS, Cell, Papers, read
+from .proof import COUNTED, MEASURED, NO_CELL, STATUSES, TRAINED, Judge, Proof
 
 MARKS = {
     "agrees": "\N{CHECK MARK}",
+    "reproduced": "\N{CHECK MARK}",
+    "as good as": "\N{CHECK MARK}",
+    "partly": "\N{CIRCLE WITH LEFT HALF BLACK}",
+    "consistent, other data": "\N{TILDE OPERATOR}",
     "differs": "\N{NOT EQUAL TO}",
+    "not": "\N{NOT EQUAL TO}",
     "undecided": "?",
+    "rounding": "\N{ALMOST EQUAL TO}",
     "paper's error": "!",
     "": "",
 }
+WRONG = ("differs", "not", "paper's error")
 ARM = " --keep --arm "
+RUN = STATUSES[1:]
+TEST = re.compile(r"tests/\S+\.py(::\w+)?")
+COUNTED_AS = re.compile(r" \S+/\S+, counted anew$")
 Judged = list[tuple[Cell, Proof]]
 
 
@@ -43,7 +54,7 @@ def judged(root: Path, store: Path) -> dict[str, dict[str, Judged]]:
 
 
 class Reproduced(SphinxDirective):
-    """``{reproduced} gka`` shows the cells of a paper, ``{reproduced} summary`` how many there are."""
+    """``{reproduced} gka`` shows a paper's cells, ``headlines`` ten of all, ``summary`` how many."""
 
     required_arguments = 1
 
@@ -52,9 +63,11 @@ class Reproduced(SphinxDirective):
         root = Path(self.env.app.srcdir)
         try:
             known = judged(root, root / self.config.gkalib_results)
+            (paper,) = self.arguments
+            if paper == "headlines":
+                return headlines(known, read(root / self.config.gkalib_results / "papers" / "headlines.csv"))
         except ValueError as error:
             raise self.error(str(error)) from error
-        (paper,) = self.arguments
         if paper == "summary":
             return summary(known)
         if paper not in known:
@@ -103,12 +116,16 @@ def behind(some: Judged) -> list[nodes.Node]:
     lines: list[nodes.Node] = []
     reasons: dict[tuple[str, str], list[str]] = {}
     for cell, proof in some:
-        if proof.status in MEASURED or proof.verdict not in ("agrees", ""):
+        if proof.status == NO_CELL:
+            continue
+        asserted = cell.evidence[0].startswith("test ")  # each says something of its own
+        if proof.status in MEASURED or proof.verdict not in ("agrees", "") or asserted:
             said = nodes.paragraph("", "", nodes.strong("", f"{_label(cell.row)}, {cell.column}"))
             said += nodes.Text(f", printed {cell.printed}")
             lines.append(nodes.list_item("", said, _line(cell, proof)))
             continue
         for text in filter(None, (proof.reason, cell.note)):
+            text = COUNTED_AS.sub(" counts of the models, counted anew", text)
             start, arm, rest = text.partition(ARM)  # arms of one recipe share a command
             reasons.setdefault((proof.status, start + arm), []).append(rest)
     for (status, text), rests in reasons.items():
@@ -122,36 +139,97 @@ def behind(some: Judged) -> list[nodes.Node]:
     return [nodes.raw("", opening, format="html"), body, nodes.raw("", "</details>", format="html")]
 
 
-def summary(known: dict[str, dict[str, Judged]]) -> list[nodes.Node]:
-    """Bars of statuses, how many cells have which, and how many of those done have which verdict."""
-    cells = {paper: [one for some in tables.values() for one in some] for paper, tables in known.items()}
-    counts = {
-        paper: tally((proof.status, cell.count) for cell, proof in some) for paper, some in cells.items()
-    }
-    bars = "".join(_bar(PAPERS[paper], count) for paper, count in counts.items())
-    header = [_plain(""), *(_plain(PAPERS[paper]) for paper in known)]
-    statuses = [
-        [
-            nodes.entry("", nodes.paragraph("", "", _chip(name, ""))),
-            *(_plain(str(c[name])) for c in counts.values()),
-        ]
-        for name in STATUSES
-    ]
-    statuses.append([_plain("all"), *(_plain(str(sum(count.values()))) for count in counts.values())])
-    verdicts = []
-    for word in (*VERDICTS, ""):
-        line = [_plain(f"{word} {MARKS[word]}".strip() or "not compared")]
-        for some in cells.values():
-            of = [(proof.status, cell.count) for cell, proof in some if proof.verdict == word]
-            said = tally(of)
-            line.append(_plain(f"{said['exact']} + {sum(said[name] for name in MEASURED)}"))
-        verdicts.append(line)
+def repeated(known: Mapping[str, Mapping[str, Judged]]) -> str:
+    """One sentence on what has not been repeated at full size; the introduction and README have it too."""
+    runs = [one for some in known.values() for one in _flat(some) if one[1].status in RUN]
+    timed = any(p.status in MEASURED for cell, p in runs if cell.evidence[0].startswith("bench"))
+    full = sum(cell.count for cell, proof in runs if proof.status == "full")
+    whole = sum(cell.count for cell, _ in runs)
+    said = f"Of the {whole} cells that take training or a card, {full} have been repeated at full size"
+    if not full:
+        said = "No training run of the four papers has been repeated at full size"
+    return said + ("." if timed else ", and none of their times has been measured on a graphics card.")
+
+
+def headlines(
+    known: Mapping[str, Mapping[str, Judged]], lines: Sequence[Mapping[str, str]]
+) -> list[nodes.Node]:
+    """Ten claims for people, and what has not been repeated.
+
+    Raises:
+        ValueError: if a line names no cell.
+    """
+    rows = []
+    for line in lines:
+        place = line["where"], line["row"], line["column"]
+        found = [(cell, proof) for cell, proof in _flat(known[line["paper"]]) if cell.place == place]
+        if not found:
+            raise ValueError(f"reproduced: headlines.csv names no cell of {line['paper']}: {place}")
+        ((cell, proof),) = found
+        rows.append(
+            [
+                _plain(line["claim"]),
+                _plain(f"{PAPERS[cell.paper]}: {cell.printed}"),
+                _plain(proof.ours or "\N{EN DASH}"),
+                _plain(proof.scale or {"exact": "as printed"}.get(proof.status, "not run")),
+                nodes.entry("", nodes.paragraph("", "", _chip(proof.status, proof.verdict, word=True))),
+            ]
+        )
+    header = [_plain(name) for name in ("claim", "paper", "ours", "scale", "verdict")]
     return [
-        nodes.raw("", f"<div class='gk-bars'>{bars}</div>", format="html"),
-        _table(header, statuses, ["gk-ledger", "gk-summary"]),
-        nodes.paragraph("", "What came out, for exact cells + measured ones:"),
-        _table([one.deepcopy() for one in header], verdicts, ["gk-ledger", "gk-summary"]),
+        nodes.paragraph("", "", nodes.strong("", repeated(known))),
+        _table(header, rows, ["gk-ledger", "gk-headlines"]),
     ]
+
+
+def summary(known: Mapping[str, Mapping[str, Judged]]) -> list[nodes.Node]:
+    """Bars and tables: counts, settings and formulas by verdict, and apart from them what takes a run."""
+    cells = {PAPERS[paper]: _flat(tables) for paper, tables in known.items()}
+    exact = {
+        paper: tally((proof.verdict, cell.count) for cell, proof in some if proof.status == "exact")
+        for paper, some in cells.items()
+    }
+    runs = {
+        paper: tally((proof.status, cell.count) for cell, proof in some if proof.status in RUN)
+        for paper, some in cells.items()
+    }
+    decided = {
+        paper: tally((proof.verdict, cell.count) for cell, proof in some if proof.status in MEASURED)
+        for paper, some in cells.items()
+    }
+    return [
+        nodes.paragraph("", "Counts, settings and formulas, which arithmetic or a test decides:"),
+        _bars(exact, COUNTED, {word: "exact" if word == "agrees" else "wrong" for word in COUNTED}),
+        _tallies(exact, COUNTED),
+        nodes.paragraph("", "What takes training, a picture of a trained model, or a card:"),
+        _bars(runs, RUN, {word: word for word in RUN}),
+        _tallies(runs, RUN),
+        nodes.paragraph("", "Verdicts on what was measured:"),
+        _tallies(decided, (*TRAINED, "")),
+    ]
+
+
+def _flat(tables: Mapping[str, Judged]) -> Judged:
+    return [one for some in tables.values() for one in some]
+
+
+def _bars(counts: Mapping[str, Counter[str]], words: Sequence[str], kinds: Mapping[str, str]) -> nodes.raw:
+    bars = "".join(_bar(paper, count, words, kinds) for paper, count in counts.items())
+    return nodes.raw("", f"<div class='gk-bars'>{bars}</div>", format="html")
+
+
+def _tallies(counts: Mapping[str, Counter[str]], words: Sequence[str]) -> nodes.table:
+    """How many cells of each paper have each word."""
+    header = [_plain(name) for name in ("", *counts)]
+    lines = [
+        [
+            _plain(f"{word} {MARKS.get(word, '')}".strip() or "no verdict"),
+            *(_plain(str(count[word])) for count in counts.values()),
+        ]
+        for word in words
+    ]
+    lines.append([_plain("all"), *(_plain(str(sum(count.values()))) for count in counts.values())])
+    return _table(header, lines, ["gk-ledger", "gk-summary"])
 
 
 def tally(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
@@ -162,35 +240,36 @@ def tally(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
     return found
 
 
-def _bar(name: str, count: Counter[str]) -> str:
-    """A bar whose parts are as wide as the shares of the statuses."""
+def _bar(name: str, count: Counter[str], words: Sequence[str], kinds: Mapping[str, str]) -> str:
+    """A bar whose parts are as wide as the shares of the words."""
     whole = sum(count.values())
     parts = "".join(
-        f"<span class='gk-{status}' style='flex-grow:{count[status]}'>"
-        f"{count[status] if count[status] > 0.07 * whole else ''}</span>"
-        for status in STATUSES
-        if count[status]
+        f"<span class='gk-{kinds[word]}' style='flex-grow:{count[word]}'>"
+        f"{count[word] if count[word] > 0.07 * whole else ''}</span>"
+        for word in words
+        if count[word]
     )
-    said = html.escape(
-        f"{name}: " + ", ".join(f"{count[status]} {status}" for status in STATUSES), quote=True
-    )
+    said = html.escape(f"{name}: " + ", ".join(f"{count[word]} {word}" for word in words), quote=True)
     return f"<p>{name}</p><div class='gk-bar' role='img' aria-label='{said}'>{parts}</div>"
 
 
 def _entry(cell: Cell, proof: Proof) -> nodes.entry:
-    """What is printed, ours under it where it was measured or does not agree, and the status."""
+    """What is printed, ours and its scale where it was measured or does not agree, and the status."""
     entry = nodes.entry("", nodes.paragraph("", cell.printed, classes=["gk-printed"]))
     if proof.ours and (proof.status in MEASURED or proof.verdict not in ("agrees", "")):
         entry += nodes.paragraph("", proof.ours, classes=["gk-ours"])
-    entry += nodes.paragraph("", "", _chip(proof.status, proof.verdict))
+    if proof.scale:
+        entry += nodes.paragraph("", ", ".join(proof.scale.split(", ")[:3]), classes=["gk-ours"])
+    if proof.status != NO_CELL:
+        entry += nodes.paragraph("", "", _chip(proof.status, proof.verdict))
     return entry
 
 
 def _line(cell: Cell, proof: Proof) -> nodes.paragraph:
     """Status, verdict, what was compared, ours and why."""
     line = nodes.paragraph("", "", _chip(proof.status, proof.verdict, word=True), classes=["gk-proof"])
-    if proof.verdict and proof.status in MEASURED:
-        line += nodes.Text(f" in {proof.compares}.")
+    if proof.verdict in ("reproduced", "not") and proof.compares == "value":
+        line += nodes.Text(" in value.")
     if proof.ours:
         line += nodes.Text(f" Ours: {proof.ours}.")
     for text in filter(None, (cell.note, proof.reason)):
@@ -199,7 +278,11 @@ def _line(cell: Cell, proof: Proof) -> nodes.paragraph:
 
 
 def _words(text: str) -> list[nodes.Node]:
-    """Text, in which a command is a literal."""
+    """Text, in which a command or a test is a literal."""
+    named = TEST.search(text)
+    if named:
+        before, after = text[: named.start()], text[named.end() :]
+        return [nodes.Text(before[:1].upper() + before[1:]), nodes.literal("", named[0]), nodes.Text(after)]
     before, command, after = text.partition("python -m gkalib")
     if not command:
         return [nodes.Text(text[0].upper() + text[1:])]
@@ -212,7 +295,7 @@ def _chip(status: str, verdict: str, *, word: bool = False) -> nodes.inline:
     text = f"{status} {MARKS[verdict]}".strip()
     if word and verdict:
         text = f"{status} {MARKS[verdict]} {verdict}"
-    kind = "gk-wrong" if verdict in ("differs", "paper's error") else f"gk-{status}"
+    kind = "gk-wrong" if verdict in WRONG else f"gk-{status}"
     return nodes.inline("", text, classes=["gk-status", kind])
 
 

@@ -6,12 +6,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from gkalib.results import SCALES, Record, load
+from gkalib.results import SCALES, Record, load, rows
 from gkalib.results.record import RUN
 
-from .claims import read
+from .claims import Cell, read
 
 SIZES = tuple(reversed(SCALES[1:]))  # a smoke run is no measurement
+NAMES = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet": "ImageNet",
+    "fashion-mnist": "Fashion-MNIST",
+    "digits": "handwritten digits",
+    "dickens": "Dickens",
+    "tinystories": "TinyStories",
+    "tinystories-pieces": "TinyStories",
+    "tinystories-full": "TinyStories",
+    "fineweb-edu": "FineWeb-Edu",
+}
 LATER = {"core": "core", "looked": "looking"}  # experiments that measure a trained run, an arm for each
 
 
@@ -37,14 +49,10 @@ class Series:
 
     @property
     def said(self) -> str:
-        """Which runs they are, and of what size."""
-        recipe = self.record.recipe.get("run") or self.record.recipe
-        steps = f"{recipe['steps']:,} steps" if isinstance(recipe.get("steps"), int) else ""
-        words = [recipe.get("data"), recipe.get("task"), steps, self.record.device]
-        words += ["a busy machine"] * self.record.busy
-        named = [word for word in words if isinstance(word, str) and word]
+        """Which runs they are, where they ran, and how many seeds they have."""
+        words = [self.record.device, *["a busy machine"] * self.record.busy]
         seeds = "one seed" if len(self.values) == 1 else f"{len(self.values)} seeds"
-        return f"in {self.record.experiment}/{self.record.arm} ({', '.join([*named, seeds])})"
+        return f"in {self.record.experiment}/{self.record.arm} ({', '.join([*filter(None, words), seeds])})"
 
 
 @final
@@ -74,6 +82,49 @@ class Runs:
     def scale(self, experiment: str, arm: str) -> str | None:
         """The largest scale at which an arm has run, smoke left out."""
         return next((scale for scale in SIZES if (experiment, arm, scale) in self.stored), None)
+
+    def scale_of(self, record: Record, cell: Cell | None = None) -> str:
+        """The size of a run, with units: parameters, resolution or context, data, steps and what else counts.
+
+        Args:
+            record: of the run.
+            cell: that it stands behind; where its row is a model that was counted, so many parameters are
+                said to be its own.
+        """
+        recipe = record.recipe.get("run") or record.recipe
+        model = recipe["model"] if isinstance(recipe.get("model"), dict) else {}
+        data = recipe["data"] if isinstance(recipe.get("data"), dict) else {}
+        task = recipe.get("task") or ("" if data else recipe.get("data")) or ""
+        words = []
+        if "parameters" in record.metrics:
+            whole = self.counted.get(cell.row) if cell else None
+            words.append(millions(record.metrics["parameters"]) + (f" of {millions(whole)}" if whole else ""))
+        pixels, context = model.get("image_size"), model.get("context") or data.get("context")
+        words += [f"{pixels} px"] if pixels else [f"context {context}"] if context else []
+        words += [NAMES.get(task, task)] if task else []
+        wrap = recipe.get("wrap") or data.get("wrap")
+        words += [f"lines of {wrap}"] if wrap else []
+        if isinstance(recipe.get("steps"), int):
+            words.append(f"{recipe['steps']:,} steps of {recipe.get('batch')}")
+        words += [
+            f"{name.strip('.')} at {factor:g} × the rate"
+            for name, factor in (recipe.get("rates") or {}).items()
+        ]
+        return ", ".join(words)
+
+    @cached_property
+    def counted(self) -> dict[str, int | float]:
+        """The parameters of each model that was counted."""
+        found = load("counts", root=self.store) if (self.store / "counts").is_dir() else []
+        return {record.arm: record.metrics["parameters"] for record in found}
+
+    def panels(self, record: Record, names: list[str], axes: list[str]) -> int:
+        """How many panels a record's figures of these names have: different values of its axes, at least."""
+        kept = rows(record, root=self.store)
+        places = [
+            {tuple(row[axis] for axis in axes) for row in kept if row.get("figure") == name} for name in names
+        ]
+        return min(map(len, places))
 
     def known(self, kind: str, name: str, arm: str) -> None:
         """Refuse what cannot be run.
@@ -136,6 +187,11 @@ class Runs:
             if (run.device, run.settings) == (runs[0].device, runs[0].settings):
                 seeds.setdefault(run.seed, run)
         return [seeds[seed] for seed in sorted(seeds)]
+
+
+def millions(count: float) -> str:
+    """A number of parameters in millions, to three digits from 1 on, else to two decimals."""
+    return f"{count / 1e6:.3g}M" if count >= 1e6 else f"{count / 1e6:.2f}M"
 
 
 def measured(record: Record, metric: str) -> float:

@@ -105,6 +105,17 @@ def _has_members(root: Path, module: str, node: ast.stmt, rest: list[str], seen:
 
 def find_test(root: Path, identifier: str) -> int | None:
     """The line of the test that a pytest id names (``tests/test_x.py::test_y``), or None."""
+    node = _test(root, identifier)
+    return None if node is None else node.lineno
+
+
+def says(root: Path, identifier: str) -> str:
+    """The first sentence of a test's docstring; nothing where it has none."""
+    node = _test(root, identifier)
+    return "" if node is None else (ast.get_docstring(node) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _test(root: Path, identifier: str) -> ast.FunctionDef | None:
     file, *names = identifier.split("::")
     path = root / file
     if not names or not path.is_file():
@@ -117,4 +128,4 @@ def find_test(root: Path, identifier: str) -> int | None:
         if node is None:
             return None
         body = node.body if isinstance(node, ast.ClassDef) else []
-    return node.lineno if isinstance(node, ast.FunctionDef) and node.name.startswith("test") else None
+    return node if isinstance(node, ast.FunctionDef) and node.name.startswith("test") else None

@@ -9,10 +9,10 @@ from pathlib import Path
 import arms
 import pytest
 from _ext.claims import PAPERS, Cell, Papers, read
-from _ext.proof import Judge, decide, number
-from _ext.reproduced import judged
+from _ext.proof import TRAINED, Judge, number
+from _ext.reproduced import judged, repeated
 
-from gkalib.results import Record, load, save
+from gkalib.results import Record, find, load, rows, save
 from tests.book.conftest import ROOT, tiny_book
 
 STORE = ROOT / "data" / "results"
@@ -153,6 +153,13 @@ def test_what_can_be_run_is_what_the_cells_name():
     assert arms.FILE.read_text(encoding="utf-8") == arms.listing(), "write it anew: python book/arms.py"
 
 
+def test_what_is_decided_is_what_the_experiments_say():
+    """Contrasts and checks stand in the experiments' files; pages, built without torch, read a copy."""
+    assert arms.CONTRASTS.read_text(encoding="utf-8") == arms.contrasts(), (
+        "write it anew: python book/arms.py"
+    )
+
+
 def test_every_cell_can_be_judged_and_none_is_left_without_a_reason(papers):
     judge = Judge(ROOT, papers)
     for some in papers.cells.values():
@@ -166,25 +173,24 @@ def test_every_cell_can_be_judged_and_none_is_left_without_a_reason(papers):
 VERDICTS = [
     ("gka", "Table 2", "deit-ti", "Total (M)", "exact", "agrees"),
     ("gka", "Table 3", "deit-s", "FLOPs (G)", "exact", "paper's error"),  # 9.22 there, 9.20 in table 2
-    ("gka", "Table 2", "gka-ti", "Δ FLOPs (%)", "exact", "paper's error"),  # -20.85 of the exact numbers
-    ("gka", "Table 2", "gka-ti", "Top-1 (%)", "reduced", "undecided"),  # 35.68 and 38.53, one seed
+    ("gka", "Table 2", "gka-ti", "Δ FLOPs (%)", "exact", "rounding"),  # -20.85 of the exact numbers
+    ("gka", "Table 2", "gka-ti", "Top-1 (%)", "reduced", ""),  # 35.68 and 38.53, one seed
     ("gka", "Table 2", "deit-ti", "Top-1 (%)", "reduced", ""),  # nothing to be above or below of
     ("gka", "Table 2", "gka-s", "Top-1 (%)", "ready", ""),
-    ("gka", "Table 5", "vlt-ti", "Top-1 (%)", "reduced", "agrees"),  # 68.7, 69.0, 73.6 and 65.8, 68.1, 67.6
-    ("gka", "Table 8", "nanochat-d20", "Params (M)", "exact", "paper's error"),  # 896.54, cut off
-    ("gka", "Table 1", "GKA", "Domain", "open", ""),
-    ("gpa", "Text", "§3: the bank works as well as RoPE", "", "reduced", "undecided"),  # 1.513 and 1.497
-    ("gpa", "Text", "§3.2: the bump is the length of paragraphs", "", "reduced", "differs"),  # 229, not 69
+    ("gka", "Table 5", "vlt-ti", "Top-1 (%)", "reduced", ""),  # three seeds decide nothing
+    ("gka", "Table 8", "nanochat-d20", "Params (M)", "exact", "rounding"),  # 896.54, cut off
+    ("gka", "Table 1", "GKA", "Domain", "words", ""),
+    ("gka", "Text", "§4.4: VLT-Ti leads DeiT-Ti", "", "reduced", "undecided"),
+    ("gpa", "Text", "§3.2: the bump is the length of paragraphs", "", "reduced", "not"),  # 229, not 69
+    ("gpa", "Figures", "Figure 5 (b)", "", "open", ""),  # what we wrapped is not found
     ("gpa", "Text", "parameters (M)", "", "exact", "differs"),  # 12.7
-    ("rbf", "Text", "Training", "", "reduced", "differs"),  # 2.19, 2.14, 2.15 and 1.91, 1.87, 1.89
-    ("rbf", "Figures", "Key norms after training", "", "reduced", "agrees"),  # shorter in each of three seeds
+    ("rbf", "Figures", "Loss plot: RBF", "", "ready", ""),  # ours are nats a character
     ("rbf", "Text", "The universal sink", "", "exact", "paper's error"),
+    ("rbf", "Text", "Positions", "", "exact", "differs"),  # a cross term comes with it
     ("karat", "Table 1", "karat-small-g3u", "Parameters (%)", "exact", "paper's error"),  # 0.579
-    ("karat", "Table 1", "karat-tiny-g3b", "CIFAR-10, top-1", "reduced", "undecided"),  # 38.36 and 39.29
-    ("karat", "Table 5", "karat-tiny-g3b-simplex", "Top-1", "reduced", "agrees"),
-    ("karat", "Table 8, second part", "order 3, 10 grids, (-4, 4), (10, 10)", "MNIST", "reduced", "agrees"),
+    ("karat", "Table 1", "karat-tiny-g3b", "CIFAR-10, top-1", "reduced", ""),  # 38.36 and 39.29
+    ("karat", "Table 5", "karat-tiny-g3b-simplex", "Top-1", "reduced", ""),
     ("karat", "Table 18", "karat-tiny-g3b-r2", "Parameters (M)", "exact", "differs"),  # 5.654
-    # above in two of three
     ("karat", "Text", "§B.6.1: projecting first is inferior", "", "reduced", "undecided"),
 ]
 
@@ -195,23 +201,67 @@ def test_verdicts_read_by_hand(judge, paper, where, row, column, status, verdict
     assert (proof.status, proof.verdict) == (status, verdict)
 
 
-def test_single_runs_are_read_from_two_deviations_of_their_seeds_on(papers):
-    """The margins that are typed are no smaller than what the seeds of our studies say."""
+def test_scales_have_sizes_and_units(judge):
+    proof = judge.proof(judge.papers.cells["gka"]["Table 2", "gka-ti", "Top-1 (%)"])
+    assert proof.scale == "0.80M of 4.38M, 32 px, CIFAR-10, 1,000 steps of 32"
+    proof = judge.proof(judge.papers.cells["gpa"]["Figures", "Figure 2, bank-rope", ""])
+    assert proof.scale == "0.82M, context 128, Dickens, lines of 70, 1,000 steps of 16, bank at 6 × the rate"
+    measured = [one for some in judge.papers.cells.values() for one in some.values()]
+    for one in measured:
+        proof = judge.proof(one)
+        if proof.status == "reduced" and one.evidence[0][:5] in ("train", "looke", "decid"):
+            assert "steps of" in proof.scale, one.name
 
-    def two_deviations(experiment: str, metric: str) -> float:
-        values = defaultdict(list)
-        for run in load(experiment, scale="reduced"):
-            values[run.arm].append(run.metrics[metric])
-        spread = statistics.mean(statistics.variance(some) for some in values.values() if len(some) > 1)
-        return 2 * (2 * spread) ** 0.5
 
-    cells = [cell for some in papers.cells.values() for cell in some.values() if cell.margin]
-    accuracy = {cell.margin for cell in cells if cell.unit == 0.01 and cell.evidence[0].startswith("train")}
-    points = 100 * max(two_deviations("deit-pieces", f"ema_top{k}") for k in (1, 5))
-    nats = two_deviations("gpa-characters", "val_loss")
-    assert accuracy == {3.0} and 2.9 < points <= 3.0
-    assert {cell.margin for cell in cells if "val_loss" in cell.evidence[0] and cell.paper == "gpa"} == {0.03}
-    assert 0.025 < nats <= 0.03
+def test_a_figure_needs_as_many_panels_as_it_claims(papers):
+    judge = Judge(ROOT, papers)
+    found = {
+        row: judge.proof(papers.cells["gka"]["Figures", row, ""])
+        for row in ("Figure 3", "Figures 5–16", "Figures 32–67")
+    }
+    assert [proof.status for proof in found.values()] == ["reduced", "ready", "ready"]
+    assert "holds 6 of 12 panels" in found["Figures 5–16"].reason
+    assert judge.proof(papers.cells["gpa"]["Figures", "Figure 4", ""]).status == "reduced"  # 16 banks
+
+
+def test_banks_of_the_fourth_layer_are_as_the_ledger_says(papers):
+    (record,) = load("looking", arm="gpa-dickens-bank-rope")
+    start = [float(row["value"]) for row in rows(record) if row["figure"] == "bank" and row["column"] == "0"]
+    note = papers.cells["gpa"]["Text", "§3.1: a bank of the fourth layer", ""].note
+    assert (
+        f"{min(start[12:]):.0f}"[:2] in ("58", "59")
+        and f"{max(start[12:]):.0f}" == "93"
+        and "58 to 93" in note
+    )
+
+
+def test_what_is_called_rounding_is(papers):
+    """Printed is ours cut off, or a per cent of the rounded columns beside it."""
+    for paper, some in papers.cells.items():
+        value = {cell.place: cell for cell in some.values()}
+        for cell in some.values():
+            if cell.verdict != "rounding" or not cell.evidence[0].startswith("count"):
+                continue
+            arm, _, metric = cell.evidence[0].removeprefix("count ").partition("/")
+            ours = find(f"counts/{arm}/{metric}")[1] / cell.unit
+            if not metric.endswith("_change"):
+                assert int(ours) == float(number(cell.printed)), cell.name
+                continue
+            column = {"parameters_change": "Parameters (M)", "flops_change": "FLOPs (G)"}[metric]
+            column = "Total (M)" if paper == "gka" and metric == "parameters_change" else column
+            base = "deit-ti" if paper == "gka" else f"{arm.rsplit('-', 1)[0]}-softmax"
+            new, old = (float(number(value[cell.where, row, column].printed)) for row in (arm, base))
+            # to one unit of the last digit, as a column may be cut off too
+            digits = len(cell.printed.partition(".")[2])
+            assert abs(100 * (new / old - 1) - float(number(cell.printed))) < 10**-digits, cell.name
+
+
+def test_errors_of_the_papers_are_contradictions(papers):
+    judge = Judge(ROOT, papers)
+    cells = [cell for some in papers.cells.values() for cell in some.values()]
+    wrong = {cell.name for cell in cells if cell.verdict == "paper's error"}
+    assert len(wrong) == 6 and all(cell.note for cell in cells if cell.name in wrong)
+    assert sum(judge.proof(cell).verdict == "rounding" for cell in cells) == 9
 
 
 def landed(store: Path, arm: str, top1: float, **changes) -> None:
@@ -235,8 +285,8 @@ def landed(store: Path, arm: str, top1: float, **changes) -> None:
 @pytest.mark.parametrize(
     ("top1", "changes", "status", "verdict"),
     [
-        (0.7140, {}, "full", "agrees"),
-        (0.7040, {}, "full", "differs"),
+        (0.7140, {}, "full", "reproduced"),
+        (0.7040, {}, "full", "not"),
         (0.7140, {"recipe": {"steps": 1000}}, "reduced", ""),  # not as printed, and its baseline is not there
         (0.7140, {"clean": False}, "ready", ""),
         (0.7140, {"scale": "smoke"}, "ready", ""),
@@ -252,18 +302,77 @@ def test_a_run_that_lands_turns_its_cell(store, top1, changes, status, verdict):
     assert (proof.status, proof.verdict) == (status, verdict)
 
 
-def test_two_runs_that_land_are_compared_in_sign(store):
-    for gka, verdict in ((0.40, "agrees"), (0.44, "undecided"), (0.50, "differs")):
-        for arm, top1 in (("gka", gka), ("deit", 0.45)):
-            landed(store, arm, top1, scale="reduced", recipe={"steps": 10})
-        papers = Papers(store)
-        proof = Judge(ROOT, papers).proof(papers.cells["gka"]["Table 2", "gka-ti", "Top-1 (%)"])
-        assert (proof.status, proof.verdict, proof.compares) == ("reduced", verdict, "sign")
+def test_two_runs_that_land_are_shown_without_a_verdict(store):
+    for arm, top1 in (("gka", 0.50), ("deit", 0.45)):
+        landed(store, arm, top1, scale="reduced", recipe={"steps": 10})
+    papers = Papers(store)
+    proof = Judge(ROOT, papers).proof(papers.cells["gka"]["Table 2", "gka-ti", "Top-1 (%)"])
+    assert (proof.status, proof.verdict, proof.ours) == ("reduced", "", "50 against 45")
+
+
+def novels(store: Path, seeds: int, gains: dict[str, float], **changes) -> None:
+    """Runs of the experiment on Dickens land: each arm's loss beside 1.5, with a little noise."""
+    arms = ("rope", "bank", "both", "bank-fast", "both-fast", "rope-unwrapped", "both-unwrapped")
+    for number_of_arm, arm in enumerate(arms):
+        for seed in range(seeds):
+            loss = 1.5 - gains.get(arm, 0.0) + 1e-3 * ((3 * seed + 5 * number_of_arm) % 7)
+            landed(
+                store,
+                arm,
+                0.0,
+                **{
+                    "experiment": "gpa-novels",
+                    "scale": "reduced",
+                    "seed": seed,
+                    "recipe": {"task": "dickens", "steps": 1000, "batch": 16, "model": {}, "data": {}},
+                    "metrics": {"val_loss": loss, "parameters": 820_000, "flat_heads": 1},
+                    **changes,
+                },
+            )
+
+
+CLAIM = "Text", "Abstract, §3: both together have the lowest loss", ""
+
+
+@pytest.mark.parametrize(
+    ("seeds", "gains", "status", "verdict"),
+    [
+        (0, {}, "ready", ""),
+        (3, {"both": 0.1, "both-fast": 0.1}, "reduced", "undecided"),  # too few seeds, whatever they say
+        (5, {"both": 0.1, "both-fast": 0.1}, "reduced", "reproduced"),
+        (5, {"both": 0.1, "both-fast": -0.1}, "reduced", "partly"),
+        (5, {"both": -0.1, "both-fast": -0.1}, "reduced", "not"),
+    ],
+)
+def test_an_experiment_that_lands_decides_its_claims(store, seeds, gains, status, verdict):
+    novels(store, seeds, gains)
+    papers = Papers(store)
+    proof = Judge(ROOT, papers).proof(papers.cells["gpa"][CLAIM])
+    assert (proof.status, proof.verdict) == (status, verdict)
+    assert "gpa-novels" in proof.reason and "beside rotary positions (both)" in proof.reason
+    if seeds:
+        assert "0.82M, Dickens, 1,000 steps of 16" in proof.reason and f"{seeds} seeds" in proof.reason
+
+
+def test_on_other_data_a_claim_is_not_reproduced(store):
+    """The same contrasts under a paper that trained on something else."""
+    novels(store, 5, {"both": 0.1, "both-fast": 0.1})
+    papers = Papers(store)
+    claim = replace(papers.cells["gpa"][CLAIM], paper="gka", row="elsewhere")
+    assert Judge(ROOT, papers).proof(claim).verdict == "consistent, other data"
+
+
+def test_claims_need_every_arm(store):
+    novels(store, 5, {"both": 0.1})
+    for run in (store / "gpa-novels").glob("both-unwrapped-*"):
+        shutil.rmtree(run)
+    papers = Papers(store)
+    assert Judge(ROOT, papers).proof(papers.cells["gpa"][CLAIM]).status == "ready"
 
 
 def test_a_benchmark_turns_its_ratio_on_a_card_only(store):
     names = ("images_per_second_gka_dense_64", "images_per_second_deit_sdpa_flash_64")
-    for device, status, verdict in (("cpu", "ready", ""), ("cuda", "reduced", "agrees")):
+    for device, status, verdict in (("cpu", "ready", ""), ("cuda", "reduced", "reproduced")):
         landed(
             store,
             "models-ti-training",
@@ -276,24 +385,6 @@ def test_a_benchmark_turns_its_ratio_on_a_card_only(store):
         cell = papers.cells["gka"]["Table 4", "Δ ti (%)", "Training, 64 (img/s)"]
         proof = Judge(ROOT, papers).proof(cell)
         assert (proof.status, proof.verdict) == (status, verdict)
-
-
-@pytest.mark.parametrize(
-    ("differences", "wanted", "verdict"),
-    [
-        ([0.2], 1, "agrees"),
-        ([0.2], -1, "differs"),
-        ([0.05], 1, "undecided"),
-        ([0.2, 0.1], 1, "agrees"),
-        ([0.2, -0.2], 1, "undecided"),
-        ([0.01, 0.02, 0.03], 1, "agrees"),
-        ([-0.01, -0.02, -0.03], 1, "differs"),
-        ([0.3, 0.3, -0.01], 1, "undecided"),
-        ([0.0, 0.0, 0.0], 1, "undecided"),
-    ],
-)
-def test_a_difference_counts_beyond_its_margin_or_in_every_seed(differences, wanted, verdict):
-    assert decide(differences, wanted, 0.1) == verdict
 
 
 @pytest.mark.parametrize(
@@ -312,6 +403,10 @@ def test_the_number_in_what_is_printed(printed, found):
         number("a curve")
 
 
+# A test without a docstring.
+MUTE = "test tests/test_masks.py::test_causal"
+
+
 def cell(**changes) -> Cell:
     return replace(Cell(paper="gka", where="Table 9", row="a", printed="1.0", evidence=("open",)), **changes)
 
@@ -328,8 +423,15 @@ def cell(**changes) -> Cell:
         ({"evidence": ("train gka-imagenet-tiny/gka",)}, "is no key"),
         ({"evidence": ("study nothing/softmax/accuracy",)}, "not in arms.csv"),
         ({"evidence": ("bench nothing/ms",)}, "not in arms.csv"),
-        ({"evidence": ("look gka-imagenet-tiny/nobody rollout",)}, "not in arms.csv"),
+        ({"evidence": ("look gka-imagenet-tiny/nobody rollout rollout_00",)}, "not in arms.csv"),
         ({"evidence": ("cells Table 2|Nothing",)}, "there are no cells"),
+        ({"evidence": ("decide nothing|a claim",)}, "nothing decides nothing that contrasts.json holds"),
+        ({"evidence": ("decide gpa-novels|no claim",)}, "gpa-novels decides no claim 'no claim'"),
+        ({"evidence": (MUTE,)}, "does not say what it asserts"),
+        (
+            {"evidence": ("cells Table 3|Attn (%)",), "printed": "about 80%"},
+            "says about 80%, and Table 3.* says otherwise",
+        ),
         ({"evidence": ("guess it",)}, "evidence of kind 'guess' is unknown"),
         ({"evidence": ()}, "nothing is said to stand behind it"),
         (
@@ -343,18 +445,18 @@ def test_evidence_that_is_not_there_is_a_fault(judge, changes, message):
         judge.proof(cell(**changes))
 
 
-HEADER = "where,row,column,printed,unit,evidence,compares,baseline,margin,within,verdict,note,count\n"
+HEADER = "where,row,column,printed,unit,evidence,compares,baseline,within,verdict,note,count\n"
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("Table 1,a,b,1,,open,,,,,,,\nTable 1,a,b,2,,open,,,,,,,\n", "is there twice"),
-        ("Table 1,a,b,,,open,,,,,,,\n", "has nothing printed"),
-        ("Table 1,a,b,1,,open,guess,,,,,,\n", "has an unknown word"),
-        ("Table 1,a,b,1,,open,,,,,perhaps,,\n", "has an unknown word"),
-        ("Table 1,a,b,1,,open,,c,,,,,\n", "there is no baseline 'c'"),
-        ("Table 2,a,b,1,,open,,,,,,,\n", "'Table 2' of gpa has no title"),
+        ("Table 1,a,b,1,,open,,,,,,\nTable 1,a,b,2,,open,,,,,,\n", "is there twice"),
+        ("Table 1,a,b,,,open,,,,,,\n", "has nothing printed"),
+        ("Table 1,a,b,1,,open,guess,,,,,\n", "has an unknown word"),
+        ("Table 1,a,b,1,,open,,,,perhaps,,\n", "has an unknown word"),
+        ("Table 1,a,b,1,,open,,c,,,,\n", "there is no baseline 'c'"),
+        ("Table 2,a,b,1,,open,,,,,,\n", "'Table 2' of gpa has no title"),
     ],
 )
 def test_cells_that_contradict_each_other_are_a_fault(tmp_path, rows, message):
@@ -377,14 +479,22 @@ def made_up(store: Path, **papers: str) -> Path:
 
 def test_a_page_is_written_and_a_fault_fails_the_build(tmp_path):
     tiny = tiny_book(tmp_path / "tiny")
-    row = "Table 1,RoPE,Loss,1.5,,test tests/test_inner.py::{},formula,,,,,,\n"
-    row += "Table 1,Bank,Loss,1.4,,open,,,,,,no file,\n"
+    row = "Table 1,RoPE,Loss,1.5,,test tests/test_inner.py::{},formula,,,,,\n"
+    row += "Table 1,Bank,Loss,1.4,,open,,,,,no file,\n"
+    tiny.write("tests/test_inner.py", 'def test_double():\n    """Twice two is four."""\n')
     store = made_up(tiny.root / "data" / "results", gpa=row.format("test_double"))
-    tiny.page("# Page\n\n## One\n\n```{reproduced} summary\n```\n\n```{reproduced} gpa\n```")
+    (store / "papers" / "headlines.csv").write_text(
+        "paper,where,row,column,claim\ngpa,Table 1,RoPE,Loss,the loss\n"
+    )
+    shown = "".join(f"```{{reproduced}} {name}\n```\n\n" for name in ("headlines", "summary", "gpa"))
+    tiny.page(f"# Page\n\n## One\n\n{shown}")
     done = tiny.build()
     assert done.returncode == 0, done.stderr
     html = tiny.html()
-    assert "aria-label='GPA: 1 exact, 0 full, 0 reduced, 0 ready, 1 open'" in html
+    assert "aria-label='GPA: 1 agrees, 0 differs, 0 rounding, 0 paper&#x27;s error'" in html
+    assert "aria-label='GPA: 0 full, 0 reduced, 0 ready, 1 open'" in html
+    assert "No training run of the four papers has been repeated" in html and "the loss" in html
+    assert "tests/test_inner.py::test_double" in html and "Twice two is four" in html
     assert 'id="gpa-table-1"' in html and "Table 1. Losses" in html
     assert 'class="gk-status gk-exact">exact \N{CHECK MARK}' in html and "No file" in html
     (store / "papers" / "gpa.csv").write_text(HEADER + row.format("test_gone"))
@@ -397,4 +507,13 @@ def test_the_summary_counts_every_cell_once(papers):
     for paper, tables in known.items():
         assert sum(len(some) for some in tables.values()) == len(papers.cells[paper])
         statuses = Counter(proof.status for some in tables.values() for _, proof in some)
-        assert set(statuses) <= {"exact", "full", "reduced", "ready", "open"}
+        assert set(statuses) <= {"exact", "full", "reduced", "ready", "open", "words"}
+        verdicts = {proof.verdict for some in tables.values() for _, proof in some if proof.status != "exact"}
+        assert verdicts <= {*TRAINED, ""}
+
+
+def test_the_readme_and_the_introduction_say_what_the_ledger_says():
+    """The sentence on what has not been repeated is worked out from the store."""
+    sentence = repeated(judged(ROOT, STORE))
+    for file in ("README.md", "book/intro.md"):
+        assert sentence in " ".join((ROOT / file).read_text(encoding="utf-8").split()), f"{file}: {sentence}"
