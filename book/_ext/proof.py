@@ -232,7 +232,10 @@ class Judge:
         if cell.compares in ("ratio", "slower"):
             return self._ratio(cell, ours)
         shown = shown_as(ours.mean, cell)
-        if cell.compares in ("order", "sign") and theirs is not None and theirs.status == ours.status:
+        if right and theirs is not None:
+            first, second = names(left, right)
+            shown = f"{first} {shown}, {second} {shown_as(theirs.mean, cell)}"
+        elif cell.compares == "sign" and theirs is not None and theirs.status == ours.status:
             shown = f"{shown} against {shown_as(theirs.mean, cell)}"
         reason = f"{ours.said}, {scale}" if scale else ours.said
         if right:  # a claim, which only an experiment with its threshold decides
@@ -282,6 +285,13 @@ class Judge:
             if (other, rest.split("/")[0]) == (kind, left.split("/")[0]):
                 return self.runs.series(kind, rest)
         return None
+
+
+def names(left: str, right: str) -> tuple[str, str]:
+    """What tells two keys apart: their arms, else their metrics in words."""
+    one, other = left.split("/", 2), right.split("/", 2)
+    part = 1 if one[1] != other[1] else 2
+    return one[part].replace("_", " "), other[part].replace("_", " ")
 
 
 def within(printed: list[str], said: str) -> bool:

@@ -169,7 +169,7 @@ def headlines(
         rows.append(
             [
                 _plain(line["claim"]),
-                _plain(f"{PAPERS[cell.paper]}: {cell.printed}"),
+                _plain(f"{PAPERS[cell.paper]}, {cell.column or cell.row}: {cell.printed}"),
                 _plain(proof.ours or "\N{EN DASH}"),
                 _plain(proof.scale or {"exact": "as printed"}.get(proof.status, "not run")),
                 nodes.entry("", nodes.paragraph("", "", _chip(proof.status, proof.verdict, word=True))),

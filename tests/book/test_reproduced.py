@@ -88,11 +88,11 @@ def test_every_printed_cell_is_there(papers):
 
 def test_tables_have_the_papers_rows_and_columns(papers):
     """Every row of a table with numbers has the columns of its first."""
-    for paper, where, rows in (("gka", "Table 4", 9), ("gka", "Table 7", 7), ("karat", "Table 3", 31)):
+    for paper, where, count in (("gka", "Table 4", 9), ("gka", "Table 7", 7), ("karat", "Table 3", 31)):
         columns = defaultdict(set)
         for cell in papers.tables(paper)[where]:
             columns[cell.row].add(cell.column)
-        assert len(columns) == rows
+        assert len(columns) == count
     change = {"Inference batch"}
     four = papers.tables("gka")["Table 4"]
     assert {cell.column for cell in four if cell.row == "Δ s (%)"} == {cell.column for cell in four} - change
