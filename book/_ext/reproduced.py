@@ -199,7 +199,7 @@ def summary(known: Mapping[str, Mapping[str, Judged]]) -> list[nodes.Node]:
     }
     return [
         nodes.paragraph("", "Counts, settings and formulas, which arithmetic or a test decides:"),
-        _bars(exact, COUNTED, {word: "exact" if word == "agrees" else "wrong" for word in COUNTED}),
+        _bars(exact, COUNTED, dict(zip(COUNTED, ("exact", "wrong", "open", "wrong"), strict=True))),
         _tallies(exact, COUNTED),
         nodes.paragraph("", "What takes training, a picture of a trained model, or a card:"),
         _bars(runs, RUN, {word: word for word in RUN}),

@@ -24,6 +24,17 @@ NAMES = {
     "tinystories-full": "TinyStories",
     "fineweb-edu": "FineWeb-Edu",
 }
+# By experiment, what the paper's own models are called where they are counted.
+WHOLE = {
+    "gka-imagenet-tiny": ("{arm}-ti",),
+    "karat-cifar10": ("karat-{arm}",),
+    "gpa-dickens": ("gpa",),
+    "gpa-characters": ("gpa",),
+    "gpa-novels": ("gpa",),
+    "gpa-bump": ("gpa",),
+    "rbf-arms": ("rbf-tiny",),
+    "rbf-stories": ("rbf-tiny",),
+}
 LATER = {"core": "core", "looked": "looking"}  # experiments that measure a trained run, an arm for each
 
 
@@ -88,8 +99,7 @@ class Runs:
 
         Args:
             record: of the run.
-            cell: that it stands behind; where its row is a model that was counted, so many parameters are
-                said to be its own.
+            cell: that it stands behind; its row may be the model whose size is given beside the run's.
         """
         recipe = record.recipe.get("run") or record.recipe
         model = recipe["model"] if isinstance(recipe.get("model"), dict) else {}
@@ -97,7 +107,11 @@ class Runs:
         task = recipe.get("task") or ("" if data else recipe.get("data")) or ""
         words = []
         if "parameters" in record.metrics:
-            whole = self.counted.get(cell.row) if cell else None
+            names = [
+                cell.row if cell else "",
+                *(name.format(arm=record.arm) for name in WHOLE.get(record.experiment, ())),
+            ]
+            whole = next((self.counted[name] for name in names if name in self.counted), None)
             words.append(millions(record.metrics["parameters"]) + (f" of {millions(whole)}" if whole else ""))
         pixels, context = model.get("image_size"), model.get("context") or data.get("context")
         words += [f"{pixels} px"] if pixels else [f"context {context}"] if context else []

@@ -205,7 +205,10 @@ def test_scales_have_sizes_and_units(judge):
     proof = judge.proof(judge.papers.cells["gka"]["Table 2", "gka-ti", "Top-1 (%)"])
     assert proof.scale == "0.80M of 4.38M, 32 px, CIFAR-10, 1,000 steps of 32"
     proof = judge.proof(judge.papers.cells["gpa"]["Figures", "Figure 2, bank-rope", ""])
-    assert proof.scale == "0.82M, context 128, Dickens, lines of 70, 1,000 steps of 16, bank at 6 × the rate"
+    assert (
+        proof.scale
+        == "0.82M of 12.7M, context 128, Dickens, lines of 70, 1,000 steps of 16, bank at 6 × the rate"
+    )
     measured = [one for some in judge.papers.cells.values() for one in some.values()]
     for one in measured:
         proof = judge.proof(one)
@@ -351,7 +354,9 @@ def test_an_experiment_that_lands_decides_its_claims(store, seeds, gains, status
     assert (proof.status, proof.verdict) == (status, verdict)
     assert "gpa-novels" in proof.reason and "beside rotary positions (both)" in proof.reason
     if seeds:
-        assert "0.82M, Dickens, 1,000 steps of 16" in proof.reason and f"{seeds} seeds" in proof.reason
+        assert (
+            "0.82M of 12.7M, Dickens, 1,000 steps of 16" in proof.reason and f"{seeds} seeds" in proof.reason
+        )
 
 
 def test_on_other_data_a_claim_is_not_reproduced(store):
