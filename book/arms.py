@@ -66,31 +66,18 @@ def deciding() -> list[str]:
 
 
 def contrasts() -> str:
-    """The text of ``contrasts.json``: what each experiment decides, and verdicts where they need numpy."""
-    from _ext.decided import Decided, mark
-    from _ext.runs import Runs
-
+    """The text of ``contrasts.json``: what each experiment decides."""
     from gkalib.experiments import experiment
-    from gkalib.experiments.decisions import decide
 
-    known, store = {}, ROOT / "data" / "results"
+    known = {}
     for name in deciding():
-        module = import_module(f"gkalib.experiments.{name.replace('-', '_')}")
-        studies = experiment(name)[0]
-        arms = [study.arm for study in studies]
+        module, studies = import_module(f"gkalib.experiments.{name.replace('-', '_')}"), experiment(name)[0]
         known[name] = {
             "data": studies[0].task,
-            "arms": arms,
+            "arms": [study.arm for study in studies],
             "contrasts": [asdict(contrast) for contrast in module.CONTRASTS],
             "checks": [asdict(check) for check in module.CHECKS],
         }
-        records = Decided(Runs(store)).records(name, arms)
-        if any((store / name / record.run / "items.npz").is_file() for record in records):
-            judged = decide(records, module.CONTRASTS, module.CHECKS)
-            known[name]["runs"] = mark(records)
-            known[name]["judged"] = {
-                claim: [one.verdict, asdict(one.estimate), one.low, one.high] for claim, one in judged.items()
-            }
     return json.dumps(known, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import gkalib.results
 from gkalib.results import Record, experiments
-from gkalib.results.verdicts import Estimate, Judgment
+from gkalib.results.verdicts import Judgment
 
 from .runs import Runs
 
@@ -55,14 +55,16 @@ class Claims:
     def shown(self, claim: str) -> str:
         """The contrast as measured, with its interval and the smallest effect that matters."""
         found, contrast = self.judged[claim], self.contrasts[claim]
-        said = f"{found.estimate.value:.3g} ({found.low:.3g} to {found.high:.3g}) in {contrast.metric}"
-        return said + (f", δ {contrast.delta:g}" if contrast.delta else "")
+        times = 100 if contrast.unit == "points" else 1
+        value, low, high = (times * one for one in (found.estimate.value, found.low, found.high))
+        said = f"{value:.3g} {contrast.unit}, from {low:.3g} to {high:.3g}"
+        return said + (f", δ {times * contrast.delta:g}" if contrast.delta else "")
 
 
 @final
 @dataclass
 class Decided:
-    """The experiments that decide claims, from ``contrasts.json``, which ``book/arms.py`` writes.
+    """The experiments that decide claims, from ``contrasts.json``, a copy that ``book/arms.py`` writes.
 
     Args:
         runs: of the store.
@@ -72,7 +74,7 @@ class Decided:
 
     @cached_property
     def known(self) -> dict[str, dict[str, Any]]:
-        """By experiment: its contrasts, checks, arms and data, and verdicts that need numpy."""
+        """By experiment: its contrasts, checks, arms and data."""
         path = self.runs.store / "papers" / "contrasts.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
@@ -80,7 +82,7 @@ class Decided:
         """The claims of an experiment.
 
         Raises:
-            ValueError: if it is not in the file, or was judged before its newest records came.
+            ValueError: if it is not in the file.
         """
         if experiment not in self.known:
             raise ValueError(f"{experiment} decides nothing that contrasts.json holds: python book/arms.py")
@@ -90,7 +92,8 @@ class Decided:
         arms = {record.arm for record in records}
         seeds = min(sum(record.arm == arm for record in records) for arm in arms) if arms else 0
         complete = arms == {*known["arms"]} and seeds > 0
-        judged = self._judged(experiment, records, contrasts, known) if complete else {}
+        checks = [decisions().Check(**{**one, "arms": tuple(one["arms"])}) for one in known["checks"]]
+        judged = decisions().decide(records, contrasts, checks) if complete else {}
         if seeds < SEEDS:
             judged = {claim: replace(one, verdict="undecided") for claim, one in judged.items()}
         return Claims(
@@ -107,31 +110,8 @@ class Decided:
             return []
         return [record for arm in arms for record in self.runs.newest(experiment, arm)]
 
-    def _judged(
-        self, experiment: str, records: list[Record], contrasts: list[Any], known: dict[str, Any]
-    ) -> dict[str, Judgment]:
-        module = decisions()
-        checks = [module.Check(**{**fields, "arms": tuple(fields["arms"])}) for fields in known["checks"]]
-        try:
-            return module.decide(records, contrasts, checks)
-        except (
-            ImportError
-        ) as error:  # outcomes of single items are read by numpy, which pages are built without
-            if known.get("runs") != mark(records):
-                message = f"{experiment} has records that were not judged: python book/arms.py"
-                raise ValueError(message) from error
-            return {
-                claim: Judgment(verdict=verdict, estimate=Estimate(**estimate), low=low, high=high)
-                for claim, (verdict, estimate, low, high) in known["judged"].items()
-            }
-
 
 def contrast_of(fields: dict[str, Any]) -> Any:
     """A contrast from its fields in JSON."""
     between = fields["between"]
     return decisions().Contrast(**{**fields, "between": tuple(between) if between else None})
-
-
-def mark(records: list[Record]) -> list[str]:
-    """What tells these records from later ones."""
-    return sorted(f"{record.run} {record.date}" for record in records)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from gkalib.experiments.study import Study
 from gkalib.results import Record, items
 from gkalib.results.verdicts import Claim, Estimate, Judgment, pooled, verdicts, with_items
 
@@ -73,9 +72,7 @@ def difference(arm: str, other: str) -> dict[str, float]:
     return {arm: 1.0, other: -1.0}
 
 
-def against_softmax(
-    studies: Sequence[Study], *, metric: str, delta: float, unit: str
-) -> tuple[Contrast, ...]:
+def against_softmax(studies: Sequence[Any], *, metric: str, delta: float, unit: str) -> tuple[Contrast, ...]:
     """That each arm is as good as softmax attention's, within δ."""
     return tuple(
         Contrast(
