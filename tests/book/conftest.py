@@ -2,6 +2,7 @@
 
 import fcntl
 import importlib.util
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,7 +13,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "book" / "build.py"
+STORE = ROOT / "data" / "results"
 sys.path.insert(0, str(ROOT / "book"))
+
+from _ext.claims import Papers  # noqa: E402
+from _ext.proof import Judge  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -87,3 +92,33 @@ def tiny_book(root: Path) -> Tiny:
 def tiny(tmp_path) -> Tiny:
     """A tiny book to be spoiled."""
     return tiny_book(tmp_path / "tiny")
+
+
+@pytest.fixture(scope="module")
+def papers() -> Papers:
+    return Papers(STORE)
+
+
+@pytest.fixture(scope="module")
+def of_cpu(tmp_path_factory) -> Path:
+    """The store as it is without a card: the runs of two cores, which stay what they are."""
+    copy = tmp_path_factory.mktemp("results")
+    for run in STORE.glob("*/*/run.json"):
+        if run.parent.name.endswith(("-any", "-cpu", "-2-cores-x86-64")) and run.parts[-3] != "looking":
+            shutil.copytree(run.parent, copy / run.parts[-3] / run.parts[-2])
+    shutil.copy(STORE / "counts" / "printed.csv", copy / "counts")
+    shutil.copytree(STORE / "papers", copy / "papers")
+    return copy
+
+
+@pytest.fixture
+def store(of_cpu, tmp_path) -> Path:
+    """What is counted and what the papers print, and no run."""
+    for name in ("counts", "papers"):
+        shutil.copytree(of_cpu / name, tmp_path / "results" / name)
+    return tmp_path / "results"
+
+
+@pytest.fixture(scope="module")
+def judge(of_cpu) -> Judge:
+    return Judge(ROOT, Papers(of_cpu))

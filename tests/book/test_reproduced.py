@@ -1,6 +1,5 @@
 """The ledger of four papers: nothing printed is missing, status and verdict follow from the store alone."""
 
-import shutil
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -12,10 +11,8 @@ from _ext.claims import PAPERS, Cell, Papers, read
 from _ext.proof import TRAINED, Judge, number
 from _ext.reproduced import judged, repeated
 
-from gkalib.results import Record, find, load, rows, save
-from tests.book.conftest import ROOT, tiny_book
+from tests.book.conftest import ROOT, STORE, tiny_book
 
-STORE = ROOT / "data" / "results"
 # What the papers print, counted in their text; a dash is no cell.
 CELLS = {
     "gka": {
@@ -47,36 +44,6 @@ CELLS = {
         "Figures": 1 + 1 + 2 + 2 + 3 + 1 + 1 + 4 + 1 + 4,
     },
 }
-
-
-@pytest.fixture(scope="module")
-def papers() -> Papers:
-    return Papers(STORE)
-
-
-@pytest.fixture(scope="module")
-def of_cpu(tmp_path_factory) -> Path:
-    """The store as it is without a card: the runs of two cores, which stay what they are."""
-    copy = tmp_path_factory.mktemp("results")
-    for run in STORE.glob("*/*/run.json"):
-        if run.parent.name.endswith(("-any", "-cpu", "-2-cores-x86-64")) and run.parts[-3] != "looking":
-            shutil.copytree(run.parent, copy / run.parts[-3] / run.parts[-2])
-    shutil.copy(STORE / "counts" / "printed.csv", copy / "counts")
-    shutil.copytree(STORE / "papers", copy / "papers")
-    return copy
-
-
-@pytest.fixture
-def store(of_cpu, tmp_path) -> Path:
-    """What is counted and what the papers print, and no run."""
-    for name in ("counts", "papers"):
-        shutil.copytree(of_cpu / name, tmp_path / "results" / name)
-    return tmp_path / "results"
-
-
-@pytest.fixture(scope="module")
-def judge(of_cpu) -> Judge:
-    return Judge(ROOT, Papers(of_cpu))
 
 
 def test_every_printed_cell_is_there(papers):
@@ -199,197 +166,6 @@ VERDICTS = [
 def test_verdicts_read_by_hand(judge, paper, where, row, column, status, verdict):
     proof = judge.proof(judge.papers.cells[paper][where, row, column])
     assert (proof.status, proof.verdict) == (status, verdict)
-
-
-def test_scales_have_sizes_and_units(judge):
-    proof = judge.proof(judge.papers.cells["gka"]["Table 2", "gka-ti", "Top-1 (%)"])
-    assert proof.scale == "0.80M of 4.38M, 32 px, CIFAR-10, 1,000 steps of 32"
-    proof = judge.proof(judge.papers.cells["gpa"]["Figures", "Figure 2, bank-rope", ""])
-    assert (
-        proof.scale
-        == "0.82M of 12.7M, context 128, Dickens, lines of 70, 1,000 steps of 16, bank at 6 × the rate"
-    )
-    measured = [one for some in judge.papers.cells.values() for one in some.values()]
-    for one in measured:
-        proof = judge.proof(one)
-        if proof.status == "reduced" and one.evidence[0][:5] in ("train", "looke", "decid"):
-            assert "steps of" in proof.scale, one.name
-
-
-def test_a_figure_needs_as_many_panels_as_it_claims(papers):
-    judge = Judge(ROOT, papers)
-    found = {
-        row: judge.proof(papers.cells["gka"]["Figures", row, ""])
-        for row in ("Figure 3", "Figures 5–16", "Figures 32–67")
-    }
-    assert [proof.status for proof in found.values()] == ["reduced", "ready", "ready"]
-    assert "holds 6 of 12 panels" in found["Figures 5–16"].reason
-    assert judge.proof(papers.cells["gpa"]["Figures", "Figure 4", ""]).status == "reduced"  # 16 banks
-
-
-def test_banks_of_the_fourth_layer_are_as_the_ledger_says(papers):
-    (record,) = load("looking", arm="gpa-dickens-bank-rope")
-    start = [float(row["value"]) for row in rows(record) if row["figure"] == "bank" and row["column"] == "0"]
-    note = papers.cells["gpa"]["Text", "§3.1: a bank of the fourth layer", ""].note
-    assert (
-        f"{min(start[12:]):.0f}"[:2] in ("58", "59")
-        and f"{max(start[12:]):.0f}" == "93"
-        and "58 to 93" in note
-    )
-
-
-def test_what_is_called_rounding_is(papers):
-    """Printed is ours cut off, or a per cent of the rounded columns beside it."""
-    for paper, some in papers.cells.items():
-        value = {cell.place: cell for cell in some.values()}
-        for cell in some.values():
-            if cell.verdict != "rounding" or not cell.evidence[0].startswith("count"):
-                continue
-            arm, _, metric = cell.evidence[0].removeprefix("count ").partition("/")
-            ours = find(f"counts/{arm}/{metric}")[1] / cell.unit
-            if not metric.endswith("_change"):
-                assert int(ours) == float(number(cell.printed)), cell.name
-                continue
-            column = {"parameters_change": "Parameters (M)", "flops_change": "FLOPs (G)"}[metric]
-            column = "Total (M)" if paper == "gka" and metric == "parameters_change" else column
-            base = "deit-ti" if paper == "gka" else f"{arm.rsplit('-', 1)[0]}-softmax"
-            new, old = (float(number(value[cell.where, row, column].printed)) for row in (arm, base))
-            # to one unit of the last digit, as a column may be cut off too
-            digits = len(cell.printed.partition(".")[2])
-            assert abs(100 * (new / old - 1) - float(number(cell.printed))) < 10**-digits, cell.name
-
-
-def test_errors_of_the_papers_are_contradictions(papers):
-    judge = Judge(ROOT, papers)
-    cells = [cell for some in papers.cells.values() for cell in some.values()]
-    wrong = {cell.name for cell in cells if cell.verdict == "paper's error"}
-    assert len(wrong) == 6 and all(cell.note for cell in cells if cell.name in wrong)
-    assert sum(judge.proof(cell).verdict == "rounding" for cell in cells) == 9
-
-
-def landed(store: Path, arm: str, top1: float, **changes) -> None:
-    """A full run of GKA's recipe lands."""
-    fields = {
-        "experiment": "gka-imagenet-tiny",
-        "arm": arm,
-        "scale": "full",
-        "recipe": {"steps": 214_481},
-        "seed": 0,
-        "device": "NVIDIA H100",
-        "commit": "0123456789ab",
-        "clean": True,
-        "date": "2027-01-02",
-        "wall_seconds": 1.0,
-        "metrics": {"ema_top1": top1},
-    }
-    save(Record(**{**fields, **changes}), root=store)
-
-
-@pytest.mark.parametrize(
-    ("top1", "changes", "status", "verdict"),
-    [
-        (0.7140, {}, "full", "reproduced"),
-        (0.7040, {}, "full", "not"),
-        (0.7140, {"recipe": {"steps": 1000}}, "reduced", ""),  # not as printed, and its baseline is not there
-        (0.7140, {"clean": False}, "ready", ""),
-        (0.7140, {"scale": "smoke"}, "ready", ""),
-        (0.7140, {"source": "paper"}, "ready", ""),
-    ],
-)
-def test_a_run_that_lands_turns_its_cell(store, top1, changes, status, verdict):
-    papers = Papers(store)
-    place = "Table 2", "gka-ti", "Top-1 (%)"
-    assert Judge(ROOT, papers).proof(papers.cells["gka"][place]).status == "ready"
-    landed(store, "gka", top1, **changes)
-    proof = Judge(ROOT, papers).proof(papers.cells["gka"][place])
-    assert (proof.status, proof.verdict) == (status, verdict)
-
-
-def test_two_runs_that_land_are_shown_without_a_verdict(store):
-    for arm, top1 in (("gka", 0.50), ("deit", 0.45)):
-        landed(store, arm, top1, scale="reduced", recipe={"steps": 10})
-    papers = Papers(store)
-    proof = Judge(ROOT, papers).proof(papers.cells["gka"]["Table 2", "gka-ti", "Top-1 (%)"])
-    assert (proof.status, proof.verdict, proof.ours) == ("reduced", "", "50 against 45")
-
-
-def novels(store: Path, seeds: int, gains: dict[str, float], **changes) -> None:
-    """Runs of the experiment on Dickens land: each arm's loss beside 1.5, with a little noise."""
-    arms = ("rope", "bank", "both", "bank-fast", "both-fast", "rope-unwrapped", "both-unwrapped")
-    for number_of_arm, arm in enumerate(arms):
-        for seed in range(seeds):
-            loss = 1.5 - gains.get(arm, 0.0) + 1e-3 * ((3 * seed + 5 * number_of_arm) % 7)
-            landed(
-                store,
-                arm,
-                0.0,
-                **{
-                    "experiment": "gpa-novels",
-                    "scale": "reduced",
-                    "seed": seed,
-                    "recipe": {"task": "dickens", "steps": 1000, "batch": 16, "model": {}, "data": {}},
-                    "metrics": {"val_loss": loss, "parameters": 820_000, "flat_heads": 1},
-                    **changes,
-                },
-            )
-
-
-CLAIM = "Text", "Abstract, §3: both together have the lowest loss", ""
-
-
-@pytest.mark.parametrize(
-    ("seeds", "gains", "status", "verdict"),
-    [
-        (0, {}, "ready", ""),
-        (3, {"both": 0.1, "both-fast": 0.1}, "reduced", "undecided"),  # too few seeds, whatever they say
-        (5, {"both": 0.1, "both-fast": 0.1}, "reduced", "reproduced"),
-        (5, {"both": 0.1, "both-fast": -0.1}, "reduced", "partly"),
-        (5, {"both": -0.1, "both-fast": -0.1}, "reduced", "not"),
-    ],
-)
-def test_an_experiment_that_lands_decides_its_claims(store, seeds, gains, status, verdict):
-    novels(store, seeds, gains)
-    papers = Papers(store)
-    proof = Judge(ROOT, papers).proof(papers.cells["gpa"][CLAIM])
-    assert (proof.status, proof.verdict) == (status, verdict)
-    assert "gpa-novels" in proof.reason and "beside rotary positions (both)" in proof.reason
-    if seeds:
-        assert (
-            "0.82M of 12.7M, Dickens, 1,000 steps of 16" in proof.reason and f"{seeds} seeds" in proof.reason
-        )
-
-
-def test_on_other_data_a_claim_is_not_reproduced(store):
-    """The same contrasts under a paper that trained on something else."""
-    novels(store, 5, {"both": 0.1, "both-fast": 0.1})
-    papers = Papers(store)
-    claim = replace(papers.cells["gpa"][CLAIM], paper="gka", row="elsewhere")
-    assert Judge(ROOT, papers).proof(claim).verdict == "consistent, other data"
-
-
-def test_claims_need_every_arm(store):
-    novels(store, 5, {"both": 0.1})
-    for run in (store / "gpa-novels").glob("both-unwrapped-*"):
-        shutil.rmtree(run)
-    papers = Papers(store)
-    assert Judge(ROOT, papers).proof(papers.cells["gpa"][CLAIM]).status == "ready"
-
-
-def test_a_benchmark_turns_its_ratio_on_a_card_only(store):
-    names = ("images_per_second_gka_dense_64", "images_per_second_deit_sdpa_flash_64")
-    for device, status, verdict in (("cpu", "ready", ""), ("cuda", "reduced", "reproduced")):
-        landed(
-            store,
-            "models-ti-training",
-            0.0,
-            experiment="bench",
-            recipe={"device": device},
-            metrics=dict(zip(names, (60.0, 100.0), strict=True)),
-        )
-        papers = Papers(store)
-        cell = papers.cells["gka"]["Table 4", "Δ ti (%)", "Training, 64 (img/s)"]
-        proof = Judge(ROOT, papers).proof(cell)
-        assert (proof.status, proof.verdict) == (status, verdict)
 
 
 @pytest.mark.parametrize(
