@@ -25,7 +25,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
 from gkalib.gpu.samples import CALLS, Sample, prepared
-from gkalib.smoothing.fused.configs import Config, forced
+from gkalib.smoothing.fused.configs import Config, forced, standing_in
 from gkalib.smoothing.fused.launch import Launch, collected, interpreting
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -89,11 +89,9 @@ def launches(case: Sample, config: Config | None = None) -> list[Launch]:
         raise ValueError(
             "ahead: programs were imported for the interpreter; unset TRITON_INTERPRET and start again"
         )
-    from gkalib.smoothing.fused.specialized import specialization
-
     call = prepared(case)
     context = forced(config) if config else contextlib.nullcontext()
-    with collected() as launched, specialization(False), context:  # the sample calls of those programs say so
+    with collected() as launched, standing_in(), context:  # the sample calls of other programs say so
         call()
     return launched
 

@@ -111,7 +111,7 @@ def _checks() -> Iterator[Job]:
 def _tunings() -> Iterator[Job]:
     """Each program at the papers' widths in 16 bits, and last everything else of it."""
     table = configs.table()
-    order = ("gka_forward", "gka_backward", "gka_forward_specialized", "gka_backward_specialized")
+    order = ("gka_forward", "gka_backward", *configs.STAND_INS)
     for program in table:
         first = 12 + order.index(program) if program in order else 16 + (not program.startswith("smooth"))
         for prefix, priority, widths, bits in (("tune", first, (64, 128), (16,)), ("rest", 90, (), ())):

@@ -64,10 +64,10 @@ MASKS: dict[str, Callable[[Check, torch.device], Mask | None]] = {
 }
 
 
-def _specialization(on: bool) -> AbstractContextManager:
-    from gkalib.smoothing.fused.specialized import specialization  # imports Triton
+def _standing_in(*programs: str) -> AbstractContextManager:
+    from gkalib.smoothing.fused.configs import standing_in  # imports Triton
 
-    return specialization(on)
+    return standing_in(*programs)
 
 
 class Operation(nn.Module, ABC):
@@ -128,7 +128,7 @@ class Gka(Rbf):
     grouped = False
 
     def programs(self) -> AbstractContextManager:
-        return _specialization(False)
+        return _standing_in()
 
 
 @final
@@ -146,7 +146,19 @@ class GkaSpecialized(Gka):
     )
 
     def programs(self) -> AbstractContextManager:
-        return _specialization(True)
+        return _standing_in("gka_forward_specialized", "gka_backward_specialized")
+
+
+@final
+class GkaHead(Gka):
+    """The same with a backward pass of one program for a whole head, which short problems have."""
+
+    masks = ("all",)
+    halves = True
+    sizes = ((2, 3, 3, 197, 197, 64, 64), (3, 2, 2, 64, 64, 64, 64), (1, 4, 4, 256, 256, 64, 64))
+
+    def programs(self) -> AbstractContextManager:
+        return _standing_in("gka_backward_head")
 
 
 @final
@@ -200,6 +212,7 @@ class Karat(Operation):
 
 OPERATIONS: dict[str, type[Operation]] = {
     "gka-specialized": GkaSpecialized,
+    "gka-head": GkaHead,
     "gka": Gka,
     "rbf": Rbf,
     "rbf-unnormalized": RbfUnnormalized,

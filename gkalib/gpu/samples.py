@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gkalib.smoothing.fused.configs import standing_in
 from gkalib.smoothing.spans import Spans
 
 Call = Callable[[], object]
@@ -82,16 +83,14 @@ def gka_backward(sample: Sample) -> Call:
     return functools.partial(gka_backward, *tensors, total, sample.numbers(sample.heads), sample.spans())
 
 
-def _specialized(of: Callable[[Sample], Call]) -> Callable[[Sample], Call]:
-    """The same call by the warp-specialized programs."""
+def _by(program: str, of: Callable[[Sample], Call]) -> Callable[[Sample], Call]:
+    """The same call by a program that stands in for the plain one."""
 
     def prepared(sample: Sample) -> Call:
-        from gkalib.smoothing.fused.specialized import specialization
-
         call = of(sample)
 
         def run() -> object:
-            with specialization(True):
+            with standing_in(program):
                 return call()
 
         return run
@@ -180,8 +179,9 @@ _plain = _smooth(gaussian=True, table=False, normalize=False)
 CALLS: dict[str, Callable[[Sample], Call]] = {
     "gka_forward": gka_forward,
     "gka_backward": gka_backward,
-    "gka_forward_specialized": _specialized(gka_forward),
-    "gka_backward_specialized": _specialized(gka_backward),
+    "gka_forward_specialized": _by("gka_forward_specialized", gka_forward),
+    "gka_backward_specialized": _by("gka_backward_specialized", gka_backward),
+    "gka_backward_head": _by("gka_backward_head", gka_backward),
     "rbf_forward": _rbf[0],
     "rbf_backward": _rbf[1],
     "softmax_forward": _softmax[0],

@@ -19,6 +19,7 @@ import torch
 
 from gkalib.gpu.ahead import SHARED_LIMIT, Report, build, launches
 from gkalib.gpu.samples import CALLS, Sample
+from gkalib.smoothing.fused.configs import STAND_INS
 
 BASELINE = Path(__file__).with_name("ahead.json")
 WIDTHS = (16, 32, 64, 128, 256)
@@ -34,6 +35,12 @@ SHARING = {
 }  # fmt: skip
 """Cases whose programs and entries of the table are another case's too."""
 MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode", "gpa_decode"}
+STANDING = {
+    "gka_forward_specialized": [(width, "all", LONG) for width in PAPERS],
+    "gka_backward_specialized": [(width, "all", LONG) for width in PAPERS],
+    "gka_backward_head": [(64, "all", VIT)],
+}
+"""Width, mask and length of the problems in which a program stands in for a plain one."""
 
 GOALS = {
     ("gka_forward", "gka_forward"): 5.95,
@@ -86,8 +93,8 @@ def everything() -> list[Sample]:
     half, single = torch.bfloat16, torch.float32
     samples = []
     for name in CALLS:
-        if name.endswith("_specialized"):
-            samples += [Sample(name, width, half) for width in PAPERS]
+        if name in STAND_INS:
+            samples += [Sample(name, width, half, mask, length) for width, mask, length in STANDING[name]]
             continue
         if name in SHARING:
             samples += [Sample(name, width, half) for width in PAPERS] + [Sample(name, 64, single)]
@@ -111,8 +118,11 @@ def quick() -> list[Sample]:
     half = torch.bfloat16
     samples = []
     for name in CALLS:
+        if name in STAND_INS:
+            samples += [Sample(name, width, half, mask, length) for width, mask, length in STANDING[name][:1]]
+            continue
         samples += [Sample(name, 64, half)]
-        if name not in MASKLESS and not name.endswith("_specialized"):
+        if name not in MASKLESS:
             samples += [Sample(name, 128, half, "band")]
     for name in ("gka_forward", "gka_backward"):
         samples += [

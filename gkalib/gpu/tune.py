@@ -84,7 +84,7 @@ def cases(program: str, width: int, kind: str) -> list[Sample]:
     words = kind.split()
     samples = []
     for name in CALLS:
-        if name.endswith("_specialized"):  # with block sizes of their own
+        if name in configs.STAND_INS:  # with block sizes of their own
             continue
         case = Sample(
             name,
@@ -145,7 +145,7 @@ def choice(table: Table, program: str, width: int, kind: str, sizes: Sequence[in
         with forced(Config(*sizes), program):
             yield
         return
-    plain = program.removesuffix("_specialized")
+    plain = configs.STAND_INS[program]
     kinds = table[plain][str(width)]
     with forced(Config(*kinds.get(kind, kinds[kind.split()[0]])["shipped"]), plain):
         yield
@@ -309,12 +309,11 @@ def _choose_by_record(table: Table) -> Table:
 
 def _may_ship(each: Timing) -> bool:
     """Whether a program may be shipped: one that stands in for another, only if it was right on a card."""
-    if not each.program.endswith("_specialized") or not each.config:
+    if each.program not in configs.STAND_INS or not each.config:
         return True
     records = results.load("correctness") if "correctness" in results.experiments() else []
-    selected = [
-        record for record in records if record.arm.startswith("gka-specialized-") and record.scale == "full"
-    ]
+    arm = f"gka-{each.program.split('_')[-1]}-"  # gka_backward_head is checked as gka-head
+    selected = [record for record in records if record.arm.startswith(arm) and record.scale == "full"]
     return bool(selected) and all(record.metrics["wrong"] == 0 for record in selected)
 
 

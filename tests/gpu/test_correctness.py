@@ -44,7 +44,8 @@ def test_each_type_has_a_job_on_a_card_and_warp_specialized_programs_come_first(
     actual = [job for job in jobs() if job.name.startswith("correctness-")]
     on_card = [job.name for job in actual if "cuda" in job.devices]
     assert on_card[:2] == ["correctness-gka-specialized-bfloat16", "correctness-gka-specialized-float16"]
-    assert len(on_card) == 2 + 3 * (len(OPERATIONS) - 1)
+    halves = sum(kind.halves for kind in OPERATIONS.values())
+    assert len(on_card) == 2 * halves + 3 * (len(OPERATIONS) - halves)
     assert [job.name for job in actual if "cpu" in job.devices] == [
         f"correctness-{name}" for name in OPERATIONS
     ]

@@ -16,7 +16,6 @@ import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import Config, config
-from gkalib.smoothing.fused.forward import strides
 from gkalib.smoothing.fused.lag_bias import (
     add_lags,
     end_lags,
@@ -35,6 +34,7 @@ from gkalib.smoothing.fused.launch import (
     number_arguments,
     precision,
     statistics_type,
+    strides,
     token_major,
 )
 from gkalib.smoothing.fused.norms import squared_norms
@@ -88,9 +88,8 @@ def weights_of(
 def smooth_backward_query_kernel(
     grad_out, query, key, value, out, terms, key_squares, scale, norm, number_step, table, first, last,
     delta, grad_query, of_scale, of_norm, slices, heads, group, rows, columns, first_block, blocks, turns,
-    table_length, slice_length, left, right, span_stride, grad_out_batch, grad_out_head, grad_out_stride,
-    query_batch, query_head, query_stride, key_batch, key_head, key_stride, value_batch, value_head,
-    value_stride, out_batch, out_head, out_stride, grad_batch, grad_head, grad_stride, OF_SIGMA: tl.constexpr,
+    table_length, slice_length, left, right, span_stride, grad_out_strides,
+    query_strides, key_strides, value_strides, out_strides, grad_strides, OF_SIGMA: tl.constexpr,
     WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, KIND: tl.constexpr, NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
@@ -100,11 +99,11 @@ def smooth_backward_query_kernel(
     # The last rows of a causal mask see the most keys, so they start first.
     row_start = (first_block + blocks - 1 - block) * BLOCK_ROWS
     batch, head = which // heads, which % heads
-    grad_out += head_start(batch, head, grad_out_batch, grad_out_head)
-    query += head_start(batch, head, query_batch, query_head)
-    key += head_start(batch, head // group, key_batch, key_head)
-    value += head_start(batch, head // group, value_batch, value_head)
-    grad_query += head_start(batch, head, grad_batch, grad_head)
+    grad_out += head_start(batch, head, grad_out_strides)
+    query += head_start(batch, head, query_strides)
+    key += head_start(batch, head // group, key_strides)
+    value += head_start(batch, head // group, value_strides)
+    grad_query += head_start(batch, head, grad_strides)
     vector = which.to(tl.int64) * rows
     natural = head_number(scale, head, number_step, OF_SIGMA)
     factor = natural * LOG2_E
@@ -116,7 +115,7 @@ def smooth_backward_query_kernel(
     if terms is not None:
         terms += vector
     if NORMALIZE:
-        out += head_start(batch, head, out_batch, out_head)
+        out += head_start(batch, head, out_strides)
     if table is not None:
         table += head.to(tl.int64) * table_length
     if slices is not None:
@@ -126,14 +125,14 @@ def smooth_backward_query_kernel(
         last += batch.to(tl.int64) * span_stride
     row = row_start + tl.arange(0, BLOCK_ROWS)
     # [BLOCK_ROWS BLOCK_WIDTH]
-    own = load_block(query, row_start, rows, query_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
+    own = load_block(query, row_start, rows, query_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
     # [BLOCK_ROWS BLOCK_VALUE]
     own_grad = load_block(
-        grad_out, row_start, rows, grad_out_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE, True
+        grad_out, row_start, rows, grad_out_strides[2], VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE, True
     )
     if NORMALIZE:
         # [BLOCK_ROWS BLOCK_VALUE]
-        own_out = load_block(out, row_start, rows, out_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE, True)
+        own_out = load_block(out, row_start, rows, out_strides[2], VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE, True)
         own_delta = tl.sum(own_grad.to(ACC) * own_out.to(ACC), 1)
         tl.store(delta + vector + row, own_delta, mask=row < rows)
     # [BLOCK_ROWS]
@@ -155,10 +154,10 @@ def smooth_backward_query_kernel(
             if part == 0:
                 at = edge_block(k, edge, inner_start, inner_stop, BLOCK_COLUMNS)
             # [BLOCK_COLUMNS BLOCK_WIDTH]
-            keys = load_block(key, at, columns, key_stride, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part == 0)
+            keys = load_block(key, at, columns, key_strides[2], WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part == 0)
             # [BLOCK_COLUMNS BLOCK_VALUE]
             values = load_block(
-                value, at, columns, value_stride, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE, part == 0
+                value, at, columns, value_strides[2], VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE, part == 0
             )
             key_terms = tl.zeros([BLOCK_COLUMNS], ACC)
             if norm is not None:
@@ -199,30 +198,28 @@ def smooth_backward_query_kernel(
         if OF_SIGMA:
             by_norm = -2 * rate / head_number(norm, head, number_step) * (by_scale + by_norm)
         tl.store(of_norm + vector + which.to(tl.int64) * columns + row, by_norm, mask=row < rows)
-    store_block(grad_query, total, row_start, rows, grad_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
+    store_block(grad_query, total, row_start, rows, grad_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
 
 
 @triton.jit
 def smooth_backward_key_kernel(
     grad_out, query, key, value, terms, key_squares, scale, norm, number_step, table, first, last, delta,
     grad_key, grad_value, of_norm, heads, rows, columns, blocks, table_length, left, right, span_stride,
-    grad_out_batch, grad_out_head, grad_out_stride, query_batch, query_head, query_stride, key_batch,
-    key_head, key_stride, value_batch, value_head, value_stride, grad_key_batch, grad_key_head,
-    grad_key_stride, grad_value_batch, grad_value_head, grad_value_stride, OF_SIGMA: tl.constexpr,
-    GROUP: tl.constexpr,
-    WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, KIND: tl.constexpr, NORMALIZE: tl.constexpr,
-    PRECISION: tl.constexpr, ACC: tl.constexpr,
+    grad_out_strides, query_strides, key_strides, value_strides, grad_key_strides, grad_value_strides,
+    OF_SIGMA: tl.constexpr, GROUP: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    BLOCK_VALUE: tl.constexpr, KIND: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
+    ACC: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a block of keys, its rows; its columns are the queries of every head that reads them."""
     which = tl.program_id(0) // blocks
     row_start = tl.program_id(0) % blocks * BLOCK_ROWS
     groups = heads // GROUP
     batch, group = which // groups, which % groups
-    key += head_start(batch, group, key_batch, key_head)
-    value += head_start(batch, group, value_batch, value_head)
-    grad_key += head_start(batch, group, grad_key_batch, grad_key_head)
-    grad_value += head_start(batch, group, grad_value_batch, grad_value_head)
+    key += head_start(batch, group, key_strides)
+    value += head_start(batch, group, value_strides)
+    grad_key += head_start(batch, group, grad_key_strides)
+    grad_value += head_start(batch, group, grad_value_strides)
     if KIND == GIVEN:
         first += batch.to(tl.int64) * span_stride
         last += batch.to(tl.int64) * span_stride
@@ -233,9 +230,11 @@ def smooth_backward_key_kernel(
     # Whole blocks come last: the other way about, each product waits for the one before it.
     counts = (edges, (inner_stop - inner_start) // BLOCK_COLUMNS)
     # [BLOCK_ROWS BLOCK_WIDTH]
-    own = load_block(key, row_start, rows, key_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
+    own = load_block(key, row_start, rows, key_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
     # [BLOCK_ROWS BLOCK_VALUE]
-    own_value = load_block(value, row_start, rows, value_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE, True)
+    own_value = load_block(
+        value, row_start, rows, value_strides[2], VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE, True
+    )
     squares = tl.zeros([BLOCK_ROWS], ACC)
     if norm is not None:
         # [BLOCK_ROWS]
@@ -246,8 +245,8 @@ def smooth_backward_key_kernel(
     for member in range(GROUP):
         head = group * GROUP + member
         head_index = (batch * heads + head).to(tl.int64)
-        head_grad = grad_out + head_start(batch, head, grad_out_batch, grad_out_head)
-        head_query = query + head_start(batch, head, query_batch, query_head)
+        head_grad = grad_out + head_start(batch, head, grad_out_strides)
+        head_query = query + head_start(batch, head, query_strides)
         natural = head_number(scale, head, number_step, OF_SIGMA)
         factor = natural * LOG2_E
         half = 0.0
@@ -271,11 +270,11 @@ def smooth_backward_key_kernel(
                     at = edge_block(k, edge, inner_start, inner_stop, BLOCK_COLUMNS)
                 # [BLOCK_COLUMNS BLOCK_WIDTH]
                 queries = load_block(
-                    head_query, at, columns, query_stride, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part == 0
+                    head_query, at, columns, query_strides[2], WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, part == 0
                 )
                 # [BLOCK_COLUMNS BLOCK_VALUE]
                 grads = load_block(
-                    head_grad, at, columns, grad_out_stride, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE,
+                    head_grad, at, columns, grad_out_strides[2], VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE,
                     part == 0,
                 )  # fmt: skip
                 # [BLOCK_COLUMNS]
@@ -318,9 +317,9 @@ def smooth_backward_key_kernel(
         of_key *= head_number(scale, group, number_step, OF_SIGMA)
     if norm is not None:
         of_key -= own.to(ACC) * pulled[:, None]
-    store_block(grad_key, of_key, row_start, rows, grad_key_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
+    store_block(grad_key, of_key, row_start, rows, grad_key_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
     store_block(
-        grad_value, of_value, row_start, rows, grad_value_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE
+        grad_value, of_value, row_start, rows, grad_value_strides[2], VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE
     )
 
 

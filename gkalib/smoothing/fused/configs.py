@@ -45,7 +45,15 @@ class Config:
 Entry = tuple[str, int, str]
 """Program, width and kind."""
 
+STAND_INS = {
+    "gka_forward_specialized": "gka_forward",
+    "gka_backward_head": "gka_backward",
+    "gka_backward_specialized": "gka_backward",
+}
+"""Which program may run in the place of which plain one; of two that can, the first runs."""
+
 _forced: tuple[Config | None, tuple[str, ...]] | None = None
+_standing: tuple[str, ...] | None = None
 _served: list[Entry] | None = None
 
 
@@ -73,21 +81,38 @@ def config(
         _served.append((program, width, kind))
     if _forced is not None and _forced[0] is not None and (not _forced[1] or program in _forced[1]):
         return _forced[0]
-    chosen = _lookup(program, width, kind) or Config(64, 64 if width <= 128 else 32)
-    if triton.knobs.runtime.interpret:
-        return Config(min(chosen.rows, INTERPRETED), min(chosen.columns, INTERPRETED))
-    return chosen
+    return _small(_lookup(program, width, kind) or Config(64, 64 if width <= 128 else 32))
 
 
 def stand_in(program: str, *, width: int, dtype: torch.dtype, length: int) -> Config | None:
-    """The block sizes of a program that may stand in for a plain one; None where the plain one is faster."""
+    """The block sizes of a program that may stand in for a plain one; None where the plain one is to run.
+
+    It runs where the table ships it, which takes a card on which it was right and faster, or within
+    ``standing_in``.
+    """
     program = program.removesuffix("_kernel")
+    assert program in STAND_INS
     kind = _kind(program, width, dtype.itemsize == 2, False, length <= SHORT, False)
     if _served is not None:
         _served.append((program, width, kind))
-    if _forced is not None:
-        return _forced[0] if program in _forced[1] else None
-    return _lookup(program, width, kind)
+    if _forced is not None and program in _forced[1]:
+        return _forced[0]
+    if _standing is not None and program in _standing:
+        if _forced is not None and not _forced[1]:
+            return _forced[0]
+        candidates = table().get(program, {}).get(str(width), {}).get(kind, {}).get("candidates", [])
+        return _small(Config(*next(filter(None, candidates), (128, 64, 4, 2))))
+    if _standing is not None or _forced is not None:
+        return None
+    chosen = _lookup(program, width, kind)
+    return chosen and _small(chosen)
+
+
+def _small(chosen: Config) -> Config:
+    """As the interpreter wants it, where it is on."""
+    if triton.knobs.runtime.interpret:
+        return Config(min(chosen.rows, INTERPRETED), min(chosen.columns, INTERPRETED))
+    return chosen
 
 
 def edge_columns(length: int, columns: int, masked: bool = False) -> int:
@@ -148,6 +173,17 @@ def forced(config: Config | None, *programs: str) -> Iterator[None]:
 def are_forced() -> bool:
     """Whether block sizes are not the table's, or it is listed which are asked for."""
     return _forced is not None or _served is not None
+
+
+@contextmanager
+def standing_in(*programs: str) -> Iterator[None]:
+    """Within it these programs stand in for plain ones wherever they can, and no others do."""
+    global _standing
+    before, _standing = _standing, programs
+    try:
+        yield
+    finally:
+        _standing = before
 
 
 @contextmanager

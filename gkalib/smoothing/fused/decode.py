@@ -55,14 +55,11 @@ def load_rows(
 
 # What changes while a cache grows is not compiled in: one program serves every length.
 @triton.jit(
-    do_not_specialize=[
-        "splits", "keys", "blocks", "table_batch", "table_head", "allowed_batch", "allowed_head",
-    ]
+    do_not_specialize=[ "splits", "keys", "blocks", "table_strides", "allowed_strides", ]
 )  # fmt: skip
 def decode_split_kernel(
     query, key, value, scale, norm, number_step, table, allowed, total, largest, partial, heads, group,
-    splits, keys, blocks, query_batch, query_head, key_batch, key_head, key_row, value_batch, value_head,
-    value_row, table_batch, table_head, table_row, allowed_batch, allowed_head, allowed_row,
+    splits, keys, blocks, query_strides, key_strides, value_strides, table_strides, allowed_strides,
     OF_SIGMA: tl.constexpr, ONE: tl.constexpr, MAXIMUM: tl.constexpr, WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, ACC: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
@@ -75,11 +72,11 @@ def decode_split_kernel(
     program = tl.program_id(0)
     head, split, batch = program % heads, program // heads % splits, program // heads // splits
     key_of = head // group
-    query += head_start(batch, head, query_batch, query_head)
-    key += head_start(batch, key_of, key_batch, key_head)
-    value += head_start(batch, key_of, value_batch, value_head)
+    query += head_start(batch, head, query_strides)
+    key += head_start(batch, key_of, key_strides)
+    value += head_start(batch, key_of, value_strides)
     if table is not None:
-        table += head_start(batch, head, table_batch, table_head)
+        table += head_start(batch, head, table_strides)
     column = tl.arange(0, BLOCK_WIDTH)
     # [1 BLOCK_WIDTH]
     q = tl.load(query + column, mask=column < WIDTH, other=0.0).to(ACC)[None, :]
@@ -90,8 +87,8 @@ def decode_split_kernel(
     start = split * blocks * BLOCK_COLUMNS
     stop = tl.minimum(start + blocks * BLOCK_COLUMNS, keys)
     if allowed is not None:
-        allowed += head_start(batch, head, allowed_batch, allowed_head)
-        start, stop = seen_bounds(allowed, allowed_row, start, stop, 256)
+        allowed += head_start(batch, head, allowed_strides)
+        start, stop = seen_bounds(allowed, allowed_strides[2], start, stop, 256)
     slot = tl.arange(0, BLOCK_COLUMNS)
     acc = tl.zeros([BLOCK_COLUMNS, BLOCK_VALUE], ACC)
     weights = tl.zeros([BLOCK_COLUMNS], ACC)
@@ -100,9 +97,9 @@ def decode_split_kernel(
         index = (at + slot).to(tl.int64)
         present = at + slot < stop
         if allowed is not None:
-            present = present & (tl.load(allowed + index * allowed_row, mask=present, other=0) != 0)
+            present = present & (tl.load(allowed + index * allowed_strides[2], mask=present, other=0) != 0)
         # [BLOCK_COLUMNS BLOCK_WIDTH]
-        k = load_rows(key, at, key_row, present, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH).to(ACC)
+        k = load_rows(key, at, key_strides[2], present, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH).to(ACC)
         score = tl.zeros([BLOCK_COLUMNS], ACC)
         if not OF_SIGMA:
             score += s * tl.sum(q * k, 1)
@@ -112,7 +109,7 @@ def decode_split_kernel(
             score -= half * tl.sum(apart * apart, 1)
         if table is not None:
             # [BLOCK_COLUMNS]
-            lag = tl.load(table + index * table_row, mask=present, other=0.0).to(ACC)
+            lag = tl.load(table + index * table_strides[2], mask=present, other=0.0).to(ACC)
             score += lag * LOG2_E
         score = tl.where(present, score, float("-inf"))
         if MAXIMUM:
@@ -128,7 +125,9 @@ def decode_split_kernel(
             acc += weight[:, None] * k
         else:
             # [BLOCK_COLUMNS BLOCK_VALUE]
-            v = load_rows(value, at, value_row, present, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE).to(ACC)
+            v = load_rows(value, at, value_strides[2], present, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE).to(
+                ACC
+            )
             acc += weight[:, None] * v
         weights += weight
     which = (batch * heads + head).to(tl.int64) * splits + split
@@ -145,7 +144,7 @@ def decode_split_kernel(
 
 @triton.jit(do_not_specialize=["splits"])
 def decode_combine_kernel(
-    out, total, largest, partial, log_eps, heads, splits, out_batch, out_head,
+    out, total, largest, partial, log_eps, heads, splits, out_strides,
     NORMALIZE: tl.constexpr, MAXIMUM: tl.constexpr, EPS: tl.constexpr, VALUE_WIDTH: tl.constexpr,
     BLOCK_VALUE: tl.constexpr, BLOCK_SPLITS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
@@ -174,7 +173,7 @@ def decode_combine_kernel(
         if EPS:
             divisor += tl.exp2(log_eps - highest)
         result /= tl.where(divisor > 0, divisor, 1.0)
-    out += head_start(row // heads, row % heads, out_batch, out_head)
+    out += head_start(row // heads, row % heads, out_strides)
     tl.store(out + wide, result.to(out.dtype.element_ty), mask=wide < VALUE_WIDTH)
 
 
@@ -190,15 +189,11 @@ def parts(rows: int, keys: int, columns: int) -> tuple[int, int]:
     return triton.cdiv(blocks, each), each
 
 
-def _strides(**tensors: Tensor | None) -> dict[str, int]:
-    """The strides of each tensor's batch, head and row axis, by the names that the program gives them; 0
-    where there is no tensor.
-    """
-    axes = ("batch", "head", "row")
+def _strides(**tensors: Tensor | None) -> dict[str, tuple[int, ...]]:
+    """Arguments NAME_strides, of each tensor's batch, head and row; 0 where there is no tensor."""
     return {
-        f"{name}_{axis}": stride
+        f"{name}_strides": (0, 0, 0) if tensor is None else tensor.stride()[:3]
         for name, tensor in tensors.items()
-        for axis, stride in zip(axes, (0, 0, 0) if tensor is None else tensor.stride(), strict=False)
     }
 
 
@@ -289,7 +284,7 @@ def decode(
         group=heads // groups,
         keys=keys,
         blocks=blocks,
-        **_strides(query=query[:, :, 0, 0], key=key, value=value, table=table, allowed=seen),
+        **_strides(query=query, key=key, value=value, table=table, allowed=seen),
         ONE=one,
         WIDTH=width,
         BLOCK_WIDTH=block_width(width),
@@ -301,8 +296,7 @@ def decode(
         config("decode_combine", width=block_width(value_width), dtype=query.dtype, length=splits),
         out=out,
         log_eps=math.log2(eps) if eps else 0.0,
-        out_batch=out.stride(0),
-        out_head=out.stride(1),
+        out_strides=out.stride()[:3],
         NORMALIZE=normalize,
         EPS=eps > 0,
         BLOCK_SPLITS=triton.next_power_of_2(most_splits(batch * heads)),

@@ -16,6 +16,7 @@ from gkalib.smoothing.fused.launch import (
     number_arguments,
     precision,
     statistics_type,
+    strides,
     token_major,
 )
 from gkalib.smoothing.fused.norms import squared_norms
@@ -118,9 +119,8 @@ def smooth_block(
 @triton.jit
 def smooth_forward_kernel(
     query, key, value, out, log_sum, key_squares, norm_pitch, table, scale, norm, number_step, first, last,
-    span_stride, left, right, heads, group, rows, keys, query_batch, query_head, query_stride, key_batch,
-    key_head, key_stride, value_batch, value_head, value_stride, out_batch, out_head, out_stride,
-    table_stride, KIND: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    span_stride, left, right, heads, group, rows, keys, query_strides, key_strides, value_strides,
+    out_strides, table_stride, KIND: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr, OF_SIGMA: tl.constexpr, NORMALIZE: tl.constexpr, LIMIT: tl.constexpr,
     PRECISION: tl.constexpr, ACC: tl.constexpr,
@@ -131,9 +131,9 @@ def smooth_forward_kernel(
     # The last rows of a causal mask see the most keys, so they start first.
     start = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_ROWS
     batch, head = which // heads, which % heads
-    query += head_start(batch, head, query_batch, query_head)
-    key += head_start(batch, head // group, key_batch, key_head)
-    value += head_start(batch, head // group, value_batch, value_head)
+    query += head_start(batch, head, query_strides)
+    key += head_start(batch, head // group, key_strides)
+    value += head_start(batch, head // group, value_strides)
     factor = head_number(scale, head, number_step, OF_SIGMA) * LOG2_E
     ratio = 0.0
     if key_squares is not None:
@@ -150,11 +150,11 @@ def smooth_forward_kernel(
         row, first, last, left, right, keys - rows, rows, keys, KIND, BLOCK_COLUMNS
     )
     # [BLOCK_ROWS BLOCK_WIDTH]
-    query_block = load_block(query, start, rows, query_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
+    query_block = load_block(query, start, rows, query_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
     if NORMALIZE:
         # Any shift near a row's largest score will do, and its own key's score most often is.
         shift = own_scores(
-            query_block, key, key_stride, key_squares, table, row, low, high, keys - rows, keys, factor,
+            query_block, key, key_strides[2], key_squares, table, row, low, high, keys - rows, keys, factor,
             ratio, WIDTH, BLOCK_WIDTH, ACC,
         )  # fmt: skip
     elif key_squares is not None:
@@ -164,7 +164,7 @@ def smooth_forward_kernel(
         shift = tl.zeros([BLOCK_ROWS], ACC)
     inputs = (
         query_block, key, value, key_squares, table, factor, ratio, low, high, start, keys,
-        (key_stride, value_stride),
+        (key_strides[2], value_strides[2]),
     )  # fmt: skip
     acc = tl.zeros([BLOCK_ROWS, BLOCK_VALUE], ACC)
     total = tl.zeros([BLOCK_ROWS, 4], ACC)
@@ -197,8 +197,8 @@ def smooth_forward_kernel(
         acc /= all[:, None]
         log_sum += which.to(tl.int64) * rows
         tl.store(log_sum + row, tl.where(sees, shift + tl.log2(all), float("inf")), mask=row < rows)
-    out += head_start(batch, head, out_batch, out_head)
-    store_block(out, acc, start, rows, out_stride, VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE)
+    out += head_start(batch, head, out_strides)
+    store_block(out, acc, start, rows, out_strides[2], VALUE_WIDTH, BLOCK_ROWS, BLOCK_VALUE)
 
 
 def smooth_forward(
@@ -293,8 +293,3 @@ def smooth_forward(
 def limit(dtype: torch.dtype) -> float:
     """Up to this sum no weight overflows as a number of this type, nor a weighed value below 2³²."""
     return 2.0**15 if dtype == torch.float16 else 2.0**96
-
-
-def strides(name: str, tensor: Tensor) -> dict[str, int]:
-    """Where a tensor's sequences, heads and rows start, as a program is told."""
-    return {f"{name}_{axis}": tensor.stride(index) for index, axis in enumerate(("batch", "head", "stride"))}

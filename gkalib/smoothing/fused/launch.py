@@ -130,9 +130,9 @@ def token_major(tensor: Tensor, width: int | None = None) -> Tensor:
     return tensor.new_empty(batch, length, heads, own if width is None else width).transpose(1, 2)
 
 
-def strides(name: str, tensor: Tensor) -> dict[str, int]:
-    """Arguments NAME_batch, NAME_head and NAME_row."""
-    return {f"{name}_{axis}": tensor.stride(at) for at, axis in enumerate(("batch", "head", "row"))}
+def strides(name: str, tensor: Tensor) -> dict[str, tuple[int, ...]]:
+    """Argument NAME_strides: of the batch, the head and the row."""
+    return {f"{name}_strides": tensor.stride()[:3]}
 
 
 def step_of(numbers: Tensor) -> int:

@@ -12,16 +12,16 @@ from gkalib.smoothing.fused.scores import head_start, load_block
 
 @triton.jit
 def squared_norms_kernel(
-    tensor, squares, length, pitch, heads, blocks, batch_stride, head_stride, row_stride,
-    WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr,
+    tensor, squares, length, pitch, heads, blocks, strides, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """One block of rows of one head, zero past its length."""
     program = tl.program_id(0)
     which = program // blocks
     start = program % blocks * BLOCK_ROWS
-    own = tensor + head_start(which // heads, which % heads, batch_stride, head_stride)
+    own = tensor + head_start(which // heads, which % heads, strides)
     # [BLOCK_ROWS BLOCK_WIDTH]
-    block = load_block(own, start, length, row_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True).to(ACC)
+    block = load_block(own, start, length, strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True).to(ACC)
     row = start + tl.arange(0, BLOCK_ROWS)
     tl.store(squares + which.to(tl.int64) * pitch + row, tl.sum(block * block, 1), mask=row < pitch)
 
@@ -46,9 +46,7 @@ def squared_norms(tensor: Tensor, whole: int = 1) -> Tensor:
         pitch=pitch,
         heads=heads,
         blocks=blocks,
-        batch_stride=tensor.stride(0),
-        head_stride=tensor.stride(1),
-        row_stride=tensor.stride(2),
+        strides=tensor.stride()[:3],
         WIDTH=width,
         BLOCK_WIDTH=block_width(width),
         ACC=accumulator(tensor),

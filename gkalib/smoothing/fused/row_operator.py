@@ -20,6 +20,7 @@ from gkalib.smoothing.fused.launch import (
     launch,
     precision,
     statistics_type,
+    strides,
     token_major,
 )
 from gkalib.smoothing.fused.scores import head_start, load_block, store_block
@@ -84,33 +85,33 @@ def add_features(
 
 @triton.jit
 def row_operator_forward_kernel(
-    query, key, table, scale, features, heads, rows, keys, query_batch, query_head, query_stride, key_batch,
-    key_head, key_stride, RANK: tl.constexpr, HARMONICS: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr, BLOCK_RANK: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, FAST_TRIG: tl.constexpr,
+    query, key, table, scale, features, heads, rows, keys, query_strides, key_strides, RANK: tl.constexpr,
+    HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_RANK: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+    FAST_TRIG: tl.constexpr,
 ):  # fmt: skip
     """H of a block of rows; features are [b h n RANK] without gaps, table is [h 2·HARMONICS N BLOCK_RANK]."""
     blocks = tl.cdiv(rows, BLOCK_ROWS)
     start = tl.program_id(0) % blocks * BLOCK_ROWS
     batch = tl.program_id(0) // blocks // heads
     head = tl.program_id(0) // blocks % heads
-    query += head_start(batch, head, query_batch, query_head)
-    key += head_start(batch, head, key_batch, key_head)
+    query += head_start(batch, head, query_strides)
+    key += head_start(batch, head, key_strides)
     table += head.to(tl.int64) * keys * (2 * HARMONICS * BLOCK_RANK)
     features += (batch.to(tl.int64) * heads + head) * rows * RANK
     factor = tl.load(scale + head)
     # [BLOCK_ROWS BLOCK_WIDTH]
-    own = load_block(query, start, rows, query_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
+    own = load_block(query, start, rows, query_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
     total = tl.zeros([BLOCK_ROWS, BLOCK_RANK], ACC)
     whole = keys // BLOCK_COLUMNS * BLOCK_COLUMNS
     for at in range(0, whole, BLOCK_COLUMNS):
         total = add_features(
-            total, own, key, table, at, keys, key_stride, factor, HARMONICS, WIDTH, BLOCK_WIDTH, BLOCK_RANK,
-            BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, False,
+            total, own, key, table, at, keys, key_strides[2], factor, HARMONICS, WIDTH, BLOCK_WIDTH,
+            BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, False,
         )  # fmt: skip
     if whole < keys:
         total = add_features(
-            total, own, key, table, whole, keys, key_stride, factor, HARMONICS, WIDTH, BLOCK_WIDTH,
+            total, own, key, table, whole, keys, key_strides[2], factor, HARMONICS, WIDTH, BLOCK_WIDTH,
             BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, True,
         )  # fmt: skip
     store_block(features, total, start, rows, RANK, RANK, BLOCK_ROWS, BLOCK_RANK)
@@ -145,39 +146,38 @@ def add_query_slope(
 
 @triton.jit
 def row_operator_query_kernel(
-    query, key, slopes, grad_features, scale, grad_query, heads, rows, keys, query_batch, query_head,
-    query_stride, key_batch, key_head, key_stride, grad_batch, grad_head, grad_stride, RANK: tl.constexpr,
-    HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_RANK: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
-    FAST_TRIG: tl.constexpr,
+    query, key, slopes, grad_features, scale, grad_query, heads, rows, keys, query_strides, key_strides,
+    grad_strides, RANK: tl.constexpr, HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    BLOCK_RANK: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
+    ACC: tl.constexpr, FAST_TRIG: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a block of queries; grad_features are [b h n BLOCK_RANK] without gaps."""
     blocks = tl.cdiv(rows, BLOCK_ROWS)
     start = tl.program_id(0) % blocks * BLOCK_ROWS
     batch = tl.program_id(0) // blocks // heads
     head = tl.program_id(0) // blocks % heads
-    query += head_start(batch, head, query_batch, query_head)
-    key += head_start(batch, head, key_batch, key_head)
-    grad_query += head_start(batch, head, grad_batch, grad_head)
+    query += head_start(batch, head, query_strides)
+    key += head_start(batch, head, key_strides)
+    grad_query += head_start(batch, head, grad_strides)
     grad_features += (batch.to(tl.int64) * heads + head) * rows * BLOCK_RANK
     slopes += head.to(tl.int64) * keys * (2 * HARMONICS * BLOCK_RANK)
     factor = tl.load(scale + head)
     # [BLOCK_ROWS BLOCK_WIDTH], [BLOCK_ROWS BLOCK_RANK]
-    own = load_block(query, start, rows, query_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
+    own = load_block(query, start, rows, query_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
     grad = load_block(grad_features, start, rows, BLOCK_RANK, BLOCK_RANK, BLOCK_ROWS, BLOCK_RANK, True)
     total = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
     whole = keys // BLOCK_COLUMNS * BLOCK_COLUMNS
     for at in range(0, whole, BLOCK_COLUMNS):
         total = add_query_slope(
-            total, own, grad, key, slopes, at, keys, key_stride, factor, HARMONICS, WIDTH, BLOCK_WIDTH,
+            total, own, grad, key, slopes, at, keys, key_strides[2], factor, HARMONICS, WIDTH, BLOCK_WIDTH,
             BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, False,
         )  # fmt: skip
     if whole < keys:
         total = add_query_slope(
-            total, own, grad, key, slopes, whole, keys, key_stride, factor, HARMONICS, WIDTH, BLOCK_WIDTH,
+            total, own, grad, key, slopes, whole, keys, key_strides[2], factor, HARMONICS, WIDTH, BLOCK_WIDTH,
             BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, True,
         )  # fmt: skip
-    store_block(grad_query, total * factor, start, rows, grad_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
+    store_block(grad_query, total * factor, start, rows, grad_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
 
 
 @triton.jit
@@ -216,10 +216,10 @@ def add_key_slope(
 @triton.jit
 def row_operator_key_kernel(
     query, key, slopes, grad_features, scale, grad_key, grad_table, batches, batches_each, heads, rows, keys,
-    query_batch, query_head, query_stride, key_batch, key_head, key_stride, grad_batch, grad_head,
-    grad_stride, RANK: tl.constexpr, HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    BLOCK_RANK: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
-    ACC: tl.constexpr, FAST_TRIG: tl.constexpr, OF_KEY: tl.constexpr, OF_TABLE: tl.constexpr,
+    query_strides, key_strides, grad_strides, RANK: tl.constexpr, HARMONICS: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_RANK: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, FAST_TRIG: tl.constexpr,
+    OF_KEY: tl.constexpr, OF_TABLE: tl.constexpr,
 ):  # fmt: skip
     """The gradients of a block of keys in batches_each sequences, and of its coefficients, summed over these.
 
@@ -240,27 +240,29 @@ def row_operator_key_kernel(
             tables += (tl.zeros([BLOCK_ROWS, BLOCK_RANK], ACC),)
     whole = rows // BLOCK_COLUMNS * BLOCK_COLUMNS
     for batch in range(part * batches_each, tl.minimum((part + 1) * batches_each, batches)):
-        of_query = query + head_start(batch, head, query_batch, query_head)
-        of_key = key + head_start(batch, head, key_batch, key_head)
+        of_query = query + head_start(batch, head, query_strides)
+        of_key = key + head_start(batch, head, key_strides)
         of_grad = grad_features + (tl.cast(batch, tl.int64) * heads + head) * rows * BLOCK_RANK
         # [BLOCK_ROWS BLOCK_WIDTH]
-        own = load_block(of_key, start, keys, key_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
+        own = load_block(of_key, start, keys, key_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
         total = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
         for at in range(0, whole, BLOCK_COLUMNS):
             total, tables = add_key_slope(
-                total, tables, own, own_slopes, of_query, of_grad, at, rows, query_stride, factor, HARMONICS,
-                WIDTH, BLOCK_WIDTH, BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, OF_KEY, OF_TABLE,
-                False,
+                total, tables, own, own_slopes, of_query, of_grad, at, rows, query_strides[2], factor,
+                HARMONICS, WIDTH, BLOCK_WIDTH, BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, OF_KEY,
+                OF_TABLE, False,
             )  # fmt: skip
         if whole < rows:
             total, tables = add_key_slope(
-                total, tables, own, own_slopes, of_query, of_grad, whole, rows, query_stride, factor,
+                total, tables, own, own_slopes, of_query, of_grad, whole, rows, query_strides[2], factor,
                 HARMONICS, WIDTH, BLOCK_WIDTH, BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, OF_KEY,
                 OF_TABLE, True,
             )  # fmt: skip
         if OF_KEY:
-            of_grad_key = grad_key + head_start(batch, head, grad_batch, grad_head)
-            store_block(of_grad_key, total * factor, start, keys, grad_stride, WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
+            of_grad_key = grad_key + head_start(batch, head, grad_strides)
+            store_block(
+                of_grad_key, total * factor, start, keys, grad_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH
+            )
     grad_table += (part.to(tl.int64) * heads + head) * keys * (2 * HARMONICS * RANK)
     if OF_TABLE:
         for m in tl.static_range(2 * HARMONICS):
@@ -324,7 +326,7 @@ def row_features_backward(
         triton.cdiv(rows, sizes.rows) * batch * heads,
         sizes,
         grad_query=grad_query,
-        **dict(zip(("grad_batch", "grad_head", "grad_stride"), grad_query.stride(), strict=False)),
+        **strides("grad", grad_query),
         **common,
     )
     sizes = config("row_operator_key", width=block_width(width), dtype=query.dtype)
@@ -345,7 +347,7 @@ def row_features_backward(
             batches_each=batches_each,
             OF_KEY=of_key,
             OF_TABLE=of_table,
-            **dict(zip(("grad_batch", "grad_head", "grad_stride"), grad_key.stride(), strict=False)),
+            **strides("grad", grad_key),
             **common,
         )
     return grad_query, grad_key, grad_table.sum(0).to(coefficients.dtype)
@@ -361,8 +363,8 @@ def _common(query: Tensor, key: Tensor, scale: Tensor, table: Tensor, rank: int)
         "heads": heads,
         "rows": rows,
         "keys": key.shape[2],
-        **dict(zip(("query_batch", "query_head", "query_stride"), query.stride(), strict=False)),
-        **dict(zip(("key_batch", "key_head", "key_stride"), key.stride(), strict=False)),
+        **strides("query", query),
+        **strides("key", key),
         "RANK": rank,
         "HARMONICS": table.shape[1] // 2,
         "WIDTH": width,

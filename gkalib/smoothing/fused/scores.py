@@ -10,9 +10,9 @@ GIVEN: tl.constexpr = tl.constexpr(2)
 
 
 @triton.jit
-def head_start(batch, head, batch_stride, head_stride):
+def head_start(batch, head, strides):
     """Where the memory of one head of one sequence starts, counted in 64 bits."""
-    return tl.cast(batch, tl.int64) * batch_stride + tl.cast(head, tl.int64) * head_stride
+    return tl.cast(batch, tl.int64) * strides[0] + tl.cast(head, tl.int64) * strides[1]
 
 
 @triton.jit

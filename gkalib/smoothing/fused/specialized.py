@@ -1,41 +1,31 @@
 """Gaussian attention without a mask for an H100: one warp group loads while two others multiply.
 
 Every load of such a loop goes through a descriptor of as many axes as its block has, row sums are plain, and
-a program has four warps. Otherwise the compiler refuses or, with eight, silently splits nothing. The programs
-compute what `gka_forward_kernel` and `gka_backward_kernel` do.
+a program has four warps, for two groups of 64 rows each. Otherwise the compiler refuses or, with eight warps,
+silently splits nothing. The programs compute what `gka_forward_kernel` and `gka_backward_kernel` do.
 """
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from gkalib.smoothing.fused.configs import Config, config, stand_in
-from gkalib.smoothing.fused.launch import block_width, interpreting, name_of
+from gkalib.smoothing.fused.launch import block_width, interpreting
 from gkalib.smoothing.fused.scores import LOG2_E, head_number, head_start, place, store_block
-
-SPECIALIZED: bool | None = None
-"""Whether problems without a mask go to these programs; None: where the table ships them."""
-BLOCK = Config(128, 64, 4, 2)
-"""Two warp groups of 64 rows each, as the tensor cores want them; the compiler adds the group that loads."""
 
 
 @triton.jit
 def gka_forward_specialized_kernel(
     x, out, total_sum, sigma, sigma_step, norm, eps, heads, length, pitch,
-    x_batch, x_head, x_row, out_batch, out_head, out_row, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
+    x_strides, out_strides, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
     ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """out_i = Σ_j E_ij x_j / total_i and total_i = Σ_j E_ij + eps, for one block of rows i of one head."""
     batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
-    x += head_start(batch, head, x_batch, x_head)
+    x += head_start(batch, head, x_strides)
     norm += sequence * pitch
-    columns = tl.make_tensor_descriptor(x, [length, WIDTH], [x_row, 1], [BLOCK_COLUMNS, WIDTH])
-    rows = tl.make_tensor_descriptor(x, [length, WIDTH], [x_row, 1], [BLOCK_ROWS, WIDTH])
+    columns = tl.make_tensor_descriptor(x, [length, WIDTH], [x_strides[2], 1], [BLOCK_COLUMNS, WIDTH])
+    rows = tl.make_tensor_descriptor(x, [length, WIDTH], [x_strides[2], 1], [BLOCK_ROWS, WIDTH])
     column_norms = tl.make_tensor_descriptor(norm, [pitch], [1], [BLOCK_COLUMNS])
     row_norms = tl.make_tensor_descriptor(norm, [pitch], [1], [BLOCK_ROWS])
     c = LOG2_E * head_number(sigma, head, sigma_step, True)
@@ -53,23 +43,23 @@ def gka_forward_specialized_kernel(
     row = start + tl.arange(0, BLOCK_ROWS)
     total = tl.where(row < length, total + eps, 1.0)
     tl.store(total_sum + sequence * length + row, total, mask=row < length)
-    out += head_start(batch, head, out_batch, out_head)
-    store_block(out, acc / total[:, None], start, length, out_row, WIDTH, BLOCK_ROWS, WIDTH)
+    out += head_start(batch, head, out_strides)
+    store_block(out, acc / total[:, None], start, length, out_strides[2], WIDTH, BLOCK_ROWS, WIDTH)
 
 
 @triton.jit
 def gka_backward_specialized_kernel(
     x, scaled, pairs, sigma, sigma_step, grad_x, share, heads, length, pitch,
-    x_batch, x_head, x_row, grad_batch, grad_head, grad_row, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
+    x_strides, grad_strides, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
     ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """dx_i = Σ_j E_ij g_j + W_ij (x_j − x_i), and (<O_i, dO_i> − <x_i, dx_i>)/σ, for one block."""
     batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
-    x += head_start(batch, head, x_batch, x_head)
+    x += head_start(batch, head, x_strides)
     scaled += sequence * length * WIDTH
     pairs += 2 * sequence * pitch
-    x_columns = tl.make_tensor_descriptor(x, [length, WIDTH], [x_row, 1], [BLOCK_COLUMNS, WIDTH])
-    x_rows = tl.make_tensor_descriptor(x, [length, WIDTH], [x_row, 1], [BLOCK_ROWS, WIDTH])
+    x_columns = tl.make_tensor_descriptor(x, [length, WIDTH], [x_strides[2], 1], [BLOCK_COLUMNS, WIDTH])
+    x_rows = tl.make_tensor_descriptor(x, [length, WIDTH], [x_strides[2], 1], [BLOCK_ROWS, WIDTH])
     g_columns = tl.make_tensor_descriptor(scaled, [length, WIDTH], [WIDTH, 1], [BLOCK_COLUMNS, WIDTH])
     g_rows = tl.make_tensor_descriptor(scaled, [length, WIDTH], [WIDTH, 1], [BLOCK_ROWS, WIDTH])
     norm_columns = tl.make_tensor_descriptor(pairs, [pitch], [1], [BLOCK_COLUMNS])
@@ -96,14 +86,14 @@ def gka_backward_specialized_kernel(
         weight_sum += tl.sum(slope, 1)
     # [BLOCK_ROWS WIDTH], read once more so that registers need not hold it through the loop
     row = start + tl.arange(0, BLOCK_ROWS)
-    address = x + row.to(tl.int64)[:, None] * x_row + tl.arange(0, WIDTH)[None, :]
+    address = x + row.to(tl.int64)[:, None] * x_strides[2] + tl.arange(0, WIDTH)[None, :]
     again = tl.load(address, mask=(row < length)[:, None], other=0.0, eviction_policy="evict_first").to(ACC)
     grad = acc - again * weight_sum[:, None]
     share += sequence * length + row
     euler = tl.load(share, mask=row < length, other=0.0) - tl.sum(again * grad, 1)
     tl.store(share, euler / head_number(sigma, head, sigma_step), mask=row < length)
-    grad_x += head_start(batch, head, grad_batch, grad_head)
-    store_block(grad_x, grad, start, length, grad_row, WIDTH, BLOCK_ROWS, WIDTH)
+    grad_x += head_start(batch, head, grad_strides)
+    store_block(grad_x, grad, start, length, grad_strides[2], WIDTH, BLOCK_ROWS, WIDTH)
 
 
 def fits(x: Tensor) -> bool:
@@ -113,29 +103,3 @@ def fits(x: Tensor) -> bool:
     aligned = x.data_ptr() % 16 == 0 and all(x.stride(at) * x.itemsize % 16 == 0 for at in range(3))
     hopper = x.device.type == "cpu" or torch.cuda.get_device_capability(x.device)[0] == 9
     return hopper and aligned and x.itemsize == 2 and x.shape[-1] in (64, 128)
-
-
-@contextmanager
-def specialization(on: bool | None) -> Iterator[None]:
-    """Within it SPECIALIZED is this."""
-    global SPECIALIZED
-    before, SPECIALIZED = SPECIALIZED, on
-    try:
-        yield
-    finally:
-        SPECIALIZED = before
-
-
-def specialization_is_forced() -> bool:
-    """Whether these programs run, or do not, whatever the table ships."""
-    return SPECIALIZED is not None
-
-
-def instead(program: Any, x: Tensor) -> Config | None:
-    """The block sizes of one of these programs where it is to run instead of the plain one, else None."""
-    if SPECIALIZED is False or not fits(x):
-        return None
-    name = name_of(program)
-    wanted: dict[str, Any] = {"width": block_width(x.shape[3]), "dtype": x.dtype, "length": x.shape[2]}
-    chosen = stand_in(name, **wanted) or (BLOCK if SPECIALIZED else None)
-    return config(name, **wanted) if chosen and interpreting() else chosen
