@@ -106,6 +106,7 @@ def _rbf() -> Iterator[Case]:
 def _gpa() -> Iterator[Case]:
     yield _case("dickens", 256, 4, 256, 128, causal=True)
     yield _case("text", 8, 10, 2048, 128, causal=True)
+    yield _case("encoder", 32, 12, 512, 64)  # T5-base reads both ways
 
 
 def _karat() -> Iterator[Case]:

@@ -150,6 +150,22 @@ class GkaSpecialized(Gka):
 
 
 @final
+class GkaDescribed(Gka):
+    """The same by a forward program that reads through a descriptor made by the host."""
+
+    halves = True
+    sizes = (
+        (1, 4, 4, 300, 300, 128, 128),
+        (2, 2, 2, 1030, 1030, 128, 128),
+        (1, 2, 2, 2048, 2048, 128, 128),
+        (2, 3, 3, 512, 512, 128, 128),
+    )
+
+    def programs(self) -> AbstractContextManager:
+        return _standing_in("gka_forward_described")
+
+
+@final
 class GkaHead(Gka):
     """The same with a backward pass of one program for a whole head, which short problems have."""
 
@@ -212,6 +228,7 @@ class Karat(Operation):
 
 OPERATIONS: dict[str, type[Operation]] = {
     "gka-specialized": GkaSpecialized,
+    "gka-described": GkaDescribed,
     "gka-head": GkaHead,
     "gka": Gka,
     "rbf": Rbf,

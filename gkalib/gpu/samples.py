@@ -181,6 +181,7 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
     "gka_backward": gka_backward,
     "gka_forward_specialized": _by("gka_forward_specialized", gka_forward),
     "gka_backward_specialized": _by("gka_backward_specialized", gka_backward),
+    "gka_forward_described": _by("gka_forward_described", gka_forward),
     "gka_backward_head": _by("gka_backward_head", gka_backward),
     "rbf_forward": _rbf[0],
     "rbf_backward": _rbf[1],

@@ -38,6 +38,7 @@ MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode",
 STANDING = {
     "gka_forward_specialized": [(width, "all", LONG) for width in PAPERS],
     "gka_backward_specialized": [(width, "all", LONG) for width in PAPERS],
+    "gka_forward_described": [(128, "band", LONG), (128, "all", LONG)],
     "gka_backward_head": [(64, "all", VIT)],
 }
 """Width, mask and length of the problems in which a program stands in for a plain one."""

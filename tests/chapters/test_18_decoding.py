@@ -70,9 +70,9 @@ def test_a_gaussians_score_by_distance_is_its_score_by_norms():
 @pytest.mark.parametrize("keys", [1, 33, 2048, 131072])
 @pytest.mark.parametrize("columns", [16, 64])
 def test_the_number_of_parts(rows: int, keys: int, columns: int):
-    """S = max(1, min(⌊1024/R⌋, 64, ⌈t/C⌉)) at most, each of ⌈⌈t/C⌉/S⌉ blocks."""
+    """S = max(1, min(⌊660/R⌋, 64, ⌈t/C⌉)) at most, each of ⌈⌈t/C⌉/S⌉ blocks."""
     blocks = math.ceil(keys / columns)
-    most = max(1, min(1024 // rows, 64, blocks))
+    most = max(1, min(660 // rows, 64, blocks))
     each = math.ceil(blocks / most)
     count = math.ceil(blocks / each)
     assert count <= most

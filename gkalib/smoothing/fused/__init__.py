@@ -265,8 +265,11 @@ def _decode(problem: Problem) -> Tensor:
         scores = problem.lag_scores().squeeze(-2)
         scores = scores if scores.ndim == 3 else scores[None]
         lag_scores = scores.expand(-1, problem.sizes[1], -1).to(_statistics(problem))
-    # The newest token sees all of a cache that only causality limits.
-    sees_all = problem.positions is None and all(isinstance(rule, Causal) for rule in parts(problem.mask))
+    # The newest token sees all of a cache that only causality limits, or a length, which the device keeps.
+    lengths, rules = None, [rule for rule in parts(problem.mask) if not isinstance(rule, Causal)]
+    if len(rules) == 1 and isinstance(rules[0], KeyPadding):
+        lengths, rules = rules[0].lengths, []
+    sees_all = problem.positions is None and not rules
     key, value, normalizer = problem.grouped_key, problem.grouped_value, problem.normalizer
     return op.decode(
         _cast(problem.query),
@@ -275,6 +278,7 @@ def _decode(problem: Problem) -> Tensor:
         *_numbers(form, problem),
         lag_scores,
         None if sees_all else problem.allowed(),
+        lengths if sees_all else None,
         isinstance(normalizer, RowSum),
         normalizer.eps if isinstance(normalizer, RowSum) else 0.0,
     )

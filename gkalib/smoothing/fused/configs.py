@@ -47,6 +47,7 @@ Entry = tuple[str, int, str]
 
 STAND_INS = {
     "gka_forward_specialized": "gka_forward",
+    "gka_forward_described": "gka_forward",
     "gka_backward_head": "gka_backward",
     "gka_backward_specialized": "gka_backward",
 }
@@ -84,7 +85,9 @@ def config(
     return _small(_lookup(program, width, kind) or Config(64, 64 if width <= 128 else 32))
 
 
-def stand_in(program: str, *, width: int, dtype: torch.dtype, length: int) -> Config | None:
+def stand_in(
+    program: str, *, width: int, dtype: torch.dtype, length: int, masked: bool = False
+) -> Config | None:
     """The block sizes of a program that may stand in for a plain one; None where the plain one is to run.
 
     It runs where the table ships it, which takes a card on which it was right and faster, or within
@@ -92,7 +95,7 @@ def stand_in(program: str, *, width: int, dtype: torch.dtype, length: int) -> Co
     """
     program = program.removesuffix("_kernel")
     assert program in STAND_INS
-    kind = _kind(program, width, dtype.itemsize == 2, False, length <= SHORT, False)
+    kind = _kind(program, width, dtype.itemsize == 2, False, length <= SHORT, masked)
     if _served is not None:
         _served.append((program, width, kind))
     if _forced is not None and program in _forced[1]:
@@ -171,8 +174,8 @@ def forced(config: Config | None, *programs: str) -> Iterator[None]:
 
 
 def are_forced() -> bool:
-    """Whether block sizes are not the table's, or it is listed which are asked for."""
-    return _forced is not None or _served is not None
+    """Whether programs or block sizes are not the table's, or it is listed which are asked for."""
+    return _forced is not None or _served is not None or _standing is not None
 
 
 @contextmanager

@@ -9,31 +9,33 @@ from torch import Tensor
 
 from gkalib.smoothing.fused.configs import config
 from gkalib.smoothing.fused.launch import (
-    accumulator,
     block_width,
     dense_rows,
     launch,
     number_arguments,
     statistics_type,
+    strides,
 )
 from gkalib.smoothing.fused.scores import LOG2_E, head_number, head_start
 
-PROGRAMS = 1024
-"""How many programs keep the memory of a large card busy: seven or eight for each of its processors."""
+RESIDENT = 5
+"""How many programs a processor holds at once while a thread of theirs has at most 96 registers."""
+PROCESSORS = 132
+"""Of an H100, where there is no card to ask."""
 MOST_SPLITS = 64
 """The most parts of one row that the second program adds up at once."""
 LOWEST: tl.constexpr = tl.constexpr(-1e38)
 
 
 @triton.jit
-def seen_bounds(allowed, row_stride, start, stop, BLOCK: tl.constexpr):
+def seen_bounds(allowed, start, stop, BLOCK: tl.constexpr):
     """The first of keys start … stop − 1 that may be seen and one past the last; stop, start without any."""
     first = tl.full([BLOCK], 0, tl.int32) + stop
     last = tl.full([BLOCK], 0, tl.int32) + start
     for at in range(start, stop, BLOCK):
         key = at + tl.arange(0, BLOCK)
         # [BLOCK]
-        seen = tl.load(allowed + key.to(tl.int64) * row_stride, mask=key < stop, other=0) != 0
+        seen = tl.load(allowed + key, mask=key < stop, other=0) != 0
         first = tl.minimum(first, tl.where(seen, key, stop))
         last = tl.maximum(last, tl.where(seen, key + 1, start))
     return tl.min(first), tl.max(last)
@@ -55,28 +57,31 @@ def load_rows(
 
 # What changes while a cache grows is not compiled in: one program serves every length.
 @triton.jit(
-    do_not_specialize=[ "splits", "keys", "blocks", "table_strides", "allowed_strides", ]
-)  # fmt: skip
+    do_not_specialize=["splits", "keys", "table_batch", "table_head", "allowed_batch", "allowed_head"]
+)
 def decode_split_kernel(
-    query, key, value, scale, norm, number_step, table, allowed, total, largest, partial, heads, group,
-    splits, keys, blocks, query_strides, key_strides, value_strides, table_strides, allowed_strides,
-    OF_SIGMA: tl.constexpr, ONE: tl.constexpr, MAXIMUM: tl.constexpr, WIDTH: tl.constexpr,
-    VALUE_WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, ACC: tl.constexpr,
-    BLOCK_COLUMNS: tl.constexpr,
+    query, key, value, scale, norm, number_step, table, allowed, lengths, total, largest, partial, heads,
+    group, splits, keys, query_strides, key_strides, value_strides, table_batch, table_head, allowed_batch,
+    allowed_head, OF_SIGMA: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Σ_j 2^(s_j − top) v_j and Σ_j 2^(s_j − top) over one part of the keys, s_j = log₂ κ(q, k_j).
 
     Each of BLOCK_COLUMNS slots keeps sums, and where MAXIMUM a largest score, of its own, every
     BLOCK_COLUMNS-th key: no thread waits for another until the part is read. Otherwise top is 0.
     """
+    ONE: tl.constexpr = value is None
+    MAXIMUM: tl.constexpr = largest is not None
+    ACC: tl.constexpr = total.dtype.element_ty
     program = tl.program_id(0)
     head, split, batch = program % heads, program // heads % splits, program // heads // splits
     key_of = head // group
     query += head_start(batch, head, query_strides)
     key += head_start(batch, key_of, key_strides)
-    value += head_start(batch, key_of, value_strides)
+    if not ONE:
+        value += head_start(batch, key_of, value_strides)
     if table is not None:
-        table += head_start(batch, head, table_strides)
+        table += head_start(batch, head, (table_batch, table_head))
     column = tl.arange(0, BLOCK_WIDTH)
     # [1 BLOCK_WIDTH]
     q = tl.load(query + column, mask=column < WIDTH, other=0.0).to(ACC)[None, :]
@@ -84,20 +89,24 @@ def decode_split_kernel(
     if norm is not None:
         half = head_number(norm, head, number_step, OF_SIGMA).to(ACC) * (0.5 * LOG2_E)
         s -= 2 * half
-    start = split * blocks * BLOCK_COLUMNS
-    stop = tl.minimum(start + blocks * BLOCK_COLUMNS, keys)
+    if lengths is not None:
+        keys = tl.minimum(tl.load(lengths + batch).to(tl.int32), keys)
+    each = tl.cdiv(tl.cdiv(keys, BLOCK_COLUMNS), splits) * BLOCK_COLUMNS
+    start = split * each
+    stop = tl.minimum(start + each, keys)
     if allowed is not None:
-        allowed += head_start(batch, head, allowed_strides)
-        start, stop = seen_bounds(allowed, allowed_strides[2], start, stop, 256)
+        allowed += head_start(batch, head, (allowed_batch, allowed_head))
+        start, stop = seen_bounds(allowed, start, stop, 256)
     slot = tl.arange(0, BLOCK_COLUMNS)
     acc = tl.zeros([BLOCK_COLUMNS, BLOCK_VALUE], ACC)
     weights = tl.zeros([BLOCK_COLUMNS], ACC)
     top = tl.full([BLOCK_COLUMNS], LOWEST, ACC)
-    for at in range(start, stop, BLOCK_COLUMNS):
+    # A loop without a product is pipelined only if it says how deep.
+    for at in tl.range(start, stop, BLOCK_COLUMNS, num_stages=STAGES):
         index = (at + slot).to(tl.int64)
         present = at + slot < stop
         if allowed is not None:
-            present = present & (tl.load(allowed + index * allowed_strides[2], mask=present, other=0) != 0)
+            present = present & (tl.load(allowed + index, mask=present, other=0) != 0)
         # [BLOCK_COLUMNS BLOCK_WIDTH]
         k = load_rows(key, at, key_strides[2], present, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH).to(ACC)
         score = tl.zeros([BLOCK_COLUMNS], ACC)
@@ -109,7 +118,7 @@ def decode_split_kernel(
             score -= half * tl.sum(apart * apart, 1)
         if table is not None:
             # [BLOCK_COLUMNS]
-            lag = tl.load(table + index * table_strides[2], mask=present, other=0.0).to(ACC)
+            lag = tl.load(table + index, mask=present, other=0.0).to(ACC)
             score += lag * LOG2_E
         score = tl.where(present, score, float("-inf"))
         if MAXIMUM:
@@ -145,10 +154,11 @@ def decode_split_kernel(
 @triton.jit(do_not_specialize=["splits"])
 def decode_combine_kernel(
     out, total, largest, partial, log_eps, heads, splits, out_strides,
-    NORMALIZE: tl.constexpr, MAXIMUM: tl.constexpr, EPS: tl.constexpr, VALUE_WIDTH: tl.constexpr,
-    BLOCK_VALUE: tl.constexpr, BLOCK_SPLITS: tl.constexpr, ACC: tl.constexpr,
+    NORMALIZE: tl.constexpr, EPS: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr,
+    BLOCK_SPLITS: tl.constexpr,
 ):  # fmt: skip
     """out = Σ_s f_s acc_s / (Σ_s f_s l_s + eps) over the parts of one row; f_s = 2^(top_s − top), or 1."""
+    MAXIMUM: tl.constexpr = largest is not None
     row = tl.program_id(0).to(tl.int64)
     split = tl.arange(0, BLOCK_SPLITS)
     wide = tl.arange(0, BLOCK_VALUE)
@@ -158,7 +168,7 @@ def decode_combine_kernel(
     # [BLOCK_SPLITS BLOCK_VALUE]
     above = tl.load(partial + which[:, None] * VALUE_WIDTH + wide[None, :], mask=inside, other=0.0)
     below = tl.load(total + which, mask=exists, other=0.0)
-    highest = tl.full([], 0.0, ACC)
+    highest = tl.full([], 0.0, total.dtype.element_ty)
     if MAXIMUM:
         top = tl.load(largest + which, mask=exists, other=LOWEST)
         highest += tl.max(top)
@@ -177,24 +187,32 @@ def decode_combine_kernel(
     tl.store(out + wide, result.to(out.dtype.element_ty), mask=wide < VALUE_WIDTH)
 
 
-def most_splits(rows: int) -> int:
-    """Into at most how many parts the keys of each of so many rows are split, however long a cache grows."""
-    return min(max(1, PROGRAMS // rows), MOST_SPLITS)
+def processors(device: torch.device) -> int:
+    """Of a device."""
+    if device.type != "cuda":
+        return PROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def parts(rows: int, keys: int, columns: int) -> tuple[int, int]:
+def most_splits(rows: int, processors: int = PROCESSORS) -> int:
+    """Into at most how many parts the keys of each of so many rows are split, however long a cache grows.
+
+    All programs run at once: one more would wait for the first of them to end.
+    """
+    return min(max(1, RESIDENT * processors // rows), MOST_SPLITS)
+
+
+def parts(rows: int, keys: int, columns: int, processors: int = PROCESSORS) -> tuple[int, int]:
     """Into how many parts the keys of each of so many rows are split, and how many blocks a part has."""
     blocks = triton.cdiv(keys, columns)
-    each = triton.cdiv(blocks, min(most_splits(rows), blocks))
+    each = triton.cdiv(blocks, min(most_splits(rows, processors), blocks))
     return triton.cdiv(blocks, each), each
 
 
-def _strides(**tensors: Tensor | None) -> dict[str, tuple[int, ...]]:
-    """Arguments NAME_strides, of each tensor's batch, head and row; 0 where there is no tensor."""
-    return {
-        f"{name}_strides": (0, 0, 0) if tensor is None else tensor.stride()[:3]
-        for name, tensor in tensors.items()
-    }
+def _starts(name: str, tensor: Tensor | None) -> dict[str, int]:
+    """How far sequences and heads lie apart in what grows with a cache; 0 where there is no tensor."""
+    batch, head = (0, 0) if tensor is None else tensor.stride()[:2]
+    return {f"{name}_batch": batch, f"{name}_head": head}
 
 
 def _same(first: Tensor, second: Tensor) -> bool:
@@ -216,6 +234,7 @@ def decode(
     allowed: Tensor | None,
     normalize: bool,
     *,
+    lengths: Tensor | None = None,
     sigma: Tensor | None = None,
     eps: float = 0.0,
     known_maximum: bool = False,
@@ -239,6 +258,8 @@ def decode(
         allowed: True for a key that is seen, broadcasting to ``[b h 1 m]``; None is all. What is not seen is
             not read. A row that sees nothing is zero.
         normalize: whether to divide.
+        lengths: ``[b]``, how many keys of each sequence there are yet; what lies behind is not read. It stays
+            on the device, so that a captured graph follows a cache that grows. None: m each.
         sigma: σ, ``[h]`` or ``[1]``, in place of scale and norm where both are σ⁻²: no product q·k is needed.
         eps: ε, in units of κ.
         known_maximum: the caller's word that no score is above zero and one, the token's own, is zero.
@@ -252,24 +273,22 @@ def decode(
     batch, heads, _, width = query.shape
     groups, keys, value_width = key.shape[1], key.shape[2], value.shape[3]
     block = config("decode_split", width=block_width(width), dtype=query.dtype, length=keys)
-    splits, blocks = parts(batch * heads, keys, block.columns)
+    most = most_splits(batch * heads, processors(query.device))
+    splits, _ = parts(batch * heads, keys, block.columns, processors(query.device))
     kind = statistics_type(query)
-    total, largest = (query.new_empty(batch, heads, splits, dtype=kind) for _ in range(2))
+    total = query.new_empty(batch, heads, splits, dtype=kind)
     partial = query.new_empty(batch, heads, splits, value_width, dtype=kind)
     out = query.new_empty(batch, 1, heads, value_width).transpose(1, 2)
-    table = None if table_row is None else table_row.expand(batch, heads, keys)
-    seen = None if allowed is None else allowed.expand(batch, heads, 1, keys)[:, :, 0].view(torch.uint8)
-    maximum = normalize and not known_maximum
+    table = None if table_row is None else dense_rows(table_row.expand(batch, heads, keys))
+    seen = None if allowed is None else dense_rows(allowed.expand(batch, heads, 1, keys)[:, :, 0])
     common = {
         "total": total,
-        "largest": largest,
+        "largest": torch.empty_like(total) if normalize and not known_maximum else None,
         "partial": partial,
         "heads": heads,
         "splits": splits,
-        "MAXIMUM": maximum,
         "VALUE_WIDTH": value_width,
         "BLOCK_VALUE": block_width(value_width),
-        "ACC": accumulator(query),
     }
     launch(
         decode_split_kernel,
@@ -277,15 +296,15 @@ def decode(
         block,
         query=query,
         key=key,
-        value=value,
+        value=None if one else value,
         **number_arguments(scale, norm, sigma),
         table=table,
-        allowed=seen,
+        allowed=None if seen is None else seen.view(torch.uint8),
+        lengths=lengths,
         group=heads // groups,
         keys=keys,
-        blocks=blocks,
-        **_strides(query=query, key=key, value=value, table=table, allowed=seen),
-        ONE=one,
+        **strides("query", query) | strides("key", key) | strides("value", value),
+        **_starts("table", table) | _starts("allowed", seen),
         WIDTH=width,
         BLOCK_WIDTH=block_width(width),
         **common,
@@ -296,10 +315,10 @@ def decode(
         config("decode_combine", width=block_width(value_width), dtype=query.dtype, length=splits),
         out=out,
         log_eps=math.log2(eps) if eps else 0.0,
-        out_strides=out.stride()[:3],
+        **strides("out", out),
         NORMALIZE=normalize,
         EPS=eps > 0,
-        BLOCK_SPLITS=triton.next_power_of_2(most_splits(batch * heads)),
+        BLOCK_SPLITS=triton.next_power_of_2(most),
         **common,
     )
     return out

@@ -28,24 +28,36 @@ def gaussian_block(row_x, column_x, row_norm, column_norm, c, PRECISION: tl.cons
 
 
 @triton.jit
+def add_columns(
+    acc, total, row_x, row_norm, column_x, column_norm, at, low, high, c, MASKED: tl.constexpr,
+    BLOCK: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Add Σ_j E_ij x_j and Σ_j E_ij over one block of columns; MASKED leaves out what a row may not see."""
+    weight = gaussian_block(row_x, column_x, row_norm, column_norm, c, PRECISION, ACC)
+    if MASKED:
+        weight = only_spans(weight, at, low, high, BLOCK)
+    total += lane_sums(weight, row_x.shape[0], BLOCK)
+    acc = tl.dot(weight.to(column_x.dtype), column_x, acc, input_precision=PRECISION, out_dtype=ACC)
+    return acc, total
+
+
+@triton.jit
 def forward_block(
     acc, total, row_x, row_norm, at, x, norm, low, high, length, stride, c,
     EDGE: tl.constexpr, KIND: tl.constexpr, NORMS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Add Σ_j E_ij x_j and Σ_j E_ij over one block of columns."""
+    """Load one block of columns and add it."""
     # [BLOCK BLOCK_WIDTH], key and value at once
     column_x = load_block(x, at, length, stride, WIDTH, BLOCK, BLOCK_WIDTH, EDGE)
     column = at + tl.arange(0, BLOCK)
     column_norm = tl.load(norm + column) if NORMS else half_norm(column_x, c, ACC)
     if EDGE and not NORMS:
         column_norm = tl.where(column < length, column_norm, float("inf"))
-    weight = gaussian_block(row_x, column_x, row_norm, column_norm, c, PRECISION, ACC)
-    if EDGE and KIND != ALL:
-        weight = only_spans(weight, at, low, high, BLOCK)
-    total += lane_sums(weight, row_x.shape[0], BLOCK)
-    acc = tl.dot(weight.to(column_x.dtype), column_x, acc, input_precision=PRECISION, out_dtype=ACC)
-    return acc, total
+    return add_columns(
+        acc, total, row_x, row_norm, column_x, column_norm, at, low, high, c, EDGE and KIND != ALL, BLOCK,
+        PRECISION, ACC,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -149,7 +161,7 @@ def end_rows(
     Without sigma the division is left to the program.
     """
     row = start + tl.arange(0, BLOCK)
-    # x_i and σ are read once more: held in registers through the loops, they would crowd out the sums. A policy
+    # x_i and σ are read once more: held in registers through the loops, they crowd out the sums. A policy
     # of its own is what tells a load from the first one, with which the compiler would merge it.
     column = tl.arange(0, BLOCK_WIDTH)
     inside = (row < length)[:, None] & (column < WIDTH)[None, :]

@@ -50,8 +50,8 @@ def interpreting() -> bool:
 
 
 def launch(program: Any, grid: int, config: Config, **arguments: Any) -> None:
-    """Start ``grid`` programs; the block sizes go in as BLOCK_ROWS and BLOCK_COLUMNS where they are named."""
-    sizes = {"BLOCK_ROWS": config.rows, "BLOCK_COLUMNS": config.columns}
+    """Start ``grid`` programs; the block sizes go in as BLOCK_ROWS, BLOCK_COLUMNS and STAGES where named."""
+    sizes = {"BLOCK_ROWS": config.rows, "BLOCK_COLUMNS": config.columns, "STAGES": config.stages}
     arguments |= {name: size for name, size in sizes.items() if name in program.arg_names}
     started = Launch(program, grid, config, arguments)
     if _collected is not None:

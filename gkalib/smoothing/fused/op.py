@@ -308,6 +308,7 @@ def decode(
     sigma: Tensor | None,
     lag_scores: Tensor | None,
     allowed: Tensor | None,
+    lengths: Tensor | None,
     normalize: bool,
     eps: float = 0.0,
 ) -> Tensor:
@@ -315,12 +316,12 @@ def decode(
     key_given = _runnable(key)
     value_given = key_given if value is None else _runnable(value)
     given = (_runnable(query), key_given, value_given)
-    slots = {"sigma": sigma, "eps": eps}
+    slots = {"lengths": lengths, "sigma": sigma, "eps": eps}
     return decoding.decode(*given, scale, norm, lag_scores, allowed, normalize, **slots).to(query.dtype)
 
 
 @register_fake(decode)
-def _(query, key, value, scale, norm, sigma, lag_scores, allowed, normalize, eps=0.0):
+def _(query, key, value, scale, norm, sigma, lag_scores, allowed, lengths, normalize, eps=0.0):
     return token_major(query, (key if value is None else value).shape[-1])
 
 

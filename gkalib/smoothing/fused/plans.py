@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gkalib.smoothing.fused import configs, launch
 from gkalib.smoothing.fused.launch import LAUNCHES, Launch
-from gkalib.smoothing.fused.specialized import specialization_is_forced
 
 MOST = 1024
 """So many plans an operator keeps before it starts over: a growing cache needs a new one for each token."""
@@ -75,6 +75,8 @@ class Recorder(TorchDispatchMode):
                 self.possible &= place is not None
                 places.append((at, place))
                 arguments[at] = None
+            # A descriptor holds the address of the tensor that it was made of.
+            self.possible &= not isinstance(argument, TensorDescriptor)
         if kernel is None or kernel.metadata.global_scratch_size or launched.arguments.keys() - set(names):
             self.possible = False
             return
@@ -191,7 +193,7 @@ class Planned:
         self.plans: dict[tuple, Plan | None] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        if launch.collecting() or configs.are_forced() or specialization_is_forced():
+        if launch.collecting() or configs.are_forced():
             return self.function(*arguments)
         tensors, kind = kind_of(arguments)
         if kind not in self.plans:

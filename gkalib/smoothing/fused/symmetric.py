@@ -37,8 +37,10 @@ from gkalib.smoothing.fused.scores import (
     store_block,
 )
 from gkalib.smoothing.fused.specialized import (
+    described,
     fits,
     gka_backward_specialized_kernel,
+    gka_forward_described_kernel,
     gka_forward_specialized_kernel,
 )
 from gkalib.smoothing.spans import Spans
@@ -242,9 +244,10 @@ def pitch_of(x: Tensor) -> int:
     return triton.cdiv(x.shape[2], PITCH) * PITCH
 
 
-def instead(program: Any, x: Tensor) -> Config | None:
+def instead(program: Any, x: Tensor, *, masked: bool = False) -> Config | None:
     """The block sizes of a program that runs in the place of the plain one, or None."""
-    return stand_in(name_of(program), width=block_width(x.shape[3]), dtype=x.dtype, length=x.shape[2])
+    wide, length = block_width(x.shape[3]), x.shape[2]
+    return stand_in(name_of(program), width=wide, dtype=x.dtype, length=length, masked=masked)
 
 
 def start_program(
@@ -291,15 +294,20 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
     if x.numel() == 0:
         return out, total
     kind = kind_of(spans, length)
-    special = instead(gka_forward_specialized_kernel, x) if kind == ALL.value and fits(x) else None
-    norm, norms = total, special is not None or length > SHORT
+    masked = kind != ALL.value
+    program, block, tokens = gka_forward_kernel, None, None
+    if fits(x) and not masked and (block := instead(gka_forward_specialized_kernel, x)):
+        program = gka_forward_specialized_kernel
+    elif fits(x) and (block := instead(gka_forward_described_kernel, x, masked=masked)):
+        program, tokens = gka_forward_described_kernel, described(x, block.rows)
+    norm, norms = total, block is not None or length > SHORT
     if norms:
         norm = total.new_empty(batch, heads, pitch_of(x))
         start_program(gka_norm_kernel, x, sigma, rows=pitch_of(x), norm=norm)
     start_program(
-        gka_forward_specialized_kernel if special else gka_forward_kernel, x, sigma, block=special,
-        masked=kind != ALL.value, out=out, total_sum=total, norm=norm, left=spans.left, right=spans.right,
-        eps=eps, **span_arguments(spans, sigma) | strides("out", out), KIND=kind, NORMS=norms,
+        program, x, sigma, block=block, masked=masked, tokens=tokens,
+        out=out, total_sum=total, norm=norm, left=spans.left, right=spans.right, eps=eps,
+        **span_arguments(spans, sigma) | strides("out", out), KIND=kind, NORMS=norms,
     )  # fmt: skip
     return out, total
 

@@ -91,7 +91,7 @@ def of_decoding(one: bool) -> dict[str, Callable]:
     def arguments() -> tuple:
         key = vectors()
         value = key if one else vectors()
-        return op.decode, vectors(1), key, value, None, None, numbers(2), None, None, True
+        return op.decode, vectors(1), key, value, None, None, numbers(2), None, None, None, True
 
     return {"decode": arguments}
 

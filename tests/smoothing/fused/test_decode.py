@@ -87,7 +87,8 @@ def test_it_is_the_reference_in_float64(m: int, norm: str):
 @pytest.mark.parametrize("programs", [1, 4, 1024])
 def test_any_number_of_parts_gives_the_same(programs: int, monkeypatch: pytest.MonkeyPatch):
     """One part, two parts of unequal length, a part for each block."""
-    monkeypatch.setattr(module, "PROGRAMS", programs)
+    monkeypatch.setattr(module, "RESIDENT", programs)
+    monkeypatch.setattr(module, "PROCESSORS", 1)
     query, key, value = sample(70)
     scale = scales(SIGMA)
     out = decode(query, key, value, scale, scale, None, None, True)
@@ -100,7 +101,7 @@ def test_parts_cover_every_key_and_none_is_empty(rows: int, keys: int):
     splits, blocks = parts(rows, keys, 32)
     assert 1 <= splits <= module.MOST_SPLITS
     assert (splits - 1) * blocks * 32 < keys <= splits * blocks * 32
-    assert rows * splits <= max(rows, module.PROGRAMS)
+    assert rows * splits <= max(rows, module.RESIDENT * module.PROCESSORS)
 
 
 def test_a_cache_of_one_tensor_needs_no_maximum():
@@ -120,7 +121,7 @@ def test_one_tensor_is_read_once():
     for second, once in ((key, True), (key[:, :], True), (value, False), (key[..., :8], False)):
         with collected() as launches:
             decode(key[:, :, -1:], key, second, SIGMA, SIGMA, None, None, True)
-        assert launches[0].arguments["ONE"] is once
+        assert (launches[0].arguments["value"] is None) is once
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -166,6 +167,30 @@ def test_a_ragged_batch_in_a_window(known_maximum: bool):
     scale = scales(SIGMA)
     out = decode(query, key, key, scale, scale, None, allowed, True, known_maximum=known_maximum)
     assert relative(out, torch.cat(out_of_sight)) <= 1e-12
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_lengths_stay_on_the_device(parts: int, monkeypatch: pytest.MonkeyPatch):
+    """One list of arguments serves while a cache grows, as a captured graph would: what it reads changes."""
+    monkeypatch.setattr(module, "RESIDENT", 4 * parts)
+    monkeypatch.setattr(module, "PROCESSORS", 1)
+    query, key, value = sample(70, batch=2)
+    scale, lengths = scales(SIGMA), torch.tensor([1, 40])
+    arguments = []
+    for more in ([0, 0], [16, 30], [53, 0]):
+        lengths += torch.tensor(more)
+        with collected() as launches:
+            decode(query, key, value, scale, scale, None, None, True, lengths=lengths)
+        given = launches[0].arguments.items()
+        sizes = {name: each for name, each in given if not isinstance(each, torch.Tensor)}
+        arguments.append((launches[0].grid, sizes))
+        out = decode(query, key, value, scale, scale, None, None, True, lengths=lengths)
+        mask = KeyPadding(lengths) & Causal()
+        exact = smooth(query, key, value, Gaussian(SIGMA), mask=mask, method="reference")
+        assert relative(out, exact) <= 1e-12
+        by_name = smooth(query, key, value, Gaussian(SIGMA), mask=mask, method="fused")
+        assert torch.equal(out, by_name)
+    assert arguments[0] == arguments[1] == arguments[2]
 
 
 def test_any_mask_and_heads_that_see_different_keys():
@@ -247,7 +272,7 @@ def test_a_library_cache_is_read_where_it_lies():
     with collected() as launches:
         decode(tokens[:, :, 29:], key, value, SIGMA, SIGMA, None, None, True)
     assert launches[0].arguments["key"].data_ptr() == key.data_ptr()
-    assert launches[0].arguments["key_head"] == 64 * 16
+    assert launches[0].arguments["key_strides"][1] == 64 * 16
 
 
 def test_two_programs_are_started_and_nothing_is_read_from_the_device():
@@ -272,8 +297,8 @@ def test_smooth_takes_it_for_one_query(eps: float):
     assert relative(out, smooth(query, key, key, Gaussian(SIGMA), method="reference", **slots)) <= 1e-12
     with collected() as launches:
         smooth(query, key, key, Gaussian(SIGMA), method="fused", **slots)
-    assert launches[0].arguments["DOT"] is False
-    assert launches[0].arguments["ONE"] is True
+    assert launches[0].arguments["OF_SIGMA"] is True
+    assert launches[0].arguments["value"] is None
 
 
 @pytest.mark.parametrize("name", ["gka", "gpa"])
@@ -322,5 +347,7 @@ def test_machine_code_reads_sixteen_bytes_at_a_time(tmp_path: Path):
     assert all(re.search(r"spills +0 ", line) for line in (split, combine))
     code = (tmp_path / "decode_split_kernel.sass").read_text()
     loads = re.findall(r"LDG\.E(\.\w+)?", code)
-    assert loads.count(".128") == 4  # 32 × 128 numbers of two bytes by 128 threads
-    assert set(loads) == {".128", ".U16", ""}  # the query, once; the head's scale, once
+    copies = re.findall(r"LDGSTS\.E\S*", code)
+    assert len(copies) == 8  # 32 × 128 numbers of two bytes by 128 threads, before the loop and in it
+    assert all(".128" in copy for copy in copies)
+    assert set(loads) == {".U16", ""}  # the query, once; the head's scale, once

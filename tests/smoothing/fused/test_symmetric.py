@@ -141,6 +141,24 @@ def test_specialized_programs_give_the_same(length: int):
 
 
 @FLOAT64
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_descriptor_reads_the_same(mask: str):
+    """Of a tensor whose heads lie beside each other, and of one with other numbers between them."""
+    length = LENGTHS[list(MASKS).index(mask) % 4]
+    spans = MASKS[mask](length)
+    x = tokens(length, 16, batch=1 if spans.first is None else len(spans.first))
+    around = torch.full((len(x), length, 4, 32), torch.nan, dtype=torch.float64)
+    around[:, :, 1:3, 8:24] = x.transpose(1, 2)
+    LAUNCHES.clear()
+    with forced(Config(32, 32)), standing_in("gka_forward_described"):
+        assert_same(x, spans, eps=0.3)
+        assert_same(around[:, :, 1:3, 8:24].transpose(1, 2), spans)
+        assert LAUNCHES["gka_forward_described_kernel"] == 2
+        assert_same(x[..., :5], spans)
+    assert LAUNCHES["gka_forward_kernel"] == 1
+
+
+@FLOAT64
 @pytest.mark.parametrize(("length", "columns"), [(1, 32), (17, 16), (40, 32), (63, 16), (100, 64)])
 def test_one_program_goes_back_through_a_head(length: int, columns: int):
     LAUNCHES.clear()

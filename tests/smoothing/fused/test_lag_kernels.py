@@ -1,0 +1,56 @@
+"""Every kernel of the lag beside every content that a form describes, in the fused operations."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from gkalib.kernels import ALiBi, DecayingPeriodicBank, ExpDot, Gaussian, Kernel, Kerple, LagTable, T5Buckets
+from gkalib.masks import Causal
+from gkalib.smoothing import smooth
+from gkalib.smoothing.fused.configs import Config, forced
+from gkalib.smoothing.fused.launch import LAUNCHES
+from tests.smoothing.fused.test_backward import FLOAT64
+from tests.tolerance import oracle
+
+LENGTH, HEADS = 21, 2
+LAGS = {
+    "table": lambda: LagTable(HEADS, LENGTH),
+    "t5": lambda: T5Buckets(HEADS, num_buckets=8, max_distance=16),
+    "alibi": lambda: ALiBi(HEADS),
+    "kerple": lambda: Kerple(HEADS, power=0.8, rate=0.5),
+    "bank": lambda: DecayingPeriodicBank(HEADS, 3, length=8.0, tau=(2.0, 6.0)),
+    "two": lambda: LagTable(HEADS, LENGTH) * Kerple(HEADS),
+}
+CONTENTS = {"dot": ExpDot, "distance": lambda: Gaussian(1.3, learn=True), "one tensor": lambda: Gaussian(1.3)}
+
+
+def gradients(kernel: Kernel, tensors: list[Tensor], causal: bool, method: str) -> list[Tensor]:
+    """The output, the gradients of the tensors, and those of the kernel's parameters."""
+    leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+    mask = Causal() if causal else None
+    out = smooth(*leaves, *([leaves[0]] * (3 - len(leaves))), kernel, mask=mask, method=method)
+    weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    parameters = [parameter for parameter in kernel.parameters() if parameter.requires_grad]
+    return [out.detach(), *torch.autograd.grad(out, [*leaves, *parameters], weights)]
+
+
+@FLOAT64
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both ways"])
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("lags", LAGS)
+def test_values_and_gradients_are_the_references(lags: str, content: str, causal: bool):
+    """To the bit the same a second time: no sum is formed by atomic additions."""
+    kernel = (CONTENTS[content]() * LAGS[lags]()).double()
+    for parameter in kernel.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    count = 1 if content == "one tensor" else 3
+    tensors = [torch.randn(1, HEADS, LENGTH, 16, dtype=torch.float64) for _ in range(count)]
+    before = LAUNCHES.copy()
+    with forced(Config(16, 16)):
+        actual, again = (gradients(kernel, tensors, causal, "fused") for _ in range(2))
+    assert (LAUNCHES - before)["smooth_forward_kernel"] == 2
+    for fused, same, exact in zip(
+        actual, again, gradients(kernel, tensors, causal, "reference"), strict=True
+    ):
+        oracle(fused, exact)
+        assert torch.equal(fused, same)
