@@ -208,7 +208,8 @@ def test_a_benchmark_turns_its_ratio_on_a_card_only(store):
 
 def test_claims_are_decided_without_torch():
     """Pages are built in an environment that has none."""
-    code = "import sys; sys.modules['torch'] = None; from _ext.decided import decisions as d; d().decide([], [])"
+    code = "import sys; sys.modules['torch'] = None; from _ext.decided import decisions as module; "
+    code += "module().decide([], [])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "book")))}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
