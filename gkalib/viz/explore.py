@@ -66,7 +66,7 @@ def explore(
         ValueError: with no or more than two parameters, an empty alt text, a start that is not among the
             values, too many frames, frames of several sizes, or a frame too large for the page.
 
-    Taught in: chapter 01.
+    Taught in: chapter 03.
     """
     values = {name: list(given) for name, given in parameters.items()}
     labels, start = dict(labels or {}), dict(start or {})
@@ -121,7 +121,7 @@ class Frame:
 class Explore:
     """A figure under one or two sliders: frames on the page, `.live()` in a running kernel.
 
-    Taught in: chapter 01.
+    Taught in: chapter 03.
     """
 
     draw: Callable[..., Figure]
