@@ -52,6 +52,7 @@ class Report:
         per_score: instructions that a thread issues in the hot loop for each of its rows × columns scores.
         edge: columns of the narrower blocks at the edge, whose loop comes before the hot one; 0 without such.
         copies: loads from global to shared memory that a thread does not wait for.
+        seldom: instructions of the hot loop that a branch passes over as a rule, not part of ``per_score``.
     """
 
     program: str
@@ -71,6 +72,7 @@ class Report:
     per_score: float | None
     edge: int = 0
     copies: int = 0
+    seldom: int = 0
 
     def __str__(self) -> str:
         score = "     –" if self.per_score is None else f"{self.per_score:6.2f}"
@@ -149,14 +151,15 @@ def build(launch: Launch, keep: Path | None = None) -> Report:
 def read(launch: Launch, compiled: Any, log: str) -> Report:
     """The report of compiled code, from ptxas's words and the disassembly."""
     code = disassemble(compiled.asm["cubin"])
-    instructions, every_loop = [words for _, words in code], loops(code)
-    product_loops = [loop for loop in every_loop if _count(loop, "HGMMA")] or [
-        loop for loop in every_loop if _count(loop, "HMMA")
+    instructions, every_loop = [words for _, words in code], _loops(code)
+    product_loops = [loop for loop in every_loop if _count(_words(loop), "HGMMA")] or [
+        loop for loop in every_loop if _count(_words(loop), "HMMA")
     ]
     config, warps = launch.config, compiled.metadata.num_warps
     columns = launch.arguments.get("BLOCK_EDGE", config.columns)
     edge = columns if columns < config.columns else 0
     hot = product_loops[edge > 0] if product_loops else []
+    seldom = passed_over(hot)
     # Where the compiler added warps, the program's own only load.
     scores = config.rows * config.columns / (32 * (warps if warps == config.warps else warps - config.warps))
     return Report(
@@ -172,11 +175,12 @@ def read(launch: Launch, compiled: Any, log: str) -> Report:
         hmma=_count(instructions, "HMMA"),
         serialized="serialized" in log,
         atomics=_count(instructions, r"(RED|REDG|ATOM|ATOMG)\b(?!\S*EXCH)"),
-        local=_count(hot, "STL|LDL"),
+        local=_count(_words(hot), "STL|LDL"),
         loops=tuple(len(loop) for loop in product_loops),
-        per_score=round(len(hot) / scores, 2) if hot else None,
+        per_score=round((len(hot) - seldom) / scores, 2) if hot else None,
         edge=edge,
         copies=_count(instructions, "LDGSTS"),
+        seldom=seldom,
     )
 
 
@@ -193,13 +197,32 @@ def disassemble(cubin: bytes) -> list[tuple[int, str]]:
 
 def loops(code: list[tuple[int, str]]) -> list[list[str]]:
     """The instructions of every loop, from where a branch jumps back to up to it; shortest loop first."""
+    return [_words(loop) for loop in _loops(code)]
+
+
+def passed_over(loop: list[tuple[int, str]]) -> int:
+    """How many instructions of a loop lie between a branch forward that has a condition and its target."""
+    passed = set()
+    for address, words in loop:
+        jump = re.search(r"^@\S+\s+BRA\b.*?(0x[0-9a-f]+)", words)
+        if jump and address < int(jump[1], 16) <= loop[-1][0]:
+            passed |= {between for between, _ in loop if address < between < int(jump[1], 16)}
+    return len(passed)
+
+
+def _loops(code: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
+    """The same with addresses."""
     place = {address: index for index, (address, _) in enumerate(code)}
     spans = []
     for index, (address, words) in enumerate(code):
         jump = re.search(r"\bBRA\b.*?(0x[0-9a-f]+)", words)
         if jump and int(jump[1], 16) < address:
             spans.append((place[int(jump[1], 16)], index + 1))
-    return sorted(([words for _, words in code[start:stop]] for start, stop in spans), key=len)
+    return sorted((code[start:stop] for start, stop in spans), key=len)
+
+
+def _words(loop: list[tuple[int, str]]) -> list[str]:
+    return [words for _, words in loop]
 
 
 def _count(lines: list[str], operation: str) -> int:

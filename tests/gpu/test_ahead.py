@@ -137,6 +137,8 @@ def test_a_loop_is_what_a_branch_jumps_back_over():
         (0x60, "BRA 0x60"),
     ]
     assert [len(loop) for loop in ahead.loops(code)] == [3, 6]
+    assert ahead.passed_over(code[:6]) == 1, "the branch at 0x20 passes over 0x30"
+    assert ahead.passed_over(code[1:4]) == 0, "0x40 is no part of this loop"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="programs are imported for the card here")

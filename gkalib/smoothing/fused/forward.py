@@ -86,12 +86,13 @@ def own_scores(
 def smooth_block(
     acc, total, shift, inputs, at, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, ONLINE: tl.constexpr,
-    EDGE: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, FOLLOW: tl.constexpr,
+    LIMIT: tl.constexpr, ROOM: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """Add a block of keys to acc = Σ_j 2^(s_ij − shift_i) v_j and total = Σ_j 2^(s_ij − shift_i), in parts.
 
-    ONLINE lets the shift grow to the largest score so far. EDGE leaves out what a row may not see.
+    FOLLOW lets the shift grow with the largest score so far; to ROOM above it, where there is ROOM, and then
+    only for a block of which a part sums to more than LIMIT. EDGE leaves out what a row may not see.
     """
     query_block, key, value, key_squares, table, factor, ratio, low, high, row_start, keys, strides = inputs
     # [BLOCK_COLUMNS BLOCK_WIDTH]
@@ -105,13 +106,16 @@ def smooth_block(
         scores = tl.where((column >= low[:, None]) & (column < high[:, None]), scores, float("-inf"))
     # [BLOCK_COLUMNS BLOCK_VALUE]
     value_block = load_block(value, at, keys, strides[1], VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE, EDGE)
-    if ONLINE:
-        before, shift = shift, tl.maximum(shift, tl.max(scores, 1))
+    weights = tl.exp2(scores - shift[:, None])
+    sums = lane_sums(weights, BLOCK_ROWS, BLOCK_COLUMNS)
+    if FOLLOW and (not ROOM or tl.max(sums) > LIMIT):
+        before, shift = shift, tl.maximum(shift, tl.max(scores, 1) + ROOM)
         kept = tl.exp2(before - shift)[:, None]
         total *= kept
         acc *= kept
-    weights = tl.exp2(scores - shift[:, None])
-    total += lane_sums(weights, BLOCK_ROWS, BLOCK_COLUMNS)
+        weights = tl.exp2(scores - shift[:, None])
+        sums = lane_sums(weights, BLOCK_ROWS, BLOCK_COLUMNS)
+    total += sums
     acc = tl.dot(weights.to(value_block.dtype), value_block, acc, input_precision=PRECISION, out_dtype=ACC)
     return acc, total, shift
 
@@ -122,8 +126,8 @@ def smooth_forward_kernel(
     span_stride, left, right, heads, group, rows, keys, query_strides, key_strides, value_strides,
     out_strides, table_stride, KIND: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLUMNS: tl.constexpr, OF_SIGMA: tl.constexpr, NORMALIZE: tl.constexpr, LIMIT: tl.constexpr,
-    PRECISION: tl.constexpr, ACC: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, OF_SIGMA: tl.constexpr, NORMALIZE: tl.constexpr, FOLLOW: tl.constexpr,
+    LIMIT: tl.constexpr, ROOM: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """out_i = Σ_j κ_ij v_j, with NORMALIZE over Σ_j κ_ij, for one block of rows i of one head."""
     blocks = tl.cdiv(rows, BLOCK_ROWS)
@@ -152,11 +156,13 @@ def smooth_forward_kernel(
     # [BLOCK_ROWS BLOCK_WIDTH]
     query_block = load_block(query, start, rows, query_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
     if NORMALIZE:
-        # Any shift near a row's largest score will do, and its own key's score most often is.
+        # Any shift near a row's largest score will do, and its own key's score is often near enough.
         shift = own_scores(
             query_block, key, key_strides[2], key_squares, table, row, low, high, keys - rows, keys, factor,
             ratio, WIDTH, BLOCK_WIDTH, ACC,
         )  # fmt: skip
+        if ROOM:
+            shift += ROOM
     elif key_squares is not None:
         wide = query_block.to(ACC)
         shift = factor * ratio * tl.sum(wide * wide, 1)
@@ -172,25 +178,25 @@ def smooth_forward_kernel(
         at = edge_block(k, edge, inner_start, inner_stop, BLOCK_COLUMNS)
         acc, total, shift = smooth_block(
             acc, total, shift, inputs, at, WIDTH, BLOCK_WIDTH, VALUE_WIDTH, BLOCK_VALUE, BLOCK_ROWS,
-            BLOCK_COLUMNS, PRECISION, ACC, False, True,
+            BLOCK_COLUMNS, PRECISION, ACC, FOLLOW, LIMIT, ROOM, True,
         )  # fmt: skip
     for at in tl.range(inner_start, inner_stop, BLOCK_COLUMNS):
         acc, total, shift = smooth_block(
             acc, total, shift, inputs, at, WIDTH, BLOCK_WIDTH, VALUE_WIDTH, BLOCK_VALUE, BLOCK_ROWS,
-            BLOCK_COLUMNS, PRECISION, ACC, False, False,
+            BLOCK_COLUMNS, PRECISION, ACC, FOLLOW, LIMIT, ROOM, False,
         )  # fmt: skip
+    if NORMALIZE and not FOLLOW and tl.max(tl.where(row < rows, tl.sum(total, 1), 0.0)) > LIMIT:
+        # A key was far nearer than the row's own: again, with a shift that follows the largest score.
+        acc = tl.zeros([BLOCK_ROWS, BLOCK_VALUE], ACC)
+        total = tl.zeros([BLOCK_ROWS, 4], ACC)
+        shift = tl.zeros([BLOCK_ROWS], ACC) + LOWEST
+        first_block = tl.min(tl.where(low < high, low, keys)) // BLOCK_COLUMNS * BLOCK_COLUMNS
+        for at in tl.range(first_block, tl.max(high), BLOCK_COLUMNS):
+            acc, total, shift = smooth_block(
+                acc, total, shift, inputs, at, WIDTH, BLOCK_WIDTH, VALUE_WIDTH, BLOCK_VALUE, BLOCK_ROWS,
+                BLOCK_COLUMNS, PRECISION, ACC, True, LIMIT, ROOM, True,
+            )  # fmt: skip
     if NORMALIZE:
-        if tl.max(tl.where(row < rows, tl.sum(total, 1), 0.0)) > LIMIT:
-            # A key was far nearer than the row's own: again, with a shift that follows the largest score.
-            acc = tl.zeros([BLOCK_ROWS, BLOCK_VALUE], ACC)
-            total = tl.zeros([BLOCK_ROWS, 4], ACC)
-            shift = tl.zeros([BLOCK_ROWS], ACC) + LOWEST
-            first_block = tl.min(tl.where(low < high, low, keys)) // BLOCK_COLUMNS * BLOCK_COLUMNS
-            for at in tl.range(first_block, tl.max(high), BLOCK_COLUMNS):
-                acc, total, shift = smooth_block(
-                    acc, total, shift, inputs, at, WIDTH, BLOCK_WIDTH, VALUE_WIDTH, BLOCK_VALUE, BLOCK_ROWS,
-                    BLOCK_COLUMNS, PRECISION, ACC, True, True,
-                )  # fmt: skip
         all = tl.sum(total, 1)
         sees = all > 0
         all = tl.where(sees, all, 1.0)  # a row that sees no key: its sum over values is zero already
@@ -217,8 +223,9 @@ def smooth_forward(
     $$\log\kappa_{ij} = s\, q_i^\top k_j - \tfrac{\nu}{2}\big(|q_i|^2 + |k_j|^2\big) + t_{i + m - n - j},
     \qquad O_i = \sum_j \kappa_{ij} v_j \Big/ \sum_j \kappa_{ij}$$
 
-    Before it is raised a score is shifted by that of the row's own key: no maximum need be followed. A block
-    of rows with a sum above ``limit`` is done again with one.
+    Before it is raised a score is shifted by that of the row's own key: no maximum need be followed. In
+    float16 the shift grows where a block's sum is above ``limit``, which float16 reaches; in wider ranges a
+    block of rows that ends above it is done again with a shift that grows.
 
     Args:
         query, key, value: ``[b h n d]``, ``[b g m d]`` and ``[b g m e]`` of one type; g divides h, and query
@@ -283,7 +290,9 @@ def smooth_forward(
         VALUE_WIDTH=value_width,
         BLOCK_VALUE=block_width(value_width),
         NORMALIZE=normalize,
+        FOLLOW=normalize and query.dtype == torch.float16,
         LIMIT=limit(query.dtype),
+        ROOM=room(query.dtype),
         PRECISION=precision(query),
         ACC=accumulator(query),
     )
@@ -293,3 +302,11 @@ def smooth_forward(
 def limit(dtype: torch.dtype) -> float:
     """Up to this sum no weight overflows as a number of this type, nor a weighed value below 2³²."""
     return 2.0**15 if dtype == torch.float16 else 2.0**96
+
+
+def room(dtype: torch.dtype) -> int:
+    """How far a shift is put above the largest score, in octaves: in float16 half of what its numbers span.
+
+    A weight of 2⁻¹³ has all its digits still, and a later one may be 2²⁸ times as large.
+    """
+    return 13 if dtype == torch.float16 else 0

@@ -154,7 +154,7 @@ def gka_backward_specialized_kernel(
     grad = acc - again * weight_sum[:, None]
     share += sequence * length + row
     euler = tl.load(share, mask=row < length, other=0.0) - tl.sum(again * grad, 1)
-    tl.store(share, euler / head_number(sigma, head, sigma_step), mask=row < length)
+    tl.store(share, euler * tl.sqrt(precision), mask=row < length)
     grad_x += head_start(batch, head, grad_strides)
     store_block(grad_x, grad, start, length, grad_strides[2], WIDTH, BLOCK_ROWS, WIDTH)
 

@@ -1,6 +1,8 @@
 """The fused smoothing of queries, keys and values, forward."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -128,12 +130,59 @@ def test_a_running_maximum_when_the_shift_was_too_small(form: str, monkeypatch: 
         assert_same(random_inputs(40, 40, given(40, 40), batch=2, **FORMS[form]))
 
 
-def test_weights_that_overflow_half_precision(device: torch.device):
-    """e^35 is no float16: the block notices and is done again."""
-    inputs = far_key(device)
-    half = inputs.to(torch.float16)
-    with forced(Config(64, 16)):
-        agree(smooth_forward(*half.all())[0], smoothed(half.to(torch.float64))[0], smoothed(half)[0])
+@pytest.mark.parametrize("form", ["softmax", "everything"])
+def test_weights_that_overflow_half_precision(form: str, device: torch.device):
+    """e^35 is no float16: the shift grows, and so it does where a row's own key is hidden by the table."""
+    for inputs in (far_key(device), random_inputs(40, 40, Spans(80, 80), device=device, **FORMS[form])):
+        if inputs.table is not None:
+            inputs.table.detach()[:, 39] = -torch.inf
+        half = inputs.to(torch.float16)
+        with forced(Config(64, 16)):
+            agree(smooth_forward(*half.all())[0], smoothed(half.to(torch.float64))[0], smoothed(half)[0])
+
+
+@contextmanager
+def raised_shifts() -> Iterator[Counter]:
+    """Count the interpreter's blocks, by products, and those in which the shift grew, by powers."""
+    from triton.runtime.interpreter import interpreter_builder as builder
+
+    counts, own = Counter(), (builder.create_dot, builder.create_exp2)
+
+    def counted(name: str, function: Callable) -> Callable:
+        def call(*given):
+            counts[name] += 1
+            return function(*given)
+
+        return call
+
+    builder.create_dot, builder.create_exp2 = (
+        counted(*each) for each in zip(("products", "powers"), own, strict=True)
+    )
+    try:
+        yield counts
+    finally:
+        builder.create_dot, builder.create_exp2 = own
+        counts["blocks"] = counts["products"] // 2
+        counts["raised"] = (counts["powers"] - counts["blocks"]) // 2
+
+
+@FLOAT64
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("spread", [1.0, 2.0, 4.0])
+def test_no_block_is_done_twice_in_half_precision(norm: bool, spread: float):
+    """As in the article on RBF attention, causal, γ = 1/√d: each block has its two products once.
+
+    The shift grows seldom, for numbers of standard deviation 1 never.
+    """
+    inputs = random_inputs(96, 96, Spans(200, 0), width=64, norm=norm)
+    two = torch.full((2,), 2 / 64**0.5, dtype=torch.float64)
+    query, key = (spread * each.detach() for each in (inputs.query, inputs.key))
+    inputs = replace(inputs, query=query, key=key, scale=two, norm=two if norm else None).to(torch.float16)
+    with forced(Config(32, 16)), raised_shifts() as counts:
+        out, _ = smooth_forward(*inputs.all())
+    assert counts["blocks"] == 2 * (2 + 4 + 6)
+    assert counts["raised"] <= {1.0: 0, 2.0: 12, 4.0: 24}[spread]
+    agree(out, smoothed(inputs.to(torch.float64))[0], smoothed(inputs)[0])
 
 
 def test_a_table_may_forbid_lags(device: torch.device):
