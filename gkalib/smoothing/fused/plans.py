@@ -6,7 +6,7 @@ the memory that it asked for and the programs that it started. The next ones fol
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ MOST = 1024
 """So many plans an operator keeps before it starts over: a growing cache needs a new one for each token."""
 
 Step = Callable[[list[Tensor]], None]
-"""Part of a plan; it reads and extends the list of tensors, which starts with those that were given."""
+"""Part of a plan; it reads the list of tensors, which starts with those that were given, and fills it."""
 
 _MEMORY = {
     torch.ops.aten.empty.memory_format,
@@ -35,6 +35,14 @@ class _Place(int):
     """Where a tensor stands in a plan's list."""
 
 
+class Action(NamedTuple):
+    """A step that is still to be made, the place that it fills, if any, and those that it reads."""
+
+    fills: int | None
+    reads: set[int]
+    make: Callable[[], Step]
+
+
 class Recorder(TorchDispatchMode):
     """Within it the steps of a plan are listed; ``possible`` turns false where one cannot be repeated."""
 
@@ -42,8 +50,9 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.tensors: list[Tensor] = []  # kept, so that no two have the same memory
         self.memory: dict[int, tuple[torch.Size, tuple[int, ...]]] = {}
-        self.steps: list[Callable[[], Step]] = []
+        self.actions: list[Action] = []
         self.possible = True
+        self._reshaped: set[int] = set()
         self._by_identity: dict[int, int] = {}
         self._by_address: dict[int, int] = {}
         for tensor in given:
@@ -59,9 +68,12 @@ class Recorder(TorchDispatchMode):
             place = self._add(result)
             if function in _MEMORY:
                 self.memory[place] = result.shape, result.stride()
-                self.steps.append(functools.partial(self._allocation, place))
+                self.actions.append(Action(place, set(), functools.partial(self._allocation, place)))
             else:
-                self.steps.append(functools.partial(_operation, function, *self._placed(args, kwargs)))
+                given = self._placed(args, kwargs)
+                reads = {one for one in (*given[0], *given[1].values()) if isinstance(one, _Place)}
+                make = functools.partial(_operation, place, function, *given)
+                self.actions.append(Action(place, reads, make))
         return result
 
     def started(self, launched: Launch, kernel: Any) -> None:
@@ -81,9 +93,24 @@ class Recorder(TorchDispatchMode):
             self.possible = False
             return
         runner = kernel[(launched.grid, 1, 1)]
-        self.steps.append(lambda: _start(launched.name, runner, arguments, places))
+        make = functools.partial(_start, launched.name, runner, arguments, places)
+        self.actions.append(Action(None, {place for _, place in places}, make))
 
-    def places_of(self, results: Sequence[Tensor]) -> list[int]:
+    def plan(self, results: Sequence[Tensor], single: bool) -> "Plan | None":
+        """The plan of an operator with these results, without what they do not need; None without one."""
+        places = self._places_of(results)
+        needed, steps = set(places), []
+        for action in reversed(self.actions):
+            if action.fills is None or action.fills in needed:
+                needed |= action.reads
+                # Memory has the shape in which it is returned: an operation may have read it in another.
+                self.possible &= action.fills is None or not action.reads & self._reshaped
+                steps.append(action.make)
+        if not self.possible:
+            return None
+        return Plan([make() for make in reversed(steps)], len(self.tensors) - self.given, places, single)
+
+    def _places_of(self, results: Sequence[Tensor]) -> list[int]:
         """Where an operator's results stand; memory takes the shape in which it is returned."""
         places = []
         for result in results:
@@ -92,6 +119,7 @@ class Recorder(TorchDispatchMode):
             if place not in self.memory and address in self.memory:
                 place = address
                 self.memory[place] = result.shape, result.stride()
+                self._reshaped.add(place)
                 self.possible &= result.numel() == self.tensors[place].numel()
             self.possible &= place is not None and place >= self.given
             places.append(place)
@@ -123,16 +151,16 @@ class Recorder(TorchDispatchMode):
         like = {"dtype": self.tensors[place].dtype, "device": self.tensors[place].device}
 
         def step(tensors: list[Tensor]) -> None:
-            tensors.append(torch.empty_strided(shape, strides, **like))
+            tensors[place] = torch.empty_strided(shape, strides, **like)
 
         return step
 
 
-def _operation(function: Callable, args: tuple, kwargs: dict) -> Step:
+def _operation(place: int, function: Callable, args: tuple, kwargs: dict) -> Step:
     def step(tensors: list[Tensor]) -> None:
         own = (tensors[one] if isinstance(one, _Place) else one for one in args)
         named = {name: tensors[one] if isinstance(one, _Place) else one for name, one in kwargs.items()}
-        tensors.append(function(*own, **named))
+        tensors[place] = function(*own, **named)
 
     return step
 
@@ -151,18 +179,18 @@ def _start(name: str, runner: Callable, arguments: list, places: list[tuple[int,
 class Plan:
     """The steps of an operator and where in the list of tensors its results stand."""
 
-    def __init__(self, recorder: Recorder, places: list[int], single: bool):
-        self.steps = [made() for made in recorder.steps]
-        self.places, self.single = places, single
+    def __init__(self, steps: list[Step], more: int, places: list[int], single: bool):
+        self.steps, self.more, self.places, self.single = steps, [None] * more, places, single
 
     def __call__(self, given: list[Tensor]) -> Any:
         """Follow the plan; the operator's tensors are in the order of its arguments."""
+        tensors: list[Any] = given + self.more
         with launch.current(given[0].device):
             for step in self.steps:
-                step(given)
+                step(tensors)
         if self.single:
-            return given[self.places[0]]
-        return tuple(given[place] for place in self.places)
+            return tensors[self.places[0]]
+        return tuple(tensors[place] for place in self.places)
 
 
 def kind_of(arguments: tuple) -> tuple[list[Tensor], tuple]:
@@ -205,9 +233,8 @@ class Planned:
         recorder = Recorder(tensors)
         with launch.recorded_by(recorder), recorder:
             results = self.function(*arguments)
-        single = isinstance(results, Tensor)
-        places = recorder.places_of([results] if single else results)
         if len(self.plans) == MOST:
             self.plans.clear()
-        self.plans[kind] = Plan(recorder, places, single) if recorder.possible else None
+        single = isinstance(results, Tensor)
+        self.plans[kind] = recorder.plan([results] if single else results, single)
         return results

@@ -81,9 +81,23 @@ def test_operations_and_memory_are_repeated():
         assert memory.shape == (3, 2) and memory.stride() == (1, 3)
         assert torch.equal(doubled, (x[1:] * 2).sum(0))
     assert len(runs) == 1
+    (plan,) = operator.plans.values()
+    assert plan is not None and len(plan.steps) == 4, (
+        "memory, slice, product, sum; the view is made with the memory"
+    )
     with forced(Config(16, 16)):
         operator(torch.randn(4, 8))
     assert len(runs) == 2, "with other block sizes nothing is kept"
+
+
+def test_memory_that_is_read_and_returned_in_two_shapes_has_no_plan():
+    def python(x):
+        memory = x.new_empty(2, 3)
+        return memory.transpose(0, 1), memory.isnan().sum(0)
+
+    operator = Planned(python)
+    operator(torch.randn(4, 8))
+    assert list(operator.plans.values()) == [None]
 
 
 def test_plans_are_few(monkeypatch: pytest.MonkeyPatch):
