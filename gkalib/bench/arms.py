@@ -15,7 +15,8 @@ from gkalib.bench.cases import Case
 from gkalib.kernels import ExpDot, Gaussian, Kernel, LagKernel
 from gkalib.masks import Causal, Mask, Window, joined
 from gkalib.normalizers import Fourier, RowOperator, Unnormalized
-from gkalib.smoothing import smooth
+from gkalib.smoothing import Method, smooth
+from gkalib.smoothing.fused import Fused
 
 BACKENDS = {
     "sdpa-cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -218,7 +219,7 @@ def softmax(case: Case) -> Forward:
     return _smoothing(case, lambda i: ExpDot(), _definition(case))
 
 
-def _smoothing(case: Case, kernel: Callable[[Tensors], Kernel], method: str, **more: Any) -> Forward:
+def _smoothing(case: Case, kernel: Callable[[Tensors], Kernel], method: str | Method, **more: Any) -> Forward:
     def forward(i: Tensors) -> Tensor:
         return smooth(i["query"], i["key"], i["value"], kernel(i), mask=mask_of(case), method=method, **more)
 
@@ -273,6 +274,11 @@ def gka(case: Case) -> dict[str, Arm]:
         name: Arm(wrap(_smoothing(case, _gaussian, name)), exact, leaves, ours=name == "fused")
         for name in ("fused", "padded")
     }
+    if case["causal"] and not decoding:
+        # Five products backward, in no fixed order, as the rivals do.
+        ours["fused-unordered"] = Arm(
+            wrap(_smoothing(case, _gaussian, Fused(ordered=False))), exact, leaves, ours=True
+        )
     forms = {"wrap": wrap, "scores": gaussian_scores, "flex": flex_gaussian}
     return {**ours, **_sdpa_arms(case), **_rivals(case, leaves, forms, exact)}
 

@@ -174,7 +174,7 @@ def read(launch: Launch, compiled: Any, log: str) -> Report:
         hgmma=_count(instructions, "HGMMA"),
         hmma=_count(instructions, "HMMA"),
         serialized="serialized" in log,
-        atomics=_count(instructions, r"(RED|REDG|ATOM|ATOMG)\b(?!\S*EXCH)"),
+        atomics=_count(instructions, r"(RED|REDG|ATOM|ATOMG|UTMAREDG)\b(?!\S*EXCH)"),
         local=_count(_words(hot), "STL|LDL"),
         loops=tuple(len(loop) for loop in product_loops),
         per_score=round((len(hot) - seldom) / scores, 2) if hot else None,

@@ -13,6 +13,7 @@ from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Kernel
 from gkalib.masks import Causal, Document, KeyPadding, Mask, Window
 from gkalib.normalizers import Normalizer, RowOperator, RowSum, Unnormalized
 from gkalib.smoothing import smooth
+from gkalib.smoothing.fused import Fused
 
 Sizes = tuple[int, int, int, int, int, int, int]
 
@@ -166,6 +167,24 @@ class GkaDescribed(Gka):
 
 
 @final
+class GkaUnordered(Gka):
+    """The same with a backward pass of five products, whose sums come in any order."""
+
+    masks = ("causal", "causal-window", "documents")
+    halves = True
+    sizes = (
+        (2, 3, 3, 300, 300, 64, 64),
+        (1, 2, 2, 1030, 1030, 128, 128),
+        (1, 2, 2, 512, 512, 128, 128),
+        (3, 2, 2, 64, 64, 64, 64),
+    )
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, method: str) -> Tensor:
+        chosen = Fused(ordered=False) if method == "fused" else method
+        return smooth(query, key, value, self.kernel(), mask=mask, method=chosen)
+
+
+@final
 class GkaHead(Gka):
     """The same with a backward pass of one program for a whole head, which short problems have."""
 
@@ -229,6 +248,7 @@ class Karat(Operation):
 OPERATIONS: dict[str, type[Operation]] = {
     "gka-specialized": GkaSpecialized,
     "gka-described": GkaDescribed,
+    "gka-unordered": GkaUnordered,
     "gka-head": GkaHead,
     "gka": Gka,
     "rbf": Rbf,

@@ -74,13 +74,14 @@ def gka_forward(sample: Sample) -> Call:
     return functools.partial(gka_forward, sample.tensor(), sample.numbers(sample.heads), sample.spans(), 0.0)
 
 
-def gka_backward(sample: Sample) -> Call:
+def gka_backward(sample: Sample, *, ordered: bool = True) -> Call:
     """The gradient of GKA."""
     from gkalib.smoothing.fused.symmetric import gka_backward
 
     total = sample.numbers(sample.batch, sample.heads, sample.length)
     tensors = [sample.tensor() for _ in range(3)]
-    return functools.partial(gka_backward, *tensors, total, sample.numbers(sample.heads), sample.spans())
+    given = total, sample.numbers(sample.heads), sample.spans()
+    return functools.partial(gka_backward, *tensors, *given, ordered)
 
 
 def _by(program: str, of: Callable[[Sample], Call]) -> Callable[[Sample], Call]:
@@ -182,6 +183,7 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
     "gka_forward_specialized": _by("gka_forward_specialized", gka_forward),
     "gka_backward_specialized": _by("gka_backward_specialized", gka_backward),
     "gka_forward_described": _by("gka_forward_described", gka_forward),
+    "gka_backward_unordered": functools.partial(gka_backward, ordered=False),
     "gka_backward_head": _by("gka_backward_head", gka_backward),
     "rbf_forward": _rbf[0],
     "rbf_backward": _rbf[1],

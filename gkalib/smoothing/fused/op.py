@@ -65,6 +65,7 @@ def gka(
     first: Tensor | None,
     last: Tensor | None,
     eps: float,
+    ordered: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Gaussian smoothing of x ``[b h n d]`` by itself; the output and the row sums ``[b h n]``."""
     out, total = symmetric.gka_forward(_runnable(x), sigma, Spans(left, right, first, last), eps)
@@ -72,7 +73,7 @@ def gka(
 
 
 @register_fake(gka)
-def _(x, sigma, left, right, first, last, eps):
+def _(x, sigma, left, right, first, last, eps, ordered=True):
     return token_major(x), _statistics(x, *x.shape[:3])
 
 
@@ -87,32 +88,33 @@ def gka_backward(
     right: int,
     first: Tensor | None,
     last: Tensor | None,
+    ordered: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """The gradient for x, and each row's share of the gradient for σ."""
+    """The gradient for x, and each row's share of that for σ; without ``ordered`` not deterministic."""
     given = (_runnable(tensor) for tensor in (grad_out, x, out))
-    grad_x, share = symmetric.gka_backward(*given, total, sigma, Spans(left, right, first, last))
+    grad_x, share = symmetric.gka_backward(*given, total, sigma, Spans(left, right, first, last), ordered)
     return grad_x.to(x.dtype), share
 
 
 @register_fake(gka_backward)
-def _(grad_out, x, out, total, sigma, left, right, first, last):
+def _(grad_out, x, out, total, sigma, left, right, first, last, ordered=True):
     return token_major(x), _statistics(x, *x.shape[:3])
 
 
 def _keep_gka(ctx, inputs, output):
-    x, sigma, left, right, first, last, _ = inputs
+    x, sigma, left, right, first, last, eps, ordered = inputs
     ctx.save_for_backward(x, *output, sigma, first, last)
-    ctx.band = left, right
+    ctx.band, ctx.ordered = (left, right), ordered or eps > 0
     ctx.set_materialize_grads(False)
 
 
 def _gka_gradients(ctx, grad_out, _):
     if grad_out is None:
-        return (None,) * 7
+        return (None,) * 8
     x, out, total, sigma, first, last = ctx.saved_tensors
-    grad_x, share = gka_backward(grad_out, x, out, total, sigma, *ctx.band, first, last)
+    grad_x, share = gka_backward(grad_out, x, out, total, sigma, *ctx.band, first, last, ctx.ordered)
     grad_sigma = _number_gradient(share, sigma) if ctx.needs_input_grad[1] else None
-    return grad_x, grad_sigma, None, None, None, None, None
+    return grad_x, grad_sigma, *[None] * 6
 
 
 register_autograd(gka, _gka_gradients, setup_context=_keep_gka)

@@ -13,6 +13,7 @@ from gkalib.smoothing.fused.launch import (
     accumulator,
     block_width,
     dense_rows,
+    interpreting,
     launch,
     name_of,
     precision,
@@ -43,6 +44,7 @@ from gkalib.smoothing.fused.specialized import (
     gka_forward_described_kernel,
     gka_forward_specialized_kernel,
 )
+from gkalib.smoothing.fused.unordered import gka_backward_unordered_kernel, gka_end_kernel, whole_rows
 from gkalib.smoothing.spans import Spans
 
 SHORT = 256
@@ -305,15 +307,15 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
         norm = total.new_empty(batch, heads, pitch_of(x))
         start_program(gka_norm_kernel, x, sigma, rows=pitch_of(x), norm=norm)
     start_program(
-        program, x, sigma, block=block, masked=masked, tokens=tokens,
-        out=out, total_sum=total, norm=norm, left=spans.left, right=spans.right, eps=eps,
-        **span_arguments(spans, sigma) | strides("out", out), KIND=kind, NORMS=norms,
+        program, x, sigma, block=block, masked=masked, tokens=tokens, out=out, total_sum=total, norm=norm,
+        left=spans.left, right=spans.right, eps=eps, **span_arguments(spans, sigma) | strides("out", out),
+        KIND=kind, NORMS=norms,
     )  # fmt: skip
     return out, total
 
 
 def gka_backward(
-    grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, sigma: Tensor, spans: Spans
+    grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, sigma: Tensor, spans: Spans, ordered: bool = True
 ) -> tuple[Tensor, Tensor]:
     r"""The gradient by x. With $g_i = dO_i / t_i$, $D_i = \langle g_i, O_i \rangle$, $m_{ij}$ 1 if i sees j:
 
@@ -326,6 +328,8 @@ def gka_backward(
 
     Args:
         grad_out, x, out: ``[b h n d]``; total: ``[b h n]``; sigma, spans: as in `gka_forward`.
+        ordered: without it five products do under any mask, where a program can add to memory by descriptors
+            and ε is 0. **That is not deterministic**: two runs differ in their last bits.
 
     Returns:
         dx as ``[b h n d]``, and each row's term of dL/dσ as ``[b h n]``.
@@ -340,6 +344,7 @@ def gka_backward(
     # Where every query sees itself, documents are symmetric, and a band is if both its sides are alike.
     mutual = kind == ALL.value or spans.left == spans.right
     seen = spans if mutual else spans.inverse(length, length)
+    unordered = not ordered and not mutual and fits(x)
     scaled = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     pairs = total.new_empty(*x.shape[:2], pitch_of(x), 2)
     if kind == ALL.value and length <= SHORT and (head := instead(gka_backward_head_kernel, x)):
@@ -355,6 +360,18 @@ def gka_backward(
         scaled=scaled, pairs=pairs, share=share, SIDE_BY_SIDE=special is None,
         **strides("grad", grad_out) | strides("out", out),
     )  # fmt: skip
+    if unordered:
+        sums = torch.zeros(x.shape, dtype=total.dtype, device=x.device)
+        size = config("gka_backward_unordered", width=x.shape[3], dtype=x.dtype, length=length)
+        start_program(
+            gka_backward_unordered_kernel, x, sigma, block=size, scaled=scaled, pairs=pairs,
+            sums=whole_rows(sums, size.columns), own_sums=whole_rows(sums, size.rows), left=seen.left,
+            right=seen.right, **span_arguments(seen, sigma), KIND=kind, DESCRIBED=not interpreting(),
+        )  # fmt: skip
+        start_program(
+            gka_end_kernel, x, sigma, sums=sums, grad_x=grad_x, share=share, **strides("grad", grad_x)
+        )
+        return grad_x, share
     start_program(
         gka_backward_specialized_kernel if special else gka_backward_kernel, x, sigma, block=special,
         masked=not mutual, scaled=scaled, pairs=pairs, grad_x=grad_x, share=share, left=spans.left,

@@ -84,6 +84,7 @@ def _calls() -> dict[str, tuple]:
                 None,
                 None,
                 None,
+                None,
                 True,
             ),
         ),
