@@ -1,4 +1,4 @@
-"""Dot product, RBF, QK-norm, L2, no denominator, in one small decoder of stories: what chapter 6 quotes."""
+"""Dot product, RBF, QK-norm, L2, no denominator, in one small decoder of stories, at one rate: what chapter 26 quotes."""
 
 import math
 
