@@ -1,4 +1,4 @@
-"""Dot product, RBF, QK-norm, L2, no denominator in a small decoder of stories, at one rate; see chapter 26."""
+"""Dot product, RBF, QK-norm, L2, no denominator in small decoders, at one rate: what chapter 26 quotes."""
 
 import math
 
