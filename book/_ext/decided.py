@@ -92,7 +92,10 @@ class Decided:
         arms = {record.arm for record in records}
         seeds = min(sum(record.arm == arm for record in records) for arm in arms) if arms else 0
         complete = arms == {*known["arms"]} and seeds > 0
-        checks = [decisions().Check(**{**one, "arms": tuple(one["arms"])}) for one in known["checks"]]
+        checks = [
+            decisions().Check(**{**one, "arms": tuple(one["arms"]), "concerns": tuple(one["concerns"])})
+            for one in known["checks"]
+        ]
         judged = decisions().decide(records, contrasts, checks) if complete else {}
         if seeds < SEEDS:
             judged = {claim: replace(one, verdict="undecided") for claim, one in judged.items()}

@@ -52,18 +52,20 @@ class Contrast:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What has to hold of some arms, in the mean over seeds, or contrasts between them stay undecided.
+    """What has to hold of some arms, in the mean over seeds, or contrasts of theirs stay undecided.
 
     Args:
         reason: why, in words.
         metric: of the records.
         arms: whose.
+        concerns: the metrics of the contrasts that need it.
         above: what the metric has to exceed.
     """
 
     reason: str
     metric: str
     arms: tuple[str, ...]
+    concerns: tuple[str, ...]
     above: float = 0.0
 
 
@@ -122,11 +124,15 @@ def decide(
         judged |= verdicts({claim: stated[claim].stated}, estimates)
     unknown = Judgment(verdict="undecided", estimate=UNKNOWN, low=-math.inf, high=math.inf)
     failed = {
-        arm for check in checks for arm in check.arms if not _mean(records, check.metric, arm) > check.above
+        (arm, metric)
+        for check in checks
+        for arm in check.arms
+        if not _mean(records, check.metric, arm) > check.above
+        for metric in check.concerns
     }
     return {
         each.claim: replace(judged.get(each.claim, unknown), verdict="undecided")
-        if failed & set(each.weights)
+        if any((arm, each.metric) in failed for arm in each.weights)
         else judged.get(each.claim, unknown)
         for each in contrasts
     }

@@ -100,6 +100,7 @@ CHECKS = (
         reason="where the baseline does not overfit, nothing can overfit less",
         metric="gap_errors",
         arms=("baseline",),
+        concerns=("gap",),
         above=3.0,
     ),
 )

@@ -73,6 +73,7 @@ CHECKS = (
         reason="where the models do not know when a line is full, their banks cannot show it",
         metric="line_end_gain",
         arms=tuple(f"{start}-{width}" for start in STARTS for width in ("50", "70")),
+        concerns=("crest", "leveled_contrast"),
         above=0.1,
     ),
 )

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -72,11 +73,13 @@ def test_only_primary_contrasts_are_adjusted_for_one_another():
 
 def test_a_failed_check_leaves_undecided_what_it_concerns():
     runs = records({"a": 1.0, "b": 1.5, "c": 1.5})
-    check = Check(reason="a has to be above 9", metric="loss", arms=("a",), above=9.0)
+    check = Check(reason="a has to be above 9", metric="loss", arms=("a",), concerns=("loss",), above=9.0)
     judged = decide(runs, [LOWER, SAME], [check])
     assert judged["a is lower"].verdict == "undecided" and judged["a is lower"].high < 0
     assert judged["c is as good as b"].verdict == "as good as"
-    unmeasured = Check(reason="nobody measured it", metric="other", arms=("c",))
+    elsewhere = replace(check, concerns=("other",))
+    assert decide(runs, [LOWER], [elsewhere])["a is lower"].verdict == "reproduced"
+    unmeasured = Check(reason="nobody measured it", metric="other", arms=("c",), concerns=("loss",))
     assert decide(runs, [SAME], [unmeasured])["c is as good as b"].verdict == "undecided"
 
 
@@ -126,6 +129,7 @@ def test_what_decides_names_what_is_there(name):
         assert len(one.weights) == 1 or abs(sum(one.weights.values())) < 1e-9
     for check in module.CHECKS:
         assert set(check.arms) <= arms
+        assert set(check.concerns) <= {one.metric for one in module.CONTRASTS}
 
 
 @pytest.mark.slow
