@@ -11,13 +11,14 @@ from gkalib.experiments.study import Study
 
 SEED = 100  # none of the seeds that decide
 FACTOR = 2.0  # between neighboring rates
+FIRST = range(-1, 4)  # the powers of it that are tried in any case: a loss may have several valleys
 
 
 def sweep(study: Study) -> results.Record:
     """Train an arm at half its steps with neighboring rates, until the best lies between two others.
 
-    The first three are half the study's rate, the rate itself and twice it. What is compared is the held-out
-    loss at the study's seed. A run whose loss is not finite is the worst.
+    The first five are half the study's rate to eight times it. What is compared is the held-out loss at the
+    study's seed. A run whose loss is not finite is the worst.
 
     Returns:
         A record of the experiment ``<name>-rates``, which is kept, with the metrics ``lr``, the best rate,
@@ -32,7 +33,7 @@ def sweep(study: Study) -> results.Record:
             losses[power] = loss if math.isfinite(loss) else math.inf
         return losses[power]
 
-    best = min((0, -1, 1), key=loss_at)
+    best = min(FIRST, key=loss_at)
     while (better := min((best, best - 1, best + 1), key=loss_at)) != best:
         best = better
     record = results.Record(
