@@ -23,6 +23,7 @@ from gkalib.training.log import CURVE, read_curve
 from gkalib.training.recipes import recipe
 
 PRINTED = "launch.log"  # what the process prints
+PATIENCE = 60.0  # seconds between the last step and the record
 BYTES = 16  # a parameter in float32, its two moments and its average
 
 
@@ -85,23 +86,37 @@ class Launch:
 
     @property
     def running(self) -> bool:
-        """Whether a process trains in its folder, this one's or another."""
+        """Whether a process trains in its folder, this one's or another, or is about to write its record."""
         if self._process is not None and self._process.poll() is None:
             return True
         if not (self.folder / LOCK).exists():
             return False
         try:
             with FileLock(self.folder / LOCK, blocking=False):
-                return False
+                curve = self.folder / CURVE
+                return self._done and not self._recorded and time.time() - curve.stat().st_mtime < PATIENCE
         except Timeout:
             return True
+
+    @property
+    def _done(self) -> bool:
+        """Whether its last step is done."""
+        return self.step >= self.config.steps
+
+    @property
+    def _recorded(self) -> bool:
+        """Whether the last line that was printed is that of its record."""
+        config, printed = self.config, self.folder / PRINTED
+        lines = printed.read_text(encoding="utf-8", errors="replace").splitlines() if printed.exists() else []
+        name = f"{config.experiment} {config.arm}-{config.scale}-s{config.seed}-"
+        return bool(lines) and lines[-1].startswith(name)
 
     @property
     def state(self) -> str:
         """``not started``, ``running``, ``stopped`` or ``finished``."""
         if self.running:
             return "running"
-        if self.step >= self.config.steps:
+        if self._done and (self._recorded or not (self.folder / PRINTED).exists()):
             return "finished"
         return "stopped" if (self.folder / PRINTED).exists() else "not started"
 

@@ -29,4 +29,4 @@ def test_seeds_of_another_recipe_are_not_compared(tmp_path):
     assert [run.seed for run in runs.newest("tiny", "gka")] == [1, 2]
     series = runs.series("train", "tiny/gka/loss")
     assert series is not None and [*series.values] == [1, 2]
-    assert series.said == "in tiny/gka (20 steps, CPU, a busy machine, 2 seeds)"
+    assert series.said == "in tiny/gka (CPU, a busy machine, 2 seeds)"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gkalib import experiments, results
-from gkalib.data import registry
 from gkalib.experiments.decisions import Check, Contrast, decide, difference
 from gkalib.results import Record
+from tests.need import need
 
 DECIDED = (
     *("gka-pictures", "gka-stories", "gpa-bump", "gpa-novels", "karat-pictures"),
@@ -136,9 +136,7 @@ def test_what_decides_names_what_is_there(name):
 @pytest.mark.parametrize("name", DECIDED)
 def test_every_arm_of_a_contrast_has_its_metric(name):
     module = import_module(f"gkalib.experiments.{name.replace('-', '_')}")
-    data = module.studies()[0].task.replace("-", "_")
-    if data in registry.DATASETS and not registry.ready(data):
-        pytest.skip(f"{data} is not here: python -m gkalib data get {data}")
+    need(module.studies()[0].task)
     measure = experiments.experiment(name)[1]
     metrics = {
         study.arm: experiments.train(study.smoke(), measure=measure).metrics for study in module.studies()

@@ -5,6 +5,7 @@ import torch
 
 from gkalib import experiments
 from gkalib.experiments import gpa_bump, gpa_characters
+from tests.need import need
 
 
 @pytest.fixture(scope="module")
@@ -12,6 +13,7 @@ def trained():
     """The arm wrapped at 50 after three steps."""
     studies, _ = experiments.experiment("gpa-bump")
     arm = next(study for study in studies if study.arm == "flat-50")
+    need(arm.task)
     return experiments.fit(arm.smoke())[:2]
 
 

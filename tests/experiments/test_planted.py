@@ -11,6 +11,7 @@ from gkalib import experiments
 from gkalib.analysis import banks
 from gkalib.experiments import Study, gka_pictures, gka_stories, gpa_novels, task
 from gkalib.experiments.loop import StudyWorkload
+from tests.need import need
 
 
 def study(name: str, arm: str) -> Study:
@@ -19,6 +20,7 @@ def study(name: str, arm: str) -> Study:
 
 
 def built(one: Study):
+    need(one.task)
     torch.manual_seed(one.seed)
     return StudyWorkload(one).build()
 
@@ -54,6 +56,7 @@ def test_as_many_characters_are_generated_as_asked(novels):
 
 
 def test_bits_per_byte_of_an_even_guess():
+    need("tinystories")
     learned: Any = task("tinystories-pieces", context=32, limit=60_000, tokens=300, windows=16)
     found = gka_stories.measure(lambda ids: torch.zeros(*ids.shape, 300), learned)
     labels = learned.held_out[1]
@@ -62,6 +65,7 @@ def test_bits_per_byte_of_an_even_guess():
 
 
 def test_a_planted_gap_is_found():
+    need("tinystories")
     learned: Any = task("tinystories-pieces", context=32, limit=60_000, tokens=300, windows=16)
     seen = {tuple(ids.tolist()) for ids in learned.windows_of(learned.ids, 32, 16)[0]}
 

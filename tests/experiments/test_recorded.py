@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gkalib import experiments, results, training
-from gkalib.data import registry
+from tests.need import need
 from tests.tolerance import FLOOR
 
 # They take seconds, of one core forty in all, and are among the shortest: recipes of text take minutes.
@@ -26,10 +26,10 @@ def again(name: str, arm: str, seed: int) -> results.Record:
     if name in experiments.experiments():
         studies, measure = experiments.experiment(name)
         (study,) = (study for study in studies if study.arm == arm)
+        need(study.task)
         return experiments.train(replace(study, seed=seed), measure=measure, keep=True)
     run = training.recipe(name).run(arm).reduced("cpu")
-    if not registry.ready(run.data):
-        pytest.skip(f"{run.data} is not here: python -m gkalib data get {run.data}")
+    need(run.data)
     return training.train(replace(run, seed=seed), IN_MEMORY)
 
 
