@@ -78,11 +78,11 @@ def claims(name: str) -> ClaimsTable:
         raise ValueError(f"claims: no experiment {name!r} states what decides it") from None
     there = name in results.experiments()
     recipes = {study.arm: study.recorded() for study in module.studies()}
-    records = [
-        record
-        for record in (results.load(name, scale="reduced") if there else [])
-        if record.recipe == recipes.get(record.arm)
-    ]
+    newest: dict[tuple[str, int], results.Record] = {}
+    for record in results.load(name, scale="reduced") if there else []:  # the newest comes first
+        if record.recipe == recipes.get(record.arm):
+            newest.setdefault((record.arm, record.seed), record)
+    records = [*newest.values()]
     judged = decide(records, contrasts, checks)
     seeds = {arm: {record.seed for record in records if record.arm == arm} for arm in recipes}
     return ClaimsTable(

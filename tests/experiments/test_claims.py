@@ -14,7 +14,9 @@ def store(tmp_path, monkeypatch):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
 
 
-def keep(name: str, metric: str, means: dict[str, float], *, seeds=range(5), **changes) -> None:
+def keep(
+    name: str, metric: str, means: dict[str, float], *, seeds=range(5), device="cpu", year=2026, **changes
+) -> None:
     """Records of the experiment's own recipes, with planted means."""
     for study in experiment(name)[0]:
         for seed in seeds:
@@ -26,10 +28,10 @@ def keep(name: str, metric: str, means: dict[str, float], *, seeds=range(5), **c
                     scale="reduced",
                     recipe=study.recorded() | changes,
                     seed=seed,
-                    device="cpu",
+                    device=device,
                     commit="0" * 12,
                     clean=True,
-                    date="2026-01-31T00:00:00+00:00",
+                    date=f"{year}-01-31T00:00:00+00:00",
                     wall_seconds=1,
                     metrics={metric: means.get(study.arm, 0.8) + noise},
                 )
@@ -58,6 +60,12 @@ def test_points_have_the_size_of_delta_and_verdicts_follow(store):
 def test_runs_of_another_recipe_do_not_count(store):
     keep("gka-pictures", "accuracy", {}, steps=7)
     assert {row["verdict"] for row in rows("gka-pictures").values()} == {"not run"}
+
+
+def test_of_one_seed_on_two_devices_the_newest_counts(store):
+    keep("gka-pictures", "accuracy", {"gka": 0.9}, device="a-card", year=2027)
+    keep("gka-pictures", "accuracy", {"gka": 0.5}, device="cpu")
+    assert rows("gka-pictures")["GKA is behind softmax attention"]["ours"].startswith("−10.")
 
 
 def test_it_is_shown_as_text_and_in_a_notebook(store):
