@@ -4,12 +4,6 @@ Trained on the published 60,000 pictures and tested on the published 10,000. Arm
 and, where shapes match, initial weights. Six arms and five seeds are 1 core-hour.
 """
 
-from typing import Any
-
-import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
-
 from gkalib.experiments import gka_sigma
 from gkalib.experiments.decisions import Contrast, difference
 from gkalib.experiments.study import Study
@@ -89,28 +83,4 @@ CONTRASTS = (
 CHECKS = ()
 
 
-def measure(model: Any, learned: Any) -> dict[str, float]:
-    """What rows of weights do, as ``gka-sigma`` has it; beside softmax attention, logistic regression."""
-    found = gka_sigma.measure(model, learned)
-    has_sigma = any(name.startswith("sigma") for name in found)
-    return found if has_sigma else found | {"logistic_accuracy": logistic(learned)}
-
-
-def logistic(learned: Any, iterations: int = 50) -> float:
-    """The held-out accuracy of logistic regression on the pixels, fitted to all training pictures."""
-    line = nn.Linear(learned.images[0].numel(), learned.classes)
-    nn.init.zeros_(line.weight)
-    nn.init.zeros_(line.bias)
-    optimizer = torch.optim.LBFGS(line.parameters(), max_iter=iterations, line_search_fn="strong_wolfe")
-    pixels = learned.images.flatten(1)
-
-    def loss() -> Any:
-        optimizer.zero_grad()
-        found = cross_entropy(line(pixels), learned.labels) + 1e-4 * line.weight.square().sum()
-        found.backward()
-        return found
-
-    optimizer.step(loss)
-    inputs, labels = learned.held_out
-    with torch.no_grad():
-        return (line(inputs.flatten(1)).argmax(-1) == labels).float().mean().item()
+measure = gka_sigma.measure

@@ -3,6 +3,8 @@
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
@@ -32,8 +34,15 @@ def studies() -> list[Study]:
     ]
 
 
-@torch.no_grad()
 def measure(model: Any, learned: Any) -> dict[str, float]:
+    """What rows of weights do; where no bandwidth is learned, logistic regression beside them."""
+    found = rows(model, learned)
+    has_sigma = any(name.startswith("sigma") for name in found)
+    return found if has_sigma else found | {"logistic_accuracy": logistic(learned)}
+
+
+@torch.no_grad()
+def rows(model: Any, learned: Any) -> dict[str, float]:
     """Of each layer, over 64 held-out pictures: what a row of weights does, and the bandwidths.
 
     ``neighbors`` is the mean of 1 / Σ_j w_ij², ``diagonal`` of w_ii, ``first`` of the first token's weight on
@@ -51,3 +60,23 @@ def measure(model: Any, learned: Any) -> dict[str, float]:
         for head, sigma in enumerate(sigmas, start=1):
             metrics[f"sigma_{number}_{head}"] = sigma
     return metrics
+
+
+def logistic(learned: Any, iterations: int = 50) -> float:
+    """The held-out accuracy of logistic regression on the pixels, fitted to all training pictures."""
+    line = nn.Linear(learned.images[0].numel(), learned.classes)
+    nn.init.zeros_(line.weight)
+    nn.init.zeros_(line.bias)
+    optimizer = torch.optim.LBFGS(line.parameters(), max_iter=iterations, line_search_fn="strong_wolfe")
+    pixels = learned.images.flatten(1)
+
+    def loss() -> Any:
+        optimizer.zero_grad()
+        found = cross_entropy(line(pixels), learned.labels) + 1e-4 * line.weight.square().sum()
+        found.backward()
+        return found
+
+    optimizer.step(loss)
+    inputs, labels = learned.held_out
+    with torch.no_grad():
+        return (line(inputs.flatten(1)).argmax(-1) == labels).float().mean().item()

@@ -9,7 +9,7 @@ import torch
 
 from gkalib import experiments
 from gkalib.analysis import banks
-from gkalib.experiments import Study, gka_pictures, gka_stories, gpa_novels, task
+from gkalib.experiments import Study, gka_sigma, gka_stories, gpa_novels, task
 from gkalib.experiments.loop import StudyWorkload
 from tests.need import need
 
@@ -81,7 +81,7 @@ def test_a_planted_gap_is_found():
 
 def test_logistic_regression_learns_what_a_line_parts():
     digits = task("digits")
-    assert gka_pictures.logistic(digits) > 0.9
+    assert gka_sigma.logistic(digits) > 0.9
 
 
 @pytest.mark.parametrize("name", ["gka-stories", "rbf-stories"])
