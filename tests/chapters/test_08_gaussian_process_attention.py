@@ -1,13 +1,10 @@
 """The labeled equations of chapter 8."""
 
-import math
-
-import pytest
 import torch
 
 import gkalib
-from gkalib.kernels import DecayingPeriodicBank, ExpDot, Laplace
-from gkalib.masks import Causal, Window
+from gkalib.kernels import DecayingPeriodicBank, ExpDot
+from gkalib.masks import Causal
 from tests.tolerance import equal
 
 COUNT = 24
@@ -55,22 +52,13 @@ def test_content_within_r_nats_moves_at_most_tanh_r_over_4():
         assert (moved > 0).all() and (moved <= torch.tanh(spread / 4)).all()
 
 
-def test_a_term_has_the_period_pi_tau():
-    tau = 3.7
-    bank = DecayingPeriodicBank(1, 1, length=1e12, tau=(tau, tau)).double()
-    lag = torch.linspace(0, 20, 41, dtype=torch.float64)[None]
-    one, many = torch.zeros(1, 1, 1, 1, dtype=torch.float64), torch.zeros(1, 1, 41, 1, dtype=torch.float64)
-    at = bank.log(one, many, lag)
-    # The parameter is a float32 logarithm, so the period is known to seven digits.
-    torch.testing.assert_close(bank.log(one, many, lag + math.pi * tau), at, rtol=1e-5, atol=1e-6)
-    assert (bank.log(one, many, lag + tau) - at).abs().max() > 0.1
-
-
-def test_alibi_is_the_laplace_kernel_of_positions():
-    slope = 0.25
-    place = torch.arange(COUNT, dtype=torch.float64)[None, None, :, None]
-    lag = torch.arange(COUNT)[:, None] - torch.arange(COUNT)
-    equal(Laplace(1 / slope)(place, place)[0, 0], (-slope * lag.abs()).double().exp())
+def test_the_gradient_of_a_score_is_proportional_to_its_weight():
+    scores = torch.randn(1, 1, 1, COUNT, dtype=torch.float64, requires_grad=True)
+    query, key = (torch.zeros(1, 1, count, 4, dtype=torch.float64) for count in (1, COUNT))
+    value, pull = torch.randn(1, 1, COUNT, 3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    (gkalib.smooth(query, key, value, bias=scores)[0, 0, 0] @ pull).backward()
+    weights, along = scores.detach()[0, 0, 0].softmax(0), value[0, 0] @ pull
+    equal(scores.grad[0, 0, 0], weights * (along - weights @ along))
 
 
 def test_the_share_beyond_a_lag_is_bounded():
@@ -81,18 +69,6 @@ def test_the_share_beyond_a_lag_is_bounded():
         ceiling = (bank.sigma.square() * (-reach / bank.log_length.exp()).exp()).sum(-1)
         bound = (COUNT - 1 - reach) * (ceiling - bank.sigma.square().sum(-1)).exp()
         assert (beyond > 0).all() and (beyond <= bound).all()
-
-
-@pytest.mark.parametrize("reach", [5, 11])
-def test_the_regression_on_past_newlines_is_a_smoother(reach):
-    newline = (torch.rand(COUNT) < 0.3).double()
-    bank = _bank(heads=1)
-    ends = torch.arange(reach, COUNT)
-    history = newline[ends[:, None] - torch.arange(reach)]
-    by_hand = history @ torch.softmax(bank.lag_table(reach)[0], 0)
-    empty = torch.zeros(1, 1, COUNT, 1, dtype=torch.float64)
-    out = gkalib.smooth(empty, empty, newline[None, None, :, None], bank, mask=Causal() & Window(reach))
-    equal(out[0, 0, ends, 0], by_hand)
 
 
 def _rotate(vectors, position):
