@@ -16,7 +16,7 @@ from gkalib.experiments.study import Study
 
 CONTEXT = 128
 WIDTH = 70
-FAST = {".kernel.": 6.0}
+SAME, FAST = {".kernel.": 1.0}, {".kernel.": 6.0}  # a rate of its own stops the decay of a bank
 FLAT = 0.1  # a bank whose G differs by less over the context, in nats, is flat
 CHARACTERS, STREAMS = 50_000, 100  # how many are generated, in how many streams at once
 READ = 96  # characters that a stream reads again, with room for the rest of a context behind them
@@ -24,8 +24,8 @@ READ = 96  # characters that a stream reads again, with room for the rest of a c
 # name: (variant, where tokens stand, factors on the learning rate, width of a line)
 ARMS = {
     "rope": ("softmax", "rope", {}, WIDTH),
-    "bank": ("gpa", "none", {}, WIDTH),
-    "both": ("gpa", "rope", {}, WIDTH),
+    "bank": ("gpa", "none", SAME, WIDTH),
+    "both": ("gpa", "rope", SAME, WIDTH),
     "bank-fast": ("gpa", "none", FAST, WIDTH),
     "both-fast": ("gpa", "rope", FAST, WIDTH),
     "rope-unwrapped": ("softmax", "rope", {}, None),

@@ -5,6 +5,8 @@ import torch
 
 from gkalib import experiments
 from gkalib.experiments import gpa_bump, gpa_characters
+from gkalib.kernels import DecayingPeriodicBank
+from gkalib.training.optim import learning_rate
 from tests.need import need
 
 
@@ -15,6 +17,17 @@ def trained():
     arm = next(study for study in studies if study.arm == "flat-50")
     need(arm.task)
     return experiments.fit(arm.smoke())[:2]
+
+
+def test_a_flat_bank_stays_soft_for_a_quarter_of_the_steps():
+    """Adam moves a number by about the rate in a step: the sum of rates bounds how far each σ has come."""
+    studies, _ = experiments.experiment("gpa-bump")
+    arm = next(study for study in studies if study.arm == "flat-70")
+    (factor,) = arm.rates.values()
+    start = DecayingPeriodicBank(1, **arm.options)
+    early = sum(learning_rate(arm, step, factor) for step in range(arm.steps // 4))
+    sigma = start.sigma.detach() + early
+    assert start.lag_table(1).item() == pytest.approx(1.0) and sigma.square().sum() < 11
 
 
 @pytest.fixture
