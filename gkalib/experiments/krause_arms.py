@@ -1,12 +1,16 @@
 """Who listens to whom in a small ViT: all, the nearest few, a neighborhood, or both, for chapter 10."""
 
+from collections.abc import Iterable
+
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import layer_norm, normalize
 
 from gkalib.analysis import capture_attention
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Pictures, Task
+from gkalib.results import load
 
 DEPTH, SIDE = 6, 4
 COUNTS = torch.linspace(2, 4, DEPTH).round().int().tolist()  # k grows with depth to twice its start
@@ -83,3 +87,30 @@ def of_layer(weights: Tensor) -> dict[str, float]:
         "loudest": weights.mean(-2).amax(-1).mean().item(),
         "class_token": weights[..., 1:, 0].mean().item(),
     }
+
+
+@torch.no_grad()
+def agreement(blocks: Iterable[nn.Module], x: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """The mean cosine of the patches before the first block and after each.
+
+    Args:
+        blocks: transformer blocks whose attention is called ``attn``.
+        x: tokens ``[b n d]``, the first of which is no patch.
+
+    Returns:
+        Two vectors with one number more than there are blocks: through attention and LayerNorm alone, and
+        through whole blocks. Chapter 10 draws them.
+    """
+    alone, courses = x, [(alike(x[:, 1:]), alike(x[:, 1:]))]
+    for block in blocks:
+        attended = block.get_submodule("attn")(layer_norm(alone, alone.shape[-1:]))
+        alone, x = layer_norm(attended, attended.shape[-1:]), block(x)
+        courses.append((alike(alone[:, 1:]), alike(x[:, 1:])))
+    bare, whole = np.array(courses).T
+    return bare, whole
+
+
+def recorded(arm: str, *metrics: str) -> np.ndarray:
+    """Metrics of an arm's runs of reduced scale, ``[seeds metrics]``, in the order of the seeds."""
+    found = {run.seed: run.metrics for run in load("krause-arms", scale="reduced") if run.arm == arm}
+    return np.array([[found[seed][name] for name in metrics] for seed in sorted(found)])

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import gkalib
+from gkalib.experiments.krause_arms import agreement, alike, recorded
 from gkalib.kernels import Boxcar, Gaussian
 from gkalib.layers import attention
 from gkalib.masks import Causal, Window
@@ -155,3 +156,43 @@ def test_a_state_at_rest_with_groups_smaller_than_k():
     """What an exercise asks for: five nearest, and two groups of two."""
     x = torch.tensor([0.0] * 5 + [2.0] * 2 + [3.0] * 2 + [5.0] * 5, dtype=torch.float64)[None, None, :, None]
     assert torch.allclose(talk(x, 1, Gaussian(1e6), normalizer=TopK(5)), x, atol=1e-9)
+
+
+def test_agreement_starts_with_the_input_and_ends_in_one_under_a_mean():
+    """Zero queries average all tokens; whole blocks are the model."""
+    torch.manual_seed(0)
+    model = gkalib.vit("tiny", attention="softmax").eval()
+    for block in model.blocks:
+        torch.nn.init.zeros_(block.attn.query.weight)
+    x = torch.randn(1, 17, 192)
+    bare, whole = agreement(model.blocks, x)
+    assert len(bare) == len(whole) == len(model.blocks) + 1
+    assert bare[0] == whole[0] == pytest.approx(alike(x[:, 1:]))
+    assert bare[1:] == pytest.approx(1, abs=1e-5)
+    with torch.no_grad():
+        for block in model.blocks:
+            x = block(x)
+    assert whole[-1] == pytest.approx(alike(x[:, 1:]))
+
+
+def over_layers(arm: str, metric: str) -> np.ndarray:
+    return recorded(arm, *(f"{metric}_{layer}" for layer in range(1, 7))).mean(1)
+
+
+@pytest.mark.parametrize("near", ["grid", "krause"])
+@pytest.mark.parametrize("far", ["softmax", "gaussian", "top-k"])
+def test_recorded_neighborhoods_have_less_loss_and_more_directions(near, far):
+    assert recorded(near, "val_loss").max() < recorded(far, "val_loss").min()
+    assert recorded(near, "rank_6").min() > recorded(far, "rank_6").max()
+
+
+@pytest.mark.parametrize(("without", "count"), [("gaussian", "top-k"), ("grid", "krause")])
+def test_recorded_counts_raise_cosine_directions_and_the_loudest_share(without, count):
+    assert recorded(without, "alike_6").max() < recorded(count, "alike_6").min()
+    assert (recorded(without, "rank_6") < recorded(count, "rank_6")).all()
+    assert (over_layers(without, "loudest") < over_layers(count, "loudest")).all()
+
+
+def test_recorded_losses_of_grid_and_krause_overlap():
+    assert recorded("grid", "val_loss").min() < recorded("krause", "val_loss").max()
+    assert recorded("krause", "val_loss").min() < recorded("grid", "val_loss").max()
