@@ -65,17 +65,12 @@ MASKS: dict[str, Callable[[Check, torch.device], Mask | None]] = {
 }
 
 
-def _standing_in(*programs: str) -> AbstractContextManager:
-    from gkalib.smoothing.fused.configs import standing_in  # imports Triton
-
-    return standing_in(*programs)
-
-
 class Operation(nn.Module, ABC):
     """One kind of problem that has fused operations, with the parameters that it learns.
 
     Where ``halves`` is set it has programs of its own for 16 bits only. It is checked on ``sizes``, in the
-    order of a Check, where it has any, else on the common ones.
+    order of a Check, where it has any, else on the common ones. ``stand_ins`` are the programs that run in
+    the place of plain ones; without the tuple those run that the table ships.
 
     Args:
         check: for their sizes.
@@ -88,6 +83,7 @@ class Operation(nn.Module, ABC):
     spreads: tuple[float, ...] = (1.0, 3.0)
     halves = False
     sizes: tuple[Sizes, ...] = ()
+    stand_ins: tuple[str, ...] | None = None
 
     def __init__(self, check: Check):
         super().__init__()
@@ -99,7 +95,11 @@ class Operation(nn.Module, ABC):
 
     def programs(self) -> AbstractContextManager:
         """Within it the programs that are meant run, forward and backward."""
-        return nullcontext()
+        if self.stand_ins is None:
+            return nullcontext()
+        from gkalib.smoothing.fused.configs import standing_in  # imports Triton
+
+        return standing_in(*self.stand_ins)
 
     @abstractmethod
     def kernel(self) -> Kernel:
@@ -127,9 +127,7 @@ class Gka(Rbf):
     masks = ("all", "causal", "window", "causal-window", "documents")
     one_tensor = True
     grouped = False
-
-    def programs(self) -> AbstractContextManager:
-        return _standing_in()
+    stand_ins = ()
 
 
 @final
@@ -145,9 +143,7 @@ class GkaSpecialized(Gka):
         (2, 1, 1, 1030, 1030, 64, 64),
         (1, 2, 2, 2048, 2048, 128, 128),
     )
-
-    def programs(self) -> AbstractContextManager:
-        return _standing_in("gka_forward_specialized", "gka_backward_specialized")
+    stand_ins = ("gka_forward_specialized", "gka_backward_specialized")
 
 
 @final
@@ -161,9 +157,7 @@ class GkaDescribed(Gka):
         (1, 2, 2, 2048, 2048, 128, 128),
         (2, 3, 3, 512, 512, 128, 128),
     )
-
-    def programs(self) -> AbstractContextManager:
-        return _standing_in("gka_forward_described")
+    stand_ins = ("gka_forward_described",)
 
 
 @final
@@ -191,9 +185,7 @@ class GkaHead(Gka):
     masks = ("all",)
     halves = True
     sizes = ((2, 3, 3, 197, 197, 64, 64), (3, 2, 2, 64, 64, 64, 64), (1, 4, 4, 256, 256, 64, 64))
-
-    def programs(self) -> AbstractContextManager:
-        return _standing_in("gka_backward_head")
+    stand_ins = ("gka_backward_head",)
 
 
 @final

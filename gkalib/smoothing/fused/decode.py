@@ -8,15 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import config
-from gkalib.smoothing.fused.launch import (
-    block_width,
-    dense_rows,
-    launch,
-    number_arguments,
-    statistics_type,
-    strides,
-)
-from gkalib.smoothing.fused.scores import LOG2_E, head_number, head_start
+from gkalib.smoothing.fused.launch import dense_rows, heads_of, launch, numbers_of, statistics_type
+from gkalib.smoothing.fused.scores import LOG2_E, Heads, block_width, head_of, norm_of, scale_of
 
 RESIDENT = 5
 """How many programs a processor holds at once while a thread of theirs has at most 96 registers."""
@@ -42,17 +35,15 @@ def seen_bounds(allowed, start, stop, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def load_rows(
-    pointer, start, stride, present, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr
-):  # fmt: skip
-    """Rows start … start + BLOCK of a head, [BLOCK BLOCK_WIDTH]; zero, and not read, where not present."""
+def load_present(head, start, present, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows start … start + BLOCK of a head, [BLOCK block_width]; zero, and not read, where not present."""
     row = tl.arange(0, BLOCK)
-    column = tl.arange(0, BLOCK_WIDTH)
-    address = pointer + tl.cast(start, tl.int64) * stride + row[:, None] * stride + column[None, :]
+    column = tl.arange(0, block_width(WIDTH))
+    first = head.start + tl.cast(start, tl.int64) * head.stride
     wanted = present[:, None]
-    if WIDTH != BLOCK_WIDTH:
+    if block_width(WIDTH) != WIDTH:
         wanted = wanted & (column < WIDTH)[None, :]
-    return tl.load(address, mask=wanted, other=0.0)
+    return tl.load(first + row[:, None] * head.stride + column[None, :], mask=wanted, other=0.0)
 
 
 # What changes while a cache grows is not compiled in: one program serves every length.
@@ -60,45 +51,44 @@ def load_rows(
     do_not_specialize=["splits", "keys", "table_batch", "table_head", "allowed_batch", "allowed_head"]
 )
 def decode_split_kernel(
-    query, key, value, scale, norm, number_step, table, allowed, lengths, total, largest, partial, heads,
-    group, splits, keys, query_strides, key_strides, value_strides, table_batch, table_head, allowed_batch,
-    allowed_head, OF_SIGMA: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, STAGES: tl.constexpr,
+    query, key, value, numbers, table, allowed, lengths, total, largest, partial, heads, group, splits, keys,
+    table_batch, table_head, allowed_batch, allowed_head, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Σ_j 2^(s_j − top) v_j and Σ_j 2^(s_j − top) over one part of the keys, s_j = log₂ κ(q, k_j).
 
     Each of BLOCK_COLUMNS slots keeps sums, and where MAXIMUM a largest score, of its own, every
     BLOCK_COLUMNS-th key: no thread waits for another until the part is read. Otherwise top is 0.
     """
-    ONE: tl.constexpr = value is None
+    ONE: tl.constexpr = value.start is None
+    GAUSSIAN: tl.constexpr = numbers.sigma is not None
+    NORM: tl.constexpr = numbers.norm is not None or numbers.sigma is not None
     MAXIMUM: tl.constexpr = largest is not None
     ACC: tl.constexpr = total.dtype.element_ty
     program = tl.program_id(0)
     head, split, batch = program % heads, program // heads % splits, program // heads // splits
-    key_of = head // group
-    query += head_start(batch, head, query_strides)
-    key += head_start(batch, key_of, key_strides)
+    key = head_of(key, batch, head // group)
     if not ONE:
-        value += head_start(batch, key_of, value_strides)
+        value = head_of(value, batch, head // group)
     if table is not None:
-        table += head_start(batch, head, (table_batch, table_head))
-    column = tl.arange(0, BLOCK_WIDTH)
-    # [1 BLOCK_WIDTH]
-    q = tl.load(query + column, mask=column < WIDTH, other=0.0).to(ACC)[None, :]
-    s = head_number(scale, head, number_step, OF_SIGMA).to(ACC) * LOG2_E
-    if norm is not None:
-        half = head_number(norm, head, number_step, OF_SIGMA).to(ACC) * (0.5 * LOG2_E)
-        s -= 2 * half
+        table = head_of(Heads(table, (table_batch, table_head, 1)), batch, head).start
+    column = tl.arange(0, block_width(WIDTH))
+    # [1 block_width]
+    q = tl.load(head_of(query, batch, head).start + column, mask=column < WIDTH, other=0.0).to(ACC)[None, :]
+    factor = scale_of(numbers, head).to(ACC) * LOG2_E
+    if NORM:
+        half = norm_of(numbers, head).to(ACC) * (0.5 * LOG2_E)
+        factor -= 2 * half
     if lengths is not None:
         keys = tl.minimum(tl.load(lengths + batch).to(tl.int32), keys)
     each = tl.cdiv(tl.cdiv(keys, BLOCK_COLUMNS), splits) * BLOCK_COLUMNS
     start = split * each
     stop = tl.minimum(start + each, keys)
     if allowed is not None:
-        allowed += head_start(batch, head, (allowed_batch, allowed_head))
+        allowed = head_of(Heads(allowed, (allowed_batch, allowed_head, 1)), batch, head).start
         start, stop = seen_bounds(allowed, start, stop, 256)
     slot = tl.arange(0, BLOCK_COLUMNS)
-    acc = tl.zeros([BLOCK_COLUMNS, BLOCK_VALUE], ACC)
+    acc = tl.zeros([BLOCK_COLUMNS, block_width(VALUE_WIDTH)], ACC)
     weights = tl.zeros([BLOCK_COLUMNS], ACC)
     top = tl.full([BLOCK_COLUMNS], LOWEST, ACC)
     # A loop without a product is pipelined only if it says how deep.
@@ -107,12 +97,12 @@ def decode_split_kernel(
         present = at + slot < stop
         if allowed is not None:
             present = present & (tl.load(allowed + index, mask=present, other=0) != 0)
-        # [BLOCK_COLUMNS BLOCK_WIDTH]
-        k = load_rows(key, at, key_strides[2], present, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH).to(ACC)
+        # [BLOCK_COLUMNS block_width]
+        k = load_present(key, at, present, WIDTH, BLOCK_COLUMNS).to(ACC)
         score = tl.zeros([BLOCK_COLUMNS], ACC)
-        if not OF_SIGMA:
-            score += s * tl.sum(q * k, 1)
-        if norm is not None:
+        if not GAUSSIAN:
+            score += factor * tl.sum(q * k, 1)
+        if NORM:
             # s q·k − ν/2 (|q|² + |k|²) = (s − ν) q·k − ν/2 |q − k|², which is exact at k = q.
             apart = q - k
             score -= half * tl.sum(apart * apart, 1)
@@ -133,10 +123,8 @@ def decode_split_kernel(
         if ONE:
             acc += weight[:, None] * k
         else:
-            # [BLOCK_COLUMNS BLOCK_VALUE]
-            v = load_rows(value, at, value_strides[2], present, VALUE_WIDTH, BLOCK_COLUMNS, BLOCK_VALUE).to(
-                ACC
-            )
+            # [BLOCK_COLUMNS block_width]
+            v = load_present(value, at, present, VALUE_WIDTH, BLOCK_COLUMNS).to(ACC)
             acc += weight[:, None] * v
         weights += weight
     which = (batch * heads + head).to(tl.int64) * splits + split
@@ -147,25 +135,24 @@ def decode_split_kernel(
         weights *= shrink
         tl.store(largest + which, highest)
     tl.store(total + which, tl.sum(weights))
-    wide = tl.arange(0, BLOCK_VALUE)
+    wide = tl.arange(0, block_width(VALUE_WIDTH))
     tl.store(partial + which * VALUE_WIDTH + wide, tl.sum(acc, 0), mask=wide < VALUE_WIDTH)
 
 
 @triton.jit(do_not_specialize=["splits"])
 def decode_combine_kernel(
-    out, total, largest, partial, log_eps, heads, splits, out_strides,
-    NORMALIZE: tl.constexpr, EPS: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_VALUE: tl.constexpr,
-    BLOCK_SPLITS: tl.constexpr,
+    out, total, largest, partial, log_eps, heads, splits, NORMALIZE: tl.constexpr, EPS: tl.constexpr,
+    VALUE_WIDTH: tl.constexpr, BLOCK_SPLITS: tl.constexpr,
 ):  # fmt: skip
     """out = Σ_s f_s acc_s / (Σ_s f_s l_s + eps) over the parts of one row; f_s = 2^(top_s − top), or 1."""
     MAXIMUM: tl.constexpr = largest is not None
     row = tl.program_id(0).to(tl.int64)
     split = tl.arange(0, BLOCK_SPLITS)
-    wide = tl.arange(0, BLOCK_VALUE)
+    wide = tl.arange(0, block_width(VALUE_WIDTH))
     exists = split < splits
     which = row * splits + split
     inside = exists[:, None] & (wide < VALUE_WIDTH)[None, :]
-    # [BLOCK_SPLITS BLOCK_VALUE]
+    # [BLOCK_SPLITS block_width]
     above = tl.load(partial + which[:, None] * VALUE_WIDTH + wide[None, :], mask=inside, other=0.0)
     below = tl.load(total + which, mask=exists, other=0.0)
     highest = tl.full([], 0.0, total.dtype.element_ty)
@@ -183,7 +170,7 @@ def decode_combine_kernel(
         if EPS:
             divisor += tl.exp2(log_eps - highest)
         result /= tl.where(divisor > 0, divisor, 1.0)
-    out += head_start(row // heads, row % heads, out_strides)
+    out = head_of(out, row // heads, row % heads).start
     tl.store(out + wide, result.to(out.dtype.element_ty), mask=wide < VALUE_WIDTH)
 
 
@@ -288,34 +275,30 @@ def decode(
         "heads": heads,
         "splits": splits,
         "VALUE_WIDTH": value_width,
-        "BLOCK_VALUE": block_width(value_width),
     }
     launch(
         decode_split_kernel,
         batch * heads * splits,
         block,
-        query=query,
-        key=key,
-        value=None if one else value,
-        **number_arguments(scale, norm, sigma),
+        query=heads_of(query),
+        key=heads_of(key),
+        value=Heads(None, None) if one else heads_of(value),
+        numbers=numbers_of(scale, norm, sigma),
         table=table,
         allowed=None if seen is None else seen.view(torch.uint8),
         lengths=lengths,
         group=heads // groups,
         keys=keys,
-        **strides("query", query) | strides("key", key) | strides("value", value),
         **_starts("table", table) | _starts("allowed", seen),
         WIDTH=width,
-        BLOCK_WIDTH=block_width(width),
         **common,
     )
     launch(
         decode_combine_kernel,
         batch * heads,
         config("decode_combine", width=block_width(value_width), dtype=query.dtype, length=splits),
-        out=out,
+        out=heads_of(out),
         log_eps=math.log2(eps) if eps else 0.0,
-        **strides("out", out),
         NORMALIZE=normalize,
         EPS=eps > 0,
         BLOCK_SPLITS=triton.next_power_of_2(most),

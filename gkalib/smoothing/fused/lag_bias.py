@@ -51,7 +51,7 @@ def upright(tile, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def add_lags(slice, lag, tile, before, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def add_lags(own_slice, lag, tile, before, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Add a tile's sums along its diagonals to a program's slice, where lag is that of its first entry.
 
     In square q of the turned tile column t holds lag t + q COLUMNS in its rows r ≥ t, and COLUMNS less above.
@@ -66,7 +66,7 @@ def add_lags(slice, lag, tile, before, ROWS: tl.constexpr, COLUMNS: tl.constexpr
     below = tl.sum(tl.where((index[:, None] >= index[None, :])[None, :, :], turned, 0.0), 1)
     above = tl.sum(turned, 1) - below
     below += before
-    here = slice + lag + (SQUARES - 1) * COLUMNS + index
+    here = own_slice + lag + (SQUARES - 1) * COLUMNS + index
     complete = tl.sum(tl.where(square[:, None] == SQUARES - 1, below, 0.0), 0)
     tl.store(here, tl.load(here) + complete)
     if SQUARES > 1:
@@ -76,22 +76,22 @@ def add_lags(slice, lag, tile, before, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 
 
 @triton.jit
-def end_lags(slice, lag, before, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def end_lags(own_slice, lag, before, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Add what ``add_lags`` left over from a tile to the slice; lag is that of the tile's first entry."""
     square = tl.arange(0, ROWS // COLUMNS)[:, None]
     for k in tl.static_range(ROWS // COLUMNS):
-        here = slice + lag + (k - 1) * COLUMNS + tl.arange(0, COLUMNS)
+        here = own_slice + lag + (k - 1) * COLUMNS + tl.arange(0, COLUMNS)
         tl.store(here, tl.load(here) + tl.sum(tl.where(square == k, before, 0.0), 0))
 
 
 @triton.jit
-def pad_table_kernel(table, out, length, blocks, table_head, BLOCK_ROWS: tl.constexpr):
+def pad_table_kernel(table, out, length, blocks, table_stride, BLOCK_ROWS: tl.constexpr):
     """One block of a head's padded table."""
     head, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     at = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     lag = at - PAD
     # [BLOCK_ROWS]
-    own = tl.load(table + head.to(tl.int64) * table_head + lag, mask=(lag >= 0) & (lag < length), other=0.0)
+    own = tl.load(table + head.to(tl.int64) * table_stride + lag, mask=(lag >= 0) & (lag < length), other=0.0)
     pitch = length + 2 * PAD
     tl.store(out + head.to(tl.int64) * pitch + at, own * LOG2_E, mask=at < pitch)
 
@@ -111,7 +111,7 @@ def padded(table: Tensor) -> Tensor:
         out=out,
         length=length,
         blocks=blocks,
-        table_head=table.stride(0),
+        table_stride=table.stride(0),
     )
     return out
 

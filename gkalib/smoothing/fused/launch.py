@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import Config
-from gkalib.smoothing.fused.scores import ALL, BAND, GIVEN
+from gkalib.smoothing.fused.scores import Heads, Mask, Numbers
 from gkalib.smoothing.spans import Spans
 
 LAUNCHES: Counter[str] = Counter()
@@ -70,12 +69,21 @@ def _start(program: Any, grid: int, config: Config, arguments: dict[str, Any]) -
     Returns:
         What it was compiled to, None in the interpreter.
     """
-    device = next(each for each in arguments.values() if isinstance(each, Tensor)).device
+    device = next(tensors_of(arguments.values())).device
     # The memory that descriptors lie in; each thread has to say where it comes from.
     triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=device))
     # A program may try what overflows and then do otherwise: the interpreter is as silent about it as a card.
     with current(device), np.errstate(over="ignore", invalid="ignore"):
         return program[(grid,)](**arguments, num_warps=config.warps, num_stages=config.stages)
+
+
+def tensors_of(arguments: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among a program's arguments, those in groups too."""
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            yield argument
+        elif isinstance(argument, tuple):
+            yield from tensors_of(argument)
 
 
 def current(device: torch.device) -> AbstractContextManager:
@@ -109,19 +117,9 @@ def collected() -> Iterator[list[Launch]]:
         _collected = None
 
 
-def accumulator(tensor: Tensor) -> Any:
-    """The Triton type in which sums over this tensor's type are kept."""
-    return tl.float64 if tensor.dtype == torch.float64 else tl.float32
-
-
 def statistics_type(tensor: Tensor) -> torch.dtype:
-    """The same as a torch type: of row sums, scales and tables."""
+    """The type of row sums, scales and tables, in which sums over numbers of this type are kept."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
-
-
-def precision(tensor: Tensor) -> str:
-    """How products of this type are formed: float32 as three tf32 products, never as one."""
-    return "tf32x3" if tensor.dtype == torch.float32 else "ieee"
 
 
 def token_major(tensor: Tensor, width: int | None = None) -> Tensor:
@@ -130,9 +128,14 @@ def token_major(tensor: Tensor, width: int | None = None) -> Tensor:
     return tensor.new_empty(batch, length, heads, own if width is None else width).transpose(1, 2)
 
 
-def strides(name: str, tensor: Tensor) -> dict[str, tuple[int, ...]]:
-    """Argument NAME_strides: of the batch, the head and the row."""
-    return {f"{name}_strides": tensor.stride()[:3]}
+def heads_of(tensor: Tensor) -> Heads:
+    """A tensor ``[b h n d]`` as programs are given it."""
+    return Heads(tensor, tensor.stride()[:3])
+
+
+def numbers_of(scale: Tensor | None, norm: Tensor | None, sigma: Tensor | None) -> Numbers:
+    """s and ν, both ``[h]``, or σ in the place of both, ``[h]`` or ``[1]``."""
+    return Numbers(scale, norm, sigma, step_of(scale if sigma is None else sigma))
 
 
 def step_of(numbers: Tensor) -> int:
@@ -140,37 +143,18 @@ def step_of(numbers: Tensor) -> int:
     return numbers.stride(0) if len(numbers) > 1 else 0
 
 
-def number_arguments(scale: Tensor | None, norm: Tensor | None, sigma: Tensor | None) -> dict[str, Any]:
-    """What a program is told of s and ν: both ``[h]``, or σ in the place of both, ``[h]`` or ``[1]``."""
-    given = sigma is not None
-    first = sigma if given else scale
-    return {
-        "scale": first,
-        "norm": first if given else norm,
-        "number_step": step_of(first),
-        "OF_SIGMA": given,
-    }
-
-
 def dense_rows(tensor: Tensor) -> Tensor:
     """The tensor itself where each row's numbers lie side by side, else a copy that has them so."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def block_width(width: int) -> int:
-    """The power of two, 16 or more, that holds a head's width."""
-    return max(16, triton.next_power_of_2(width))
+def mask_of(spans: Spans, queries: int, keys: int, band: bool = False) -> Mask:
+    """What a program is told of its mask: nothing where all is seen, unless ``band`` wants one as wide.
 
-
-def mask_arguments(spans: Spans, queries: int, keys: int) -> dict[str, Any]:
-    """What a program is told of its mask; with rows that are keys, it takes the inverse of spans."""
-    kind = ALL if spans.all(queries, keys) else BAND if spans.first is None else GIVEN
-    stride = 0 if spans.first is None or len(spans.first) == 1 else spans.first.stride(0)
-    return {
-        "first": spans.first,
-        "last": spans.last,
-        "span_stride": stride,
-        "left": spans.left,
-        "right": spans.right,
-        "KIND": kind.value,
-    }
+    Where its rows are keys and its columns queries, it takes the inverse of spans.
+    """
+    if spans.first is not None:
+        return Mask(spans.first, spans.last, spans.first.stride(0) if len(spans.first) > 1 else 0)
+    if spans.all(queries, keys) and not band:
+        return Mask()
+    return Mask(left=spans.left, right=spans.right)

@@ -6,24 +6,21 @@ import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import config
-from gkalib.smoothing.fused.launch import accumulator, block_width, launch, statistics_type
-from gkalib.smoothing.fused.scores import head_start, load_block
+from gkalib.smoothing.fused.launch import heads_of, launch, statistics_type
+from gkalib.smoothing.fused.scores import block_width, head_of, load_block, place, sum_type
 
 
 @triton.jit
 def squared_norms_kernel(
-    tensor, squares, length, pitch, heads, blocks, strides, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr,
+    tensor, squares, length, pitch, heads, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr
 ):  # fmt: skip
     """One block of rows of one head, zero past its length."""
-    program = tl.program_id(0)
-    which = program // blocks
-    start = program % blocks * BLOCK_ROWS
-    own = tensor + head_start(which // heads, which % heads, strides)
-    # [BLOCK_ROWS BLOCK_WIDTH]
-    block = load_block(own, start, length, strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True).to(ACC)
+    batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
+    # [BLOCK_ROWS block_width]
+    block = load_block(head_of(tensor, batch, head), start, length, BLOCK_ROWS, WIDTH, True)
+    wide = block.to(sum_type(block.dtype))
     row = start + tl.arange(0, BLOCK_ROWS)
-    tl.store(squares + which.to(tl.int64) * pitch + row, tl.sum(block * block, 1), mask=row < pitch)
+    tl.store(squares + sequence * pitch + row, tl.sum(wide * wide, 1), mask=row < pitch)
 
 
 def squared_norms(tensor: Tensor, whole: int = 1) -> Tensor:
@@ -35,20 +32,15 @@ def squared_norms(tensor: Tensor, whole: int = 1) -> Tensor:
     pitch = triton.cdiv(length, whole) * whole
     squares = torch.empty(batch, heads, pitch, dtype=statistics_type(tensor), device=tensor.device)
     block = config("squared_norms_kernel", width=block_width(width), dtype=tensor.dtype, length=length)
-    blocks = triton.cdiv(pitch, block.rows)
     launch(
         squared_norms_kernel,
-        blocks * batch * heads,
+        triton.cdiv(pitch, block.rows) * batch * heads,
         block,
-        tensor=tensor,
+        tensor=heads_of(tensor),
         squares=squares,
         length=length,
         pitch=pitch,
         heads=heads,
-        blocks=blocks,
-        strides=tensor.stride()[:3],
         WIDTH=width,
-        BLOCK_WIDTH=block_width(width),
-        ACC=accumulator(tensor),
     )
     return squares

@@ -79,22 +79,26 @@ class Recorder(TorchDispatchMode):
     def started(self, launched: Launch, kernel: Any) -> None:
         """A program was started; ``kernel`` is what it was compiled to, None in the interpreter."""
         names = launched.program.arg_names
-        arguments = [launched.arguments.get(name) for name in names]
-        places = []
-        for at, argument in enumerate(arguments):
-            if isinstance(argument, Tensor):
-                place = self._by_address.get(argument.data_ptr())
-                self.possible &= place is not None
-                places.append((at, place))
-                arguments[at] = None
-            # A descriptor holds the address of the tensor that it was made of.
-            self.possible &= not isinstance(argument, TensorDescriptor)
+        reads: set[int] = set()
+        template = [self._template(launched.arguments.get(name), reads) for name in names]
         if kernel is None or kernel.metadata.global_scratch_size or launched.arguments.keys() - set(names):
             self.possible = False
             return
         runner = kernel[(launched.grid, 1, 1)]
-        make = functools.partial(_start, launched.name, runner, arguments, places)
-        self.actions.append(Action(None, {place for _, place in places}, make))
+        self.actions.append(Action(None, reads, functools.partial(_start, launched.name, runner, template)))
+
+    def _template(self, argument: Any, reads: set[int]) -> Any:
+        """A program's argument, or group of them, with places in the place of tensors; they are noted."""
+        if isinstance(argument, tuple):
+            return tuple(self._template(one, reads) for one in argument)
+        # A descriptor holds the address of the tensor that it was made of.
+        self.possible &= not isinstance(argument, TensorDescriptor)
+        if not isinstance(argument, Tensor):
+            return argument
+        place = self._by_address.get(argument.data_ptr())
+        self.possible &= place is not None
+        reads.add(place or 0)
+        return _Place(place or 0)
 
     def plan(self, results: Sequence[Tensor], single: bool) -> "Plan | None":
         """The plan of an operator with these results, without what they do not need; None without one."""
@@ -165,11 +169,22 @@ def _operation(place: int, function: Callable, args: tuple, kwargs: dict) -> Ste
     return step
 
 
-def _start(name: str, runner: Callable, arguments: list, places: list[tuple[int, int]]) -> Step:
+def _start(name: str, runner: Callable, template: list) -> Step:
+    def places(argument: tuple) -> list[tuple[int, int]]:
+        return [(at, one) for at, one in enumerate(argument) if isinstance(one, _Place)]
+
+    alone = places(tuple(template))
+    groups = [(at, places(one)) for at, one in enumerate(template) if isinstance(one, tuple) and places(one)]
+
     def step(tensors: list[Tensor]) -> None:
-        own = arguments.copy()
-        for at, place in places:
+        own = template.copy()
+        for at, place in alone:
             own[at] = tensors[place]
+        for at, inside in groups:
+            group = [*template[at]]
+            for index, place in inside:
+                group[index] = tensors[place]
+            own[at] = tuple(group)
         LAUNCHES[name] += 1
         runner(*own)
 

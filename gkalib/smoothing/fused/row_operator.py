@@ -13,17 +13,25 @@ from triton.language.extra import libdevice
 
 from gkalib.smoothing.fused.configs import config
 from gkalib.smoothing.fused.launch import (
-    accumulator,
-    block_width,
     dense_rows,
+    heads_of,
     interpreting,
     launch,
-    precision,
+    numbers_of,
     statistics_type,
-    strides,
     token_major,
 )
-from gkalib.smoothing.fused.scores import head_start, load_block, store_block
+from gkalib.smoothing.fused.scores import (
+    Head,
+    block_width,
+    dot,
+    head_of,
+    load_block,
+    place,
+    scale_of,
+    store_block,
+    sum_type,
+)
 
 PROGRAMS = 512
 """Sums over a batch are cut for about so many programs: the same on every GPU, so that they add up alike."""
@@ -42,184 +50,124 @@ def cos_sin(angle, FAST_TRIG: tl.constexpr):
 
 
 @triton.jit
-def add_product(total, left, right, PRECISION: tl.constexpr, ACC: tl.constexpr):
-    """total + left right, left rounded to the type of right."""
-    return tl.dot(left.to(right.dtype), right, total, input_precision=PRECISION, out_dtype=ACC)
+def table_block(
+    table, feature, start, keys, RANK: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.constexpr
+):  # fmt: skip
+    """One feature's coefficients of keys start … start + BLOCK, [BLOCK block_width]."""
+    WIDTH: tl.constexpr = block_width(RANK)
+    of_feature = Head(table + tl.cast(feature * WIDTH, tl.int64) * keys, WIDTH)
+    return load_block(of_feature, start, keys, BLOCK, WIDTH, EDGE)
 
 
 @triton.jit
-def table_block(
-    table, harmonic, start, keys, BLOCK_RANK: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.constexpr
+def row_operator_forward_kernel(
+    query, key, table, numbers, features, heads, rows, keys, RANK: tl.constexpr, HARMONICS: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, FAST_TRIG: tl.constexpr,
 ):  # fmt: skip
-    """One feature's coefficients of keys start … start + BLOCK, [BLOCK BLOCK_RANK]."""
-    return load_block(
-        table + tl.cast(harmonic * BLOCK_RANK, tl.int64) * keys, start, keys, BLOCK_RANK, BLOCK_RANK, BLOCK,
-        BLOCK_RANK, EDGE,
-    )  # fmt: skip
+    """H of a block of rows; features are [b h n RANK], table [h 2·HARMONICS N block_width] without gaps."""
+    batch, head, sequence, start = place(heads, rows, BLOCK_ROWS)
+    key = head_of(key, batch, head)
+    table += head.to(tl.int64) * keys * (2 * HARMONICS * block_width(RANK))
+    scale = scale_of(numbers, head)
+    # [BLOCK_ROWS block_width]
+    own = load_block(head_of(query, batch, head), start, rows, BLOCK_ROWS, WIDTH, True)
+    total = tl.zeros([BLOCK_ROWS, block_width(RANK)], sum_type(own.dtype))
+    whole = keys // BLOCK_COLUMNS * BLOCK_COLUMNS
+    for at in range(0, whole, BLOCK_COLUMNS):
+        total = add_features(
+            total, own, key, table, at, keys, scale, RANK, HARMONICS, WIDTH, BLOCK_COLUMNS, FAST_TRIG, False
+        )
+    if whole < keys:
+        total = add_features(
+            total, own, key, table, whole, keys, scale, RANK, HARMONICS, WIDTH, BLOCK_COLUMNS, FAST_TRIG, True
+        )
+    store_block(Head(features + sequence * rows * RANK, RANK), total, start, rows, RANK)
 
 
 @triton.jit
 def add_features(
-    total, query, key, table, start, keys, key_stride, scale, HARMONICS: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr, BLOCK_RANK: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
-    ACC: tl.constexpr, FAST_TRIG: tl.constexpr, EDGE: tl.constexpr,
+    total, query, key, table, start, keys, scale, RANK: tl.constexpr, HARMONICS: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, FAST_TRIG: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """H's sum over one block of keys, by cos (m+1)S = 2 cos S cos mS − cos (m−1)S, and sin alike."""
-    # [BLOCK BLOCK_WIDTH]
-    keys_block = load_block(key, start, keys, key_stride, WIDTH, BLOCK, BLOCK_WIDTH, EDGE)
-    angle = tl.dot(query, tl.trans(keys_block), input_precision=PRECISION, out_dtype=ACC) * scale
+    # [BLOCK block_width]
+    keys_block = load_block(key, start, keys, BLOCK, WIDTH, EDGE)
+    angle = dot(query, tl.trans(keys_block)) * scale
     cosine, sine = cos_sin(angle, FAST_TRIG)
     twice = 2 * cosine
     cosine_before, sine_before = tl.zeros_like(angle) + 1, tl.zeros_like(angle)
     for m in tl.static_range(HARMONICS):
-        # [BLOCK BLOCK_RANK]
-        of_cosine = table_block(table, m, start, keys, BLOCK_RANK, BLOCK, EDGE)
-        total = add_product(total, cosine, of_cosine, PRECISION, ACC)
-        # [BLOCK BLOCK_RANK]
-        of_sine = table_block(table, HARMONICS + m, start, keys, BLOCK_RANK, BLOCK, EDGE)
-        total = add_product(total, sine, of_sine, PRECISION, ACC)
+        # [BLOCK block_width]
+        total = dot(cosine, table_block(table, m, start, keys, RANK, BLOCK, EDGE), total)
+        # [BLOCK block_width]
+        total = dot(sine, table_block(table, HARMONICS + m, start, keys, RANK, BLOCK, EDGE), total)
         cosine, cosine_before = twice * cosine - cosine_before, cosine
         sine, sine_before = twice * sine - sine_before, sine
     return total
 
 
 @triton.jit
-def row_operator_forward_kernel(
-    query, key, table, scale, features, heads, rows, keys, query_strides, key_strides, RANK: tl.constexpr,
-    HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_RANK: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+def row_operator_query_kernel(
+    query, key, slopes, grad_features, numbers, grad_query, heads, rows, keys, RANK: tl.constexpr,
+    HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
     FAST_TRIG: tl.constexpr,
 ):  # fmt: skip
-    """H of a block of rows; features are [b h n RANK] without gaps, table is [h 2·HARMONICS N BLOCK_RANK]."""
-    blocks = tl.cdiv(rows, BLOCK_ROWS)
-    start = tl.program_id(0) % blocks * BLOCK_ROWS
-    batch = tl.program_id(0) // blocks // heads
-    head = tl.program_id(0) // blocks % heads
-    query += head_start(batch, head, query_strides)
-    key += head_start(batch, head, key_strides)
-    table += head.to(tl.int64) * keys * (2 * HARMONICS * BLOCK_RANK)
-    features += (batch.to(tl.int64) * heads + head) * rows * RANK
-    factor = tl.load(scale + head)
-    # [BLOCK_ROWS BLOCK_WIDTH]
-    own = load_block(query, start, rows, query_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-    total = tl.zeros([BLOCK_ROWS, BLOCK_RANK], ACC)
+    """The gradient of a block of queries; grad_features are [b h n block_width] without gaps."""
+    batch, head, sequence, start = place(heads, rows, BLOCK_ROWS)
+    BLOCK_RANK: tl.constexpr = block_width(RANK)
+    key = head_of(key, batch, head)
+    slopes += head.to(tl.int64) * keys * (2 * HARMONICS * BLOCK_RANK)
+    of_grad = Head(grad_features + sequence * rows * BLOCK_RANK, BLOCK_RANK)
+    scale = scale_of(numbers, head)
+    # [BLOCK_ROWS block_width], [BLOCK_ROWS BLOCK_RANK]
+    own = load_block(head_of(query, batch, head), start, rows, BLOCK_ROWS, WIDTH, True)
+    grad = load_block(of_grad, start, rows, BLOCK_ROWS, BLOCK_RANK, True)
+    total = tl.zeros([BLOCK_ROWS, block_width(WIDTH)], sum_type(own.dtype))
     whole = keys // BLOCK_COLUMNS * BLOCK_COLUMNS
     for at in range(0, whole, BLOCK_COLUMNS):
-        total = add_features(
-            total, own, key, table, at, keys, key_strides[2], factor, HARMONICS, WIDTH, BLOCK_WIDTH,
-            BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, False,
+        total = add_query_slope(
+            total, own, grad, key, slopes, at, keys, scale, RANK, HARMONICS, WIDTH, BLOCK_COLUMNS,
+            FAST_TRIG, False,
         )  # fmt: skip
     if whole < keys:
-        total = add_features(
-            total, own, key, table, whole, keys, key_strides[2], factor, HARMONICS, WIDTH, BLOCK_WIDTH,
-            BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, True,
+        total = add_query_slope(
+            total, own, grad, key, slopes, whole, keys, scale, RANK, HARMONICS, WIDTH, BLOCK_COLUMNS,
+            FAST_TRIG, True,
         )  # fmt: skip
-    store_block(features, total, start, rows, RANK, RANK, BLOCK_ROWS, BLOCK_RANK)
+    store_block(head_of(grad_query, batch, head), total * scale, start, rows, WIDTH)
 
 
 @triton.jit
 def add_query_slope(
-    total, query, grad, key, slopes, start, keys, key_stride, scale, HARMONICS: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_RANK: tl.constexpr, BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr, ACC: tl.constexpr, FAST_TRIG: tl.constexpr, EDGE: tl.constexpr,
+    total, query, grad, key, slopes, start, keys, scale, RANK: tl.constexpr, HARMONICS: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, FAST_TRIG: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """The sum of dS_ij k_j over one block of keys; slopes are the coefficients times their harmonic m.
 
     dS_ij = Re Σ_m (dH_i·m b_mj + √−1 dH_i·m a_mj) zᵐ with z = exp(√−1 S_ij) by Horner's rule: each product is
     added to what the last turn by z left, and needs no registers of its own.
     """
-    # [BLOCK BLOCK_WIDTH]
-    keys_block = load_block(key, start, keys, key_stride, WIDTH, BLOCK, BLOCK_WIDTH, EDGE)
-    angle = tl.dot(query, tl.trans(keys_block), input_precision=PRECISION, out_dtype=ACC) * scale
+    # [BLOCK block_width]
+    keys_block = load_block(key, start, keys, BLOCK, WIDTH, EDGE)
+    angle = dot(query, tl.trans(keys_block)) * scale
     cosine, sine = cos_sin(angle, FAST_TRIG)
     real, imaginary = tl.zeros_like(angle), tl.zeros_like(angle)
     for step in tl.static_range(HARMONICS):
-        # [BLOCK BLOCK_RANK]
-        of_sine = table_block(slopes, 2 * HARMONICS - 1 - step, start, keys, BLOCK_RANK, BLOCK, EDGE)
-        real = add_product(real, grad, tl.trans(of_sine), PRECISION, ACC)
-        # [BLOCK BLOCK_RANK]
-        of_cosine = table_block(slopes, HARMONICS - 1 - step, start, keys, BLOCK_RANK, BLOCK, EDGE)
-        imaginary = add_product(imaginary, grad, tl.trans(of_cosine), PRECISION, ACC)
+        # [BLOCK block_width]
+        of_sine = table_block(slopes, 2 * HARMONICS - 1 - step, start, keys, RANK, BLOCK, EDGE)
+        real = dot(grad, tl.trans(of_sine), real)
+        # [BLOCK block_width]
+        of_cosine = table_block(slopes, HARMONICS - 1 - step, start, keys, RANK, BLOCK, EDGE)
+        imaginary = dot(grad, tl.trans(of_cosine), imaginary)
         real, imaginary = real * cosine - imaginary * sine, real * sine + imaginary * cosine
-    return add_product(total, real, keys_block, PRECISION, ACC)
-
-
-@triton.jit
-def row_operator_query_kernel(
-    query, key, slopes, grad_features, scale, grad_query, heads, rows, keys, query_strides, key_strides,
-    grad_strides, RANK: tl.constexpr, HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    BLOCK_RANK: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
-    ACC: tl.constexpr, FAST_TRIG: tl.constexpr,
-):  # fmt: skip
-    """The gradient of a block of queries; grad_features are [b h n BLOCK_RANK] without gaps."""
-    blocks = tl.cdiv(rows, BLOCK_ROWS)
-    start = tl.program_id(0) % blocks * BLOCK_ROWS
-    batch = tl.program_id(0) // blocks // heads
-    head = tl.program_id(0) // blocks % heads
-    query += head_start(batch, head, query_strides)
-    key += head_start(batch, head, key_strides)
-    grad_query += head_start(batch, head, grad_strides)
-    grad_features += (batch.to(tl.int64) * heads + head) * rows * BLOCK_RANK
-    slopes += head.to(tl.int64) * keys * (2 * HARMONICS * BLOCK_RANK)
-    factor = tl.load(scale + head)
-    # [BLOCK_ROWS BLOCK_WIDTH], [BLOCK_ROWS BLOCK_RANK]
-    own = load_block(query, start, rows, query_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-    grad = load_block(grad_features, start, rows, BLOCK_RANK, BLOCK_RANK, BLOCK_ROWS, BLOCK_RANK, True)
-    total = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
-    whole = keys // BLOCK_COLUMNS * BLOCK_COLUMNS
-    for at in range(0, whole, BLOCK_COLUMNS):
-        total = add_query_slope(
-            total, own, grad, key, slopes, at, keys, key_strides[2], factor, HARMONICS, WIDTH, BLOCK_WIDTH,
-            BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, False,
-        )  # fmt: skip
-    if whole < keys:
-        total = add_query_slope(
-            total, own, grad, key, slopes, whole, keys, key_strides[2], factor, HARMONICS, WIDTH, BLOCK_WIDTH,
-            BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, True,
-        )  # fmt: skip
-    store_block(grad_query, total * factor, start, rows, grad_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
-
-
-@triton.jit
-def add_key_slope(
-    total, tables, key, own_slopes, query, grad_features, start, rows, query_stride, scale,
-    HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_RANK: tl.constexpr,
-    BLOCK: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, FAST_TRIG: tl.constexpr,
-    OF_KEY: tl.constexpr, OF_TABLE: tl.constexpr, EDGE: tl.constexpr,
-):  # fmt: skip
-    """The sums over one block of queries: dS_ij q_i, and for each feature F of the score F_ij dH_i."""
-    # [BLOCK BLOCK_WIDTH], [BLOCK BLOCK_RANK]
-    queries = load_block(query, start, rows, query_stride, WIDTH, BLOCK, BLOCK_WIDTH, EDGE)
-    grad = load_block(grad_features, start, rows, BLOCK_RANK, BLOCK_RANK, BLOCK, BLOCK_RANK, EDGE)
-    angle = tl.dot(key, tl.trans(queries), input_precision=PRECISION, out_dtype=ACC) * scale
-    cosine, sine = cos_sin(angle, FAST_TRIG)
-    if OF_KEY:
-        real, imaginary = tl.zeros_like(angle), tl.zeros_like(angle)
-        across = tl.trans(grad)
-        for step in tl.static_range(HARMONICS):
-            real = add_product(real, own_slopes[2 * HARMONICS - 1 - step], across, PRECISION, ACC)
-            imaginary = add_product(imaginary, own_slopes[HARMONICS - 1 - step], across, PRECISION, ACC)
-            real, imaginary = real * cosine - imaginary * sine, real * sine + imaginary * cosine
-        total = add_product(total, real, queries, PRECISION, ACC)
-    of_cosine, of_sine = (), ()
-    if OF_TABLE:
-        twice = 2 * cosine
-        cosine_before, sine_before = tl.zeros_like(angle) + 1, tl.zeros_like(angle)
-        for m in tl.static_range(HARMONICS):
-            of_cosine += (add_product(tables[m], cosine, grad, PRECISION, ACC),)
-            of_sine += (add_product(tables[HARMONICS + m], sine, grad, PRECISION, ACC),)
-            cosine, cosine_before = twice * cosine - cosine_before, cosine
-            sine, sine_before = twice * sine - sine_before, sine
-    return total, of_cosine + of_sine
+    return dot(real, keys_block, total)
 
 
 @triton.jit
 def row_operator_key_kernel(
-    query, key, slopes, grad_features, scale, grad_key, grad_table, batches, batches_each, heads, rows, keys,
-    query_strides, key_strides, grad_strides, RANK: tl.constexpr, HARMONICS: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_RANK: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, FAST_TRIG: tl.constexpr,
-    OF_KEY: tl.constexpr, OF_TABLE: tl.constexpr,
+    query, key, slopes, grad_features, numbers, grad_key, grad_table, batches, batches_each, heads, rows,
+    keys, RANK: tl.constexpr, HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, FAST_TRIG: tl.constexpr, OF_KEY: tl.constexpr, OF_TABLE: tl.constexpr,
 ):  # fmt: skip
     """The gradients of a block of keys in batches_each sequences, and of its coefficients, summed over these.
 
@@ -229,45 +177,74 @@ def row_operator_key_kernel(
     start = tl.program_id(0) % blocks * BLOCK_ROWS
     head = tl.program_id(0) // blocks % heads
     part = tl.program_id(0) // blocks // heads
+    BLOCK_RANK: tl.constexpr = block_width(RANK)
+    ACC: tl.constexpr = grad_table.dtype.element_ty
     slopes += head.to(tl.int64) * keys * (2 * HARMONICS * BLOCK_RANK)
-    factor = tl.load(scale + head)
+    scale = scale_of(numbers, head)
     own_slopes, tables = (), ()
     for m in tl.static_range(2 * HARMONICS):
         # [BLOCK_ROWS BLOCK_RANK]
         if OF_KEY:
-            own_slopes += (table_block(slopes, m, start, keys, BLOCK_RANK, BLOCK_ROWS, True),)
+            own_slopes += (table_block(slopes, m, start, keys, RANK, BLOCK_ROWS, True),)
         if OF_TABLE:
             tables += (tl.zeros([BLOCK_ROWS, BLOCK_RANK], ACC),)
     whole = rows // BLOCK_COLUMNS * BLOCK_COLUMNS
     for batch in range(part * batches_each, tl.minimum((part + 1) * batches_each, batches)):
-        of_query = query + head_start(batch, head, query_strides)
-        of_key = key + head_start(batch, head, key_strides)
-        of_grad = grad_features + (tl.cast(batch, tl.int64) * heads + head) * rows * BLOCK_RANK
-        # [BLOCK_ROWS BLOCK_WIDTH]
-        own = load_block(of_key, start, keys, key_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-        total = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
+        of_query = head_of(query, batch, head)
+        grad_start = grad_features + (tl.cast(batch, tl.int64) * heads + head) * rows * BLOCK_RANK
+        of_grad = Head(grad_start, BLOCK_RANK)
+        # [BLOCK_ROWS block_width]
+        own = load_block(head_of(key, batch, head), start, keys, BLOCK_ROWS, WIDTH, True)
+        total = tl.zeros([BLOCK_ROWS, block_width(WIDTH)], ACC)
         for at in range(0, whole, BLOCK_COLUMNS):
             total, tables = add_key_slope(
-                total, tables, own, own_slopes, of_query, of_grad, at, rows, query_strides[2], factor,
-                HARMONICS, WIDTH, BLOCK_WIDTH, BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, OF_KEY,
-                OF_TABLE, False,
+                total, tables, own, own_slopes, of_query, of_grad, at, rows, scale, RANK, HARMONICS, WIDTH,
+                BLOCK_COLUMNS, FAST_TRIG, OF_KEY, OF_TABLE, False,
             )  # fmt: skip
         if whole < rows:
             total, tables = add_key_slope(
-                total, tables, own, own_slopes, of_query, of_grad, whole, rows, query_strides[2], factor,
-                HARMONICS, WIDTH, BLOCK_WIDTH, BLOCK_RANK, BLOCK_COLUMNS, PRECISION, ACC, FAST_TRIG, OF_KEY,
-                OF_TABLE, True,
+                total, tables, own, own_slopes, of_query, of_grad, whole, rows, scale, RANK, HARMONICS, WIDTH,
+                BLOCK_COLUMNS, FAST_TRIG, OF_KEY, OF_TABLE, True,
             )  # fmt: skip
         if OF_KEY:
-            of_grad_key = grad_key + head_start(batch, head, grad_strides)
-            store_block(
-                of_grad_key, total * factor, start, keys, grad_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH
-            )
+            store_block(head_of(grad_key, batch, head), total * scale, start, keys, WIDTH)
     grad_table += (part.to(tl.int64) * heads + head) * keys * (2 * HARMONICS * RANK)
     if OF_TABLE:
         for m in tl.static_range(2 * HARMONICS):
-            of_feature = grad_table + tl.cast(m * RANK, tl.int64) * keys
-            store_block(of_feature, tables[m], start, keys, RANK, RANK, BLOCK_ROWS, BLOCK_RANK)
+            of_feature = Head(grad_table + tl.cast(m * RANK, tl.int64) * keys, RANK)
+            store_block(of_feature, tables[m], start, keys, RANK)
+
+
+@triton.jit
+def add_key_slope(
+    total, tables, key, own_slopes, query, grad_features, start, rows, scale, RANK: tl.constexpr,
+    HARMONICS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, FAST_TRIG: tl.constexpr,
+    OF_KEY: tl.constexpr, OF_TABLE: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    """The sums over one block of queries: dS_ij q_i, and for each feature F of the score F_ij dH_i."""
+    # [BLOCK block_width] twice
+    queries = load_block(query, start, rows, BLOCK, WIDTH, EDGE)
+    grad = load_block(grad_features, start, rows, BLOCK, block_width(RANK), EDGE)
+    angle = dot(key, tl.trans(queries)) * scale
+    cosine, sine = cos_sin(angle, FAST_TRIG)
+    if OF_KEY:
+        real, imaginary = tl.zeros_like(angle), tl.zeros_like(angle)
+        across = tl.trans(grad)
+        for step in tl.static_range(HARMONICS):
+            real = dot(own_slopes[2 * HARMONICS - 1 - step], across, real)
+            imaginary = dot(own_slopes[HARMONICS - 1 - step], across, imaginary)
+            real, imaginary = real * cosine - imaginary * sine, real * sine + imaginary * cosine
+        total = dot(real, queries, total)
+    of_cosine, of_sine = (), ()
+    if OF_TABLE:
+        twice = 2 * cosine
+        cosine_before, sine_before = tl.zeros_like(angle) + 1, tl.zeros_like(angle)
+        for m in tl.static_range(HARMONICS):
+            of_cosine += (dot(cosine, grad, tables[m]),)
+            of_sine += (dot(sine, grad, tables[HARMONICS + m]),)
+            cosine, cosine_before = twice * cosine - cosine_before, cosine
+            sine, sine_before = twice * sine - sine_before, sine
+    return total, of_cosine + of_sine
 
 
 def row_features(query: Tensor, key: Tensor, coefficients: Tensor, scale: Tensor) -> Tensor:
@@ -325,8 +302,7 @@ def row_features_backward(
         row_operator_query_kernel,
         triton.cdiv(rows, sizes.rows) * batch * heads,
         sizes,
-        grad_query=grad_query,
-        **strides("grad", grad_query),
+        grad_query=heads_of(grad_query),
         **common,
     )
     sizes = config("row_operator_key", width=block_width(width), dtype=query.dtype)
@@ -341,13 +317,12 @@ def row_features_backward(
             row_operator_key_kernel,
             blocks * parts,
             sizes,
-            grad_key=grad_key,
+            grad_key=heads_of(grad_key),
             grad_table=grad_table,
             batches=batch,
             batches_each=batches_each,
             OF_KEY=of_key,
             OF_TABLE=of_table,
-            **strides("grad", grad_key),
             **common,
         )
     return grad_query, grad_key, grad_table.sum(0).to(coefficients.dtype)
@@ -357,21 +332,15 @@ def _common(query: Tensor, key: Tensor, scale: Tensor, table: Tensor, rank: int)
     """What all three programs are told."""
     _, heads, rows, width = query.shape
     return {
-        "query": query,
-        "key": key,
-        "scale": scale,
+        "query": heads_of(query),
+        "key": heads_of(key),
+        "numbers": numbers_of(scale, None, None),
         "heads": heads,
         "rows": rows,
         "keys": key.shape[2],
-        **strides("query", query),
-        **strides("key", key),
         "RANK": rank,
         "HARMONICS": table.shape[1] // 2,
         "WIDTH": width,
-        "BLOCK_WIDTH": block_width(width),
-        "BLOCK_RANK": table.shape[-1],
-        "PRECISION": precision(query),
-        "ACC": accumulator(query),
         "FAST_TRIG": not interpreting(),
     }
 

@@ -1,25 +1,86 @@
-"""What the fused programs share: where a head starts, how a block is loaded, which keys a row may see."""
+"""What the fused programs share: how tensors are given, heads, products, blocks, masks as spans, the walk."""
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
 LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
-ALL: tl.constexpr = tl.constexpr(0)
-BAND: tl.constexpr = tl.constexpr(1)
-GIVEN: tl.constexpr = tl.constexpr(2)
+
+
+class Heads(NamedTuple):
+    """A tensor ``[b h n d]``: where it starts, and the strides of its sequences, heads and rows."""
+
+    start: Any
+    strides: Any
+
+
+class Head(NamedTuple):
+    """One head of it, ``[n d]``: where it starts, and the stride of its rows."""
+
+    start: Any
+    stride: Any
+
+
+class Numbers(NamedTuple):
+    """s and ν of each head, or σ in the place of both where they are σ⁻²; the step is 0 where heads share."""
+
+    scale: Any
+    norm: Any
+    sigma: Any
+    step: Any
+
+
+class Mask(NamedTuple):
+    """The keys that each query sees: [first, last), or a band around its own place; all of them if empty."""
+
+    first: Any = None
+    last: Any = None
+    stride: Any = None
+    left: Any = None
+    right: Any = None
+
+
+class Walk(NamedTuple):
+    """What a block of rows does with the columns: row i sees [low_i, high_i).
+
+    Of the blocks of columns from ``start`` on, ``edges`` have to be compared with the spans; those in
+    [inner_start, inner_stop) are seen by every row.
+    """
+
+    low: Any
+    high: Any
+    start: Any
+    inner_start: Any
+    inner_stop: Any
+    edges: Any
+
+
+@triton.constexpr_function
+def sum_type(dtype):
+    """The type in which sums of numbers of this type are kept."""
+    return tl.float64 if dtype == tl.float64 else tl.float32
+
+
+@triton.constexpr_function
+def input_precision(dtype):
+    """How products of this type are formed: float32 as three tf32 products, never as one."""
+    return "tf32x3" if dtype == tl.float32 else "ieee"
+
+
+@triton.constexpr_function
+def block_width(width):
+    """The power of two, 16 or more, that holds a head's width."""
+    return max(16, triton.next_power_of_2(width))
 
 
 @triton.jit
-def head_start(batch, head, strides):
-    """Where the memory of one head of one sequence starts, counted in 64 bits."""
-    return tl.cast(batch, tl.int64) * strides[0] + tl.cast(head, tl.int64) * strides[1]
-
-
-@triton.jit
-def head_number(numbers, head, step, OF_SIGMA: tl.constexpr = False):
-    """A head's own number, or with OF_SIGMA σ⁻² of its σ; the step is 0 where one number is for all heads."""
-    number = tl.load(numbers + head * step)
-    return 1 / (number * number) if OF_SIGMA else number
+def dot(left, right, total=None):
+    """left right + total, left rounded to the type of right."""
+    return tl.dot(
+        left.to(right.dtype), right, total, input_precision=input_precision(right.dtype),
+        out_dtype=sum_type(right.dtype),
+    )  # fmt: skip
 
 
 @triton.jit
@@ -35,32 +96,53 @@ def place(heads, length, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def half_norm(block, c, ACC: tl.constexpr):
-    """c/2 |x_i|² of each row of a block, in the type of sums, from the numbers as they were given."""
-    wide = block.to(ACC)
-    return 0.5 * c * tl.sum(wide * wide, 1)
+def head_of(tensor, batch, head):
+    """One head of one sequence; where it starts is counted in 64 bits."""
+    sequence_stride, head_stride, row_stride = tensor.strides
+    start = tensor.start + tl.cast(batch, tl.int64) * sequence_stride + tl.cast(head, tl.int64) * head_stride
+    return Head(start, row_stride)
 
 
 @triton.jit
-def load_block(
-    pointer, start, length, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    EDGE: tl.constexpr,
-):  # fmt: skip
-    """Rows start … start + BLOCK of a head, [BLOCK BLOCK_WIDTH]; zero past the width; EDGE: and length."""
-    row = tl.arange(0, BLOCK)
-    column = tl.arange(0, BLOCK_WIDTH)
-    address = pointer + tl.cast(start, tl.int64) * stride + row[:, None] * stride + column[None, :]
-    if EDGE:
-        if WIDTH == BLOCK_WIDTH:
-            return tl.load(address, mask=(start + row < length)[:, None], other=0.0)
-        else:
-            inside = (start + row < length)[:, None] & (column < WIDTH)[None, :]
-            return tl.load(address, mask=inside, other=0.0)
+def inverse_square(sigma):
+    """σ⁻² of the σ that is pointed at."""
+    number = tl.load(sigma)
+    return 1 / (number * number)
+
+
+@triton.jit
+def scale_of(numbers, head):
+    """A head's s."""
+    if numbers.sigma is not None:
+        return inverse_square(numbers.sigma + head * numbers.step)
     else:
-        if WIDTH == BLOCK_WIDTH:
-            return tl.load(address)
-        else:
-            return tl.load(address, mask=(column < WIDTH)[None, :], other=0.0)
+        return tl.load(numbers.scale + head * numbers.step)
+
+
+@triton.jit
+def norm_of(numbers, head):
+    """A head's ν."""
+    if numbers.sigma is not None:
+        return inverse_square(numbers.sigma + head * numbers.step)
+    else:
+        return tl.load(numbers.norm + head * numbers.step)
+
+
+@triton.jit
+def load_block(head, start, length, BLOCK: tl.constexpr, WIDTH: tl.constexpr, EDGE: tl.constexpr):
+    """Rows start … start + BLOCK of a head, [BLOCK block_width]; zero past the width; EDGE: and length."""
+    row, column = tl.arange(0, BLOCK), tl.arange(0, block_width(WIDTH))
+    first = head.start + tl.cast(start, tl.int64) * head.stride
+    address = first + row[:, None] * head.stride + column[None, :]
+    exists, inside = (start + row < length)[:, None], (column < WIDTH)[None, :]
+    if EDGE and block_width(WIDTH) != WIDTH:
+        return tl.load(address, mask=exists & inside, other=0.0)
+    elif EDGE:
+        return tl.load(address, mask=exists, other=0.0)
+    elif block_width(WIDTH) != WIDTH:
+        return tl.load(address, mask=inside, other=0.0)
+    else:
+        return tl.load(address)
 
 
 @triton.jit
@@ -74,33 +156,31 @@ def load_vector(vector, start, length, other, BLOCK: tl.constexpr, EDGE: tl.cons
 
 
 @triton.jit
-def store_block(
-    pointer, block, start, length, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr
-):  # fmt: skip
-    """Write rows start … start + BLOCK of a head, those that exist."""
-    row = tl.arange(0, BLOCK)
-    column = tl.arange(0, BLOCK_WIDTH)
-    address = pointer + tl.cast(start, tl.int64) * stride + row[:, None] * stride + column[None, :]
+def store_block(head, block, start, length, WIDTH: tl.constexpr):
+    """Write a block from row start of a head on, those of its rows that exist."""
+    row, column = tl.arange(0, block.shape[0]), tl.arange(0, block.shape[1])
+    first = head.start + tl.cast(start, tl.int64) * head.stride
+    address = first + row[:, None] * head.stride + column[None, :]
     inside = (start + row < length)[:, None] & (column < WIDTH)[None, :]
-    tl.store(address, block.to(pointer.dtype.element_ty), mask=inside)
+    tl.store(address, block.to(head.start.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def span_of(row, first, last, left, right, shift, length, columns, KIND: tl.constexpr):
-    """The columns [low, high) that each row of a block may see; none for rows past ``length``.
+def span_of(row, mask, batch, rows, columns):
+    """The columns [low, high) that each row of a block may see; none for rows past the end.
 
-    A row sits on column row + shift. first and last point at this sequence's vectors where KIND is GIVEN.
+    The last row sits on the last column.
     """
-    if KIND == ALL:
+    if mask.first is not None:
+        low = tl.load(mask.first + batch.to(tl.int64) * mask.stride + row, mask=row < rows, other=0)
+        high = tl.load(mask.last + batch.to(tl.int64) * mask.stride + row, mask=row < rows, other=0)
+    elif mask.left is not None:
+        low = tl.maximum(row + columns - rows - mask.left, 0)
+        high = tl.minimum(row + columns - rows + mask.right + 1, columns)
+    else:
         low = tl.zeros_like(row)
         high = tl.zeros_like(row) + columns
-    elif KIND == BAND:
-        low = tl.maximum(row + shift - left, 0)
-        high = tl.minimum(row + shift + right + 1, columns)
-    else:
-        low = tl.load(first + row, mask=row < length, other=0)
-        high = tl.load(last + row, mask=row < length, other=0)
-    return low, tl.where(row < length, high, 0)
+    return low, tl.where(row < rows, high, 0)
 
 
 @triton.jit
@@ -127,30 +207,46 @@ def loop_bounds(low, high, row, length, columns, BLOCK_COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def block_loops(
-    row, first, last, left, right, shift, length, columns, KIND: tl.constexpr, BLOCK: tl.constexpr
+def walk_of(
+    row, mask, batch, rows, columns, BLOCK: tl.constexpr, BLOCK_EDGE: tl.constexpr = None
 ):  # fmt: skip
-    """The span of each row, which columns need no mask, where the others start, how many blocks they fill."""
-    low, high = span_of(row, first, last, left, right, shift, length, columns, KIND)
-    if KIND == ALL:
-        start, inner_start, inner_stop, stop = 0, 0, columns // BLOCK * BLOCK, columns
+    """The walk of a block of rows over blocks of columns; without a mask those at the end are BLOCK_EDGE."""
+    low, high = span_of(row, mask, batch, rows, columns)
+    if mask.first is not None or mask.left is not None:
+        start, inner_start, inner_stop, stop = loop_bounds(low, high, row, rows, columns, BLOCK)
+        edges = (inner_start - start) // BLOCK + (tl.maximum(stop - inner_stop, 0) + BLOCK - 1) // BLOCK
+        return Walk(low, high, start, inner_start, inner_stop, edges)
     else:
-        start, inner_start, inner_stop, stop = loop_bounds(low, high, row, length, columns, BLOCK)
-    edges = (inner_start - start) // BLOCK + (tl.maximum(stop - inner_stop, 0) + BLOCK - 1) // BLOCK
-    return low, high, inner_start, inner_stop, start, edges
+        EDGE: tl.constexpr = BLOCK if BLOCK_EDGE is None else BLOCK_EDGE
+        inner_stop = columns // BLOCK * BLOCK
+        return Walk(low, high, 0, 0, inner_stop, (tl.maximum(columns - inner_stop, 0) + EDGE - 1) // EDGE)
 
 
 @triton.jit
-def edge_block(k, start, inner_start, inner_stop, BLOCK: tl.constexpr):
+def edge_block(walk, k, BLOCK: tl.constexpr):
     """Where block k of the columns that need a mask starts: the inner ones are left out."""
-    at = start + k * BLOCK
-    return tl.where(at >= inner_start, at + inner_stop - inner_start, at)
+    at = walk.start + k * BLOCK
+    return tl.where(at >= walk.inner_start, at + walk.inner_stop - walk.inner_start, at)
 
 
 @triton.jit
-def lane_sums(block, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Row sums in four parts, [ROWS 4]: one thread holds all of a part, so that threads exchange nothing."""
-    return tl.sum(tl.sum(tl.reshape(block, [ROWS, COLUMNS // 8, 4, 2]), 3), 1)
+def seen(walk, at, BLOCK: tl.constexpr):
+    """Which of the columns at … at + BLOCK each row sees, [rows BLOCK]."""
+    column = (at + tl.arange(0, BLOCK))[None, :]
+    return (column >= walk.low[:, None]) & (column < walk.high[:, None])
+
+
+@triton.jit
+def lane_sums(block):
+    """Row sums in four parts, [rows 4]: one thread holds all of a part, so that threads exchange nothing."""
+    return tl.sum(tl.sum(tl.reshape(block, [block.shape[0], block.shape[1] // 8, 4, 2]), 3), 1)
+
+
+@triton.jit
+def half_norm(block, factor):
+    """factor/2 |x_i|² of each row of a block, in the type of sums, from the numbers as they were given."""
+    wide = block.to(sum_type(block.dtype))
+    return 0.5 * factor * tl.sum(wide * wide, 1)
 
 
 @triton.jit
@@ -158,10 +254,3 @@ def load_pairs(pointer, start, BLOCK: tl.constexpr):
     """Two numbers of each row from start on, side by side in memory: one wide load instead of two narrow."""
     both = tl.load(pointer + 2 * start + tl.arange(0, 2 * BLOCK))
     return tl.split(tl.reshape(both, [BLOCK, 2]))
-
-
-@triton.jit
-def only_spans(weight, at, low, high, BLOCK: tl.constexpr):
-    """The weights of columns from ``at`` on, zero outside [low, high)."""
-    column = (at + tl.arange(0, BLOCK))[None, :]
-    return tl.where((column >= low[:, None]) & (column < high[:, None]), weight, 0.0)

@@ -8,34 +8,38 @@ import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import Config, config, edge_columns, stand_in
-from gkalib.smoothing.fused.gaussian import backward_span, end_rows, forward_block, prepare_rows
+from gkalib.smoothing.fused.gaussian import (
+    Tokens,
+    backward_span,
+    end_rows,
+    forward_block,
+    load_rows,
+    prepare_rows,
+)
 from gkalib.smoothing.fused.launch import (
-    accumulator,
-    block_width,
     dense_rows,
+    heads_of,
     interpreting,
     launch,
+    mask_of,
     name_of,
-    precision,
+    numbers_of,
     statistics_type,
-    step_of,
-    strides,
     token_major,
 )
 from gkalib.smoothing.fused.scores import (
-    ALL,
-    BAND,
-    GIVEN,
     LOG2_E,
-    block_loops,
+    Head,
+    block_width,
     edge_block,
     half_norm,
-    head_number,
-    head_start,
+    head_of,
     load_block,
-    load_pairs,
     place,
+    scale_of,
     store_block,
+    sum_type,
+    walk_of,
 )
 from gkalib.smoothing.fused.specialized import (
     described,
@@ -55,89 +59,77 @@ PITCH = 128
 
 @triton.jit
 def gka_forward_kernel(
-    x, out, total_sum, sigma, sigma_step, norm, first, last, left, right, eps, heads, length, pitch,
-    x_strides, out_strides, span_batch, KIND: tl.constexpr, NORMS: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLUMNS: tl.constexpr, BLOCK_EDGE: tl.constexpr,
+    x, out, total_sum, numbers, half_norms, mask, eps, heads, length, pitch, WIDTH: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_EDGE: tl.constexpr,
 ):  # fmt: skip
     """out_i = Σ_j E_ij x_j / total_i and total_i = Σ_j E_ij + eps, for one block of rows i of one head.
 
     Without a mask the columns behind the last whole block come in blocks of BLOCK_EDGE.
     """
+    MASKED: tl.constexpr = mask.first is not None or mask.left is not None
     batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
-    x += head_start(batch, head, x_strides)
-    norm += sequence * pitch
-    c = LOG2_E * head_number(sigma, head, sigma_step, True)
+    x = head_of(x, batch, head)
+    if half_norms is not None:
+        half_norms += sequence * pitch
+    factor = LOG2_E * scale_of(numbers, head)
     row = start + tl.arange(0, BLOCK_ROWS)
-    low, high, inner_start, inner_stop, edge, edges = block_loops(
-        row, first + batch * span_batch, last + batch * span_batch, left, right, 0, length, length,
-        KIND, BLOCK_COLUMNS,
-    )  # fmt: skip
-    # [BLOCK_ROWS BLOCK_WIDTH]
-    row_x = load_block(x, start, length, x_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-    row_norm = tl.load(norm + row) if NORMS else half_norm(row_x, c, ACC)
-    acc = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
+    walk = walk_of(row, mask, batch, length, length, BLOCK_COLUMNS, BLOCK_EDGE)
+    # [BLOCK_ROWS block_width], [BLOCK_ROWS]
+    row_x = load_block(x, start, length, BLOCK_ROWS, WIDTH, True)
+    row_norm = half_norm(row_x, factor) if half_norms is None else tl.load(half_norms + row)
+    ACC: tl.constexpr = sum_type(row_x.dtype)
+    acc = tl.zeros([BLOCK_ROWS, block_width(WIDTH)], ACC)
     total = tl.zeros([BLOCK_ROWS, 4], ACC)
-    if BLOCK_EDGE != BLOCK_COLUMNS:
-        edges = tl.cdiv(length - inner_stop, BLOCK_EDGE)
-    for k in tl.range(0, edges):
-        at = edge_block(k, edge, inner_start, inner_stop, BLOCK_EDGE)
+    for k in tl.range(0, walk.edges):
+        at = edge_block(walk, k, BLOCK_EDGE)
         acc, total = forward_block(
-            acc, total, row_x, row_norm, at, x, norm, low, high, length, x_strides[2], c,
-            True, KIND, NORMS, WIDTH, BLOCK_EDGE, BLOCK_WIDTH, PRECISION, ACC,
+            acc, total, row_x, row_norm, x, half_norms, walk, at, length, factor, MASKED, True, WIDTH,
+            BLOCK_EDGE,
         )  # fmt: skip
-    for at in tl.range(inner_start, inner_stop, BLOCK_COLUMNS):
+    for at in tl.range(walk.inner_start, walk.inner_stop, BLOCK_COLUMNS):
         acc, total = forward_block(
-            acc, total, row_x, row_norm, at, x, norm, low, high, length, x_strides[2], c,
-            False, KIND, NORMS, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, PRECISION, ACC,
+            acc, total, row_x, row_norm, x, half_norms, walk, at, length, factor, False, False, WIDTH,
+            BLOCK_COLUMNS,
         )  # fmt: skip
     total = tl.where(row < length, tl.sum(total, 1) + eps, 1.0)
     tl.store(total_sum + sequence * length + row, total, mask=row < length)
-    out += head_start(batch, head, out_strides)
-    store_block(out, acc / total[:, None], start, length, out_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH)
+    store_block(head_of(out, batch, head), acc / total[:, None], start, length, WIDTH)
 
 
 @triton.jit
 def gka_norm_kernel(
-    x, norm, sigma, sigma_step, heads, length, pitch, x_strides, WIDTH: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    x, half_norms, numbers, heads, length, pitch, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr
 ):  # fmt: skip
     """n_i = |x_i|² log2(e)/(2σ²) for one block of rows of one head, and ∞ past its end."""
     batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
-    c = LOG2_E * head_number(sigma, head, sigma_step, True)
-    x += head_start(batch, head, x_strides)
-    # [BLOCK_ROWS BLOCK_WIDTH]
-    block = load_block(x, start, length, x_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
+    factor = LOG2_E * scale_of(numbers, head)
+    # [BLOCK_ROWS block_width]
+    block = load_block(head_of(x, batch, head), start, length, BLOCK_ROWS, WIDTH, True)
     row = start + tl.arange(0, BLOCK_ROWS)
-    found = tl.where(row < length, half_norm(block, c, ACC), float("inf"))
-    tl.store(norm + sequence * pitch + row, found, mask=row < pitch)
+    norm = tl.where(row < length, half_norm(block, factor), float("inf"))
+    tl.store(half_norms + sequence * pitch + row, norm, mask=row < pitch)
 
 
 @triton.jit
 def gka_prepare_kernel(
-    grad_out, x, out, total_sum, sigma, sigma_step, scaled, pairs, share, heads, length, pitch, grad_strides,
-    x_strides, out_strides, SIDE_BY_SIDE: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    grad_out, x, out, total_sum, numbers, g, pairs, share, heads, length, pitch, SIDE_BY_SIDE: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     """`prepare_rows` of one block of rows of one head."""
     batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
     vector = sequence * length
-    grad_out += head_start(batch, head, grad_strides)
-    x += head_start(batch, head, x_strides)
-    out += head_start(batch, head, out_strides)
+    g = Head(g + vector * WIDTH, WIDTH)
+    tokens = Tokens(head_of(x, batch, head), g, pairs + 2 * sequence * pitch, length)
     prepare_rows(
-        start, grad_out, x, out, total_sum + vector, scaled + vector * WIDTH, pairs + 2 * sequence * pitch,
-        share + vector, head_number(sigma, head, sigma_step, True), length, pitch, grad_strides[2],
-        x_strides[2], out_strides[2], SIDE_BY_SIDE, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, ACC,
+        tokens, start, head_of(grad_out, batch, head), head_of(out, batch, head), total_sum + vector,
+        share + vector, scale_of(numbers, head), pitch, SIDE_BY_SIDE, WIDTH, BLOCK_ROWS,
     )  # fmt: skip
 
 
 @triton.jit
 def gka_backward_kernel(
-    x, scaled, pairs, sigma, sigma_step, grad_x, share, first, last, left, right, seen_first, seen_last,
-    heads, length, pitch, x_strides, grad_strides, span_batch, KIND: tl.constexpr, MUTUAL: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+    x, g, pairs, numbers, grad_x, share, mask, seen_mask, heads, length, pitch, MUTUAL: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """dx_i = Σ_j m_ji E_ij g_j + Σ_j W_ij (x_j − x_i), and (<O_i, dO_i> − <x_i, dx_i>)/σ for a block of rows.
 
@@ -145,100 +137,63 @@ def gka_backward_kernel(
     """
     batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
     vector = sequence * length
-    x += head_start(batch, head, x_strides)
-    scaled += vector * WIDTH
-    pairs += 2 * sequence * pitch
-    precision = head_number(sigma, head, sigma_step, True)
+    g = Head(g + vector * WIDTH, WIDTH)
+    tokens = Tokens(head_of(x, batch, head), g, pairs + 2 * sequence * pitch, length)
+    scale = scale_of(numbers, head)
     row = start + tl.arange(0, BLOCK_ROWS)
-    # [BLOCK_ROWS BLOCK_WIDTH] twice, [BLOCK_ROWS] twice
-    row_x = load_block(x, start, length, x_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-    row_g = load_block(scaled, start, length, WIDTH, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-    row_norm, row_delta = load_pairs(pairs, start, BLOCK_ROWS)
-    acc = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
-    weight_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
-    acc, weight_sum = backward_span(
-        acc, weight_sum, row, row_x, row_g, row_norm, row_delta, x, scaled, pairs, first + batch * span_batch,
-        last + batch * span_batch, left, right, length, x_strides[2], precision, True, MUTUAL, KIND, WIDTH,
-        BLOCK_COLUMNS, BLOCK_WIDTH, PRECISION, ACC, BLOCK_COLUMNS,
+    rows = load_rows(tokens, start, BLOCK_ROWS, WIDTH)
+    ACC: tl.constexpr = sum_type(rows.x.dtype)
+    acc = tl.zeros([BLOCK_ROWS, block_width(WIDTH)], ACC)
+    slope_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
+    acc, slope_sum = backward_span(
+        acc, slope_sum, rows, tokens, row, mask, batch, scale, True, MUTUAL, WIDTH, BLOCK_COLUMNS,
+        BLOCK_COLUMNS,
     )  # fmt: skip
     if not MUTUAL:
-        acc, weight_sum = backward_span(
-            acc, weight_sum, row, row_x, row_g, row_norm, row_delta, x, scaled, pairs,
-            seen_first + batch * span_batch, seen_last + batch * span_batch, right, left, length,
-            x_strides[2], precision, False, True, KIND, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, PRECISION, ACC,
+        acc, slope_sum = backward_span(
+            acc, slope_sum, rows, tokens, row, seen_mask, batch, scale, False, True, WIDTH, BLOCK_COLUMNS,
             BLOCK_COLUMNS,
         )  # fmt: skip
-    grad_x += head_start(batch, head, grad_strides)
     end_rows(
-        acc, weight_sum, start, x, grad_x, share + vector, sigma + head * sigma_step, length,
-        x_strides[2], grad_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, ACC,
+        acc, slope_sum, start, tokens.x, head_of(grad_x, batch, head), share + vector,
+        numbers.sigma + head * numbers.step, length, WIDTH, BLOCK_ROWS,
     )  # fmt: skip
 
 
 @triton.jit
 def gka_backward_head_kernel(
-    grad_out, x, out, total_sum, sigma, sigma_step, scaled, pairs, grad_x, share, heads, length, pitch,
-    out_grad_strides, x_strides, out_strides, grad_strides, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    PRECISION: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
-    BLOCK_EDGE: tl.constexpr,
+    grad_out, x, out, total_sum, numbers, g, pairs, grad_x, share, mask, heads, length, pitch,
+    WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_EDGE: tl.constexpr,
 ):  # fmt: skip
     """The two programs of a backward pass without a mask, one after the other, for a whole short head."""
     sequence = tl.program_id(0).to(tl.int64)
     batch, head = tl.program_id(0) // heads, tl.program_id(0) % heads
-    grad_out += head_start(batch, head, out_grad_strides)
-    x += head_start(batch, head, x_strides)
-    out += head_start(batch, head, out_strides)
-    grad_x += head_start(batch, head, grad_strides)
-    total_sum += sequence * length
+    grad_x = head_of(grad_x, batch, head)
     share += sequence * length
-    scaled += sequence * length * WIDTH
-    sigma += head * sigma_step
-    pairs += 2 * sequence * pitch
-    precision = head_number(sigma, 0, 0, True)
+    g = Head(g + sequence * length * WIDTH, WIDTH)
+    tokens = Tokens(head_of(x, batch, head), g, pairs + 2 * sequence * pitch, length)
+    scale = scale_of(numbers, head)
+    ACC: tl.constexpr = share.dtype.element_ty
     for start in tl.range(0, pitch, BLOCK_ROWS):
         prepare_rows(
-            start, grad_out, x, out, total_sum, scaled, pairs, share, precision, length,
-            pitch, out_grad_strides[2], x_strides[2], out_strides[2], True, WIDTH, BLOCK_ROWS, BLOCK_WIDTH,
-            ACC,
+            tokens, start, head_of(grad_out, batch, head), head_of(out, batch, head),
+            total_sum + sequence * length, share, scale, pitch, True, WIDTH, BLOCK_ROWS,
         )  # fmt: skip
     tl.debug_barrier()  # what follows reads what other threads have written
     for start in tl.range(0, length, BLOCK_ROWS):
-        row = start + tl.arange(0, BLOCK_ROWS)
-        # [BLOCK_ROWS BLOCK_WIDTH] twice, [BLOCK_ROWS] twice
-        row_x = load_block(x, start, length, x_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-        row_g = load_block(scaled, start, length, WIDTH, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
-        row_norm, row_delta = load_pairs(pairs, start, BLOCK_ROWS)
-        acc = tl.zeros([BLOCK_ROWS, BLOCK_WIDTH], ACC)
-        weight_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
-        acc, weight_sum = backward_span(
-            acc, weight_sum, row, row_x, row_g, row_norm, row_delta, x, scaled, pairs, sigma, sigma, 0, 0,
-            length, x_strides[2], precision, True, True, ALL, WIDTH, BLOCK_COLUMNS, BLOCK_WIDTH, PRECISION,
-            ACC, BLOCK_EDGE,
+        rows = load_rows(tokens, start, BLOCK_ROWS, WIDTH)
+        acc = tl.zeros([BLOCK_ROWS, block_width(WIDTH)], ACC)
+        slope_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
+        acc, slope_sum = backward_span(
+            acc, slope_sum, rows, tokens, start + tl.arange(0, BLOCK_ROWS), mask, batch, scale, True, True,
+            WIDTH, BLOCK_COLUMNS, BLOCK_EDGE,
         )  # fmt: skip
-        end_rows(
-            acc, weight_sum, start, x, grad_x, share, None, length, x_strides[2], grad_strides[2], WIDTH,
-            BLOCK_ROWS, BLOCK_WIDTH, ACC,
-        )  # fmt: skip
+        end_rows(acc, slope_sum, start, tokens.x, grad_x, share, None, length, WIDTH, BLOCK_ROWS)
     tl.debug_barrier()
     for start in tl.range(0, length, BLOCK_ROWS):  # here, where σ crowds out nothing
         row = start + tl.arange(0, BLOCK_ROWS)
         euler = tl.load(share + row, mask=row < length, other=0.0)
-        tl.store(share + row, euler / head_number(sigma, 0, 0), mask=row < length)
-
-
-def kind_of(spans: Spans, length: int) -> int:
-    """Which of the three ways a program finds its spans."""
-    if spans.first is not None:
-        return GIVEN.value
-    return ALL.value if spans.all(length, length) else BAND.value
-
-
-def span_arguments(spans: Spans, other: Tensor, name: str = "") -> dict[str, Any]:
-    """Arguments NAMEfirst, NAMElast and span_batch; any tensor for the vectors where there are none."""
-    if spans.first is None or spans.last is None:
-        return {f"{name}first": other, f"{name}last": other, "span_batch": 0}
-    stride = spans.first.stride(0) if len(spans.first) > 1 else 0
-    return {f"{name}first": spans.first, f"{name}last": spans.last, "span_batch": stride}
+        tl.store(share + row, euler / tl.load(numbers.sigma + head * numbers.step), mask=row < length)
 
 
 def pitch_of(x: Tensor) -> int:
@@ -267,10 +222,9 @@ def start_program(
     wide = block_width(width)
     chosen = block or config(name_of(program), width=wide, dtype=x.dtype, masked=masked, length=length)
     assert max(chosen.rows, chosen.columns) <= PITCH
-    arguments |= {"WIDTH": width, "BLOCK_WIDTH": wide, "ACC": accumulator(x), "PRECISION": precision(x)}
-    arguments |= strides("x", x) | {"x": x, "heads": heads, "length": length, "pitch": pitch_of(x)}
+    arguments |= {"x": heads_of(x), "numbers": numbers_of(None, None, sigma), "WIDTH": width, "heads": heads}
+    arguments |= {"length": length, "pitch": pitch_of(x)}
     arguments |= {"BLOCK_EDGE": edge_columns(length, chosen.columns, masked)}
-    arguments |= {"sigma": sigma, "sigma_step": step_of(sigma)}
     grid = batch * heads * triton.cdiv(rows or length, chosen.rows)
     launch(
         program, grid, chosen, **{name: arguments[name] for name in arguments if name in program.arg_names}
@@ -295,21 +249,19 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
     total = torch.empty(batch, heads, length, dtype=statistics_type(x), device=x.device)
     if x.numel() == 0:
         return out, total
-    kind = kind_of(spans, length)
-    masked = kind != ALL.value
+    masked = not spans.all(length, length)
     program, block, tokens = gka_forward_kernel, None, None
     if fits(x) and not masked and (block := instead(gka_forward_specialized_kernel, x)):
         program = gka_forward_specialized_kernel
     elif fits(x) and (block := instead(gka_forward_described_kernel, x, masked=masked)):
         program, tokens = gka_forward_described_kernel, described(x, block.rows)
-    norm, norms = total, block is not None or length > SHORT
-    if norms:
-        norm = total.new_empty(batch, heads, pitch_of(x))
-        start_program(gka_norm_kernel, x, sigma, rows=pitch_of(x), norm=norm)
+    half_norms = None
+    if block is not None or length > SHORT:
+        half_norms = total.new_empty(batch, heads, pitch_of(x))
+        start_program(gka_norm_kernel, x, sigma, rows=pitch_of(x), half_norms=half_norms)
     start_program(
-        program, x, sigma, block=block, masked=masked, tokens=tokens, out=out, total_sum=total, norm=norm,
-        left=spans.left, right=spans.right, eps=eps, **span_arguments(spans, sigma) | strides("out", out),
-        KIND=kind, NORMS=norms,
+        program, x, sigma, block=block, masked=masked, tokens=tokens, out=heads_of(out), total_sum=total,
+        half_norms=half_norms, mask=mask_of(spans, length, length), eps=eps,
     )  # fmt: skip
     return out, total
 
@@ -340,42 +292,35 @@ def gka_backward(
     share = torch.empty_like(total)
     if x.numel() == 0:
         return grad_x, share
-    kind = kind_of(spans, length)
+    masked = not spans.all(length, length)
     # Where every query sees itself, documents are symmetric, and a band is if both its sides are alike.
-    mutual = kind == ALL.value or spans.left == spans.right
+    mutual = not masked or spans.left == spans.right
     seen = spans if mutual else spans.inverse(length, length)
-    unordered = not ordered and not mutual and fits(x)
-    scaled = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    g = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     pairs = total.new_empty(*x.shape[:2], pitch_of(x), 2)
-    if kind == ALL.value and length <= SHORT and (head := instead(gka_backward_head_kernel, x)):
-        start_program(
-            gka_backward_head_kernel, x, sigma, block=head, rows=1, grad_out=grad_out, out=out,
-            total_sum=total, scaled=scaled, pairs=pairs, grad_x=grad_x, share=share,
-            **strides("out_grad", grad_out) | strides("out", out) | strides("grad", grad_x),
-        )  # fmt: skip
+    results = {"grad_x": heads_of(grad_x), "share": share}
+    prepared = {"g": g, "pairs": pairs, "mask": mask_of(spans, length, length)}
+    given = {"grad_out": heads_of(grad_out), "out": heads_of(out), "total_sum": total}
+    if not masked and length <= SHORT and (head := instead(gka_backward_head_kernel, x)):
+        start_program(gka_backward_head_kernel, x, sigma, block=head, rows=1, **given, **prepared, **results)
         return grad_x, share
-    special = instead(gka_backward_specialized_kernel, x) if kind == ALL.value and fits(x) else None
+    special = instead(gka_backward_specialized_kernel, x) if not masked and fits(x) else None
     start_program(
-        gka_prepare_kernel, x, sigma, rows=pitch_of(x), grad_out=grad_out, out=out, total_sum=total,
-        scaled=scaled, pairs=pairs, share=share, SIDE_BY_SIDE=special is None,
-        **strides("grad", grad_out) | strides("out", out),
+        gka_prepare_kernel, x, sigma, rows=pitch_of(x), share=share, SIDE_BY_SIDE=special is None, **given,
+        **prepared,
     )  # fmt: skip
-    if unordered:
+    if not ordered and not mutual and fits(x):
         sums = torch.zeros(x.shape, dtype=total.dtype, device=x.device)
         size = config("gka_backward_unordered", width=x.shape[3], dtype=x.dtype, length=length)
         start_program(
-            gka_backward_unordered_kernel, x, sigma, block=size, scaled=scaled, pairs=pairs,
-            sums=whole_rows(sums, size.columns), own_sums=whole_rows(sums, size.rows), left=seen.left,
-            right=seen.right, **span_arguments(seen, sigma), KIND=kind, DESCRIBED=not interpreting(),
+            gka_backward_unordered_kernel, x, sigma, block=size, g=g, pairs=pairs,
+            sums=whole_rows(sums, size.columns), own_sums=whole_rows(sums, size.rows),
+            mask=mask_of(seen, length, length), DESCRIBED=not interpreting(),
         )  # fmt: skip
-        start_program(
-            gka_end_kernel, x, sigma, sums=sums, grad_x=grad_x, share=share, **strides("grad", grad_x)
-        )
+        start_program(gka_end_kernel, x, sigma, sums=sums, **results)
         return grad_x, share
     start_program(
         gka_backward_specialized_kernel if special else gka_backward_kernel, x, sigma, block=special,
-        masked=not mutual, scaled=scaled, pairs=pairs, grad_x=grad_x, share=share, left=spans.left,
-        right=spans.right, **span_arguments(spans, sigma) | span_arguments(seen, sigma, "seen_"),
-        **strides("grad", grad_x), KIND=kind, MUTUAL=mutual,
+        masked=not mutual, seen_mask=mask_of(seen, length, length), MUTUAL=mutual, **prepared, **results,
     )  # fmt: skip
     return grad_x, share

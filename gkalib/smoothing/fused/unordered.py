@@ -12,19 +12,22 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gkalib.smoothing.fused.gaussian import end_rows, gaussian_block
+from gkalib.smoothing.fused.gaussian import Tokens, end_rows, gaussian_block, load_again
 from gkalib.smoothing.fused.launch import interpreting
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
-    block_loops,
+    Head,
+    dot,
     edge_block,
-    head_number,
-    head_start,
+    head_of,
     lane_sums,
     load_block,
     load_pairs,
-    only_spans,
     place,
+    scale_of,
+    seen,
+    sum_type,
+    walk_of,
 )
 
 
@@ -44,88 +47,79 @@ def add_rows(
 
 @triton.jit
 def add_queries(
-    acc, slope_sum, row_x, row_norm, at, x, scaled, pairs, sums, whole, low, high, length, x_row, precision,
-    EDGE: tl.constexpr, DESCRIBED: tl.constexpr, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PRECISION: tl.constexpr, ACC: tl.constexpr,
+    acc, slope_sum, row_x, row_norm, tokens, walk, at, sums, whole, scale, EDGE: tl.constexpr,
+    DESCRIBED: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add what queries i give to keys j, Σ_i E_ij g_i + S_ij x_i and Σ_i S_ij, and what they get.
 
     S_ij = E_ij (g_i·x_j − D_i)/σ².
     """
     # [BLOCK WIDTH] twice, [BLOCK] twice
-    column_x = load_block(x, at, length, x_row, WIDTH, BLOCK, WIDTH, EDGE)
-    column_g = load_block(scaled, at, length, WIDTH, WIDTH, BLOCK, WIDTH, EDGE)
-    column_norm, column_delta = load_pairs(pairs, at, BLOCK)
-    weight = gaussian_block(row_x, column_x, row_norm, column_norm, LOG2_E * precision, PRECISION, ACC)
+    column_x = load_block(tokens.x, at, tokens.length, BLOCK, WIDTH, EDGE)
+    column_g = load_block(tokens.g, at, tokens.length, BLOCK, WIDTH, EDGE)
+    column_norm, column_delta = load_pairs(tokens.pairs, at, BLOCK)
+    weight = gaussian_block(row_x, column_x, row_norm, column_norm, LOG2_E * scale)
     if EDGE:
-        weight = only_spans(weight, at, low, high, BLOCK)
-    product = tl.dot(row_x, tl.trans(column_g), input_precision=PRECISION, out_dtype=ACC)
-    slope = weight * (product * precision - column_delta[None, :])
-    acc = tl.dot(weight.to(column_g.dtype), column_g, acc, input_precision=PRECISION, out_dtype=ACC)
+        weight = tl.where(seen(walk, at, BLOCK), weight, 0.0)
+    slope = weight * (dot(row_x, tl.trans(column_g)) * scale - column_delta[None, :])
+    acc = dot(weight, column_g, acc)
     rounded = slope.to(column_x.dtype)
-    acc = tl.dot(rounded, column_x, acc, input_precision=PRECISION, out_dtype=ACC)
+    acc = dot(rounded, column_x, acc)
     # [BLOCK WIDTH]
-    of_query = tl.dot(tl.trans(rounded), row_x, input_precision=PRECISION, out_dtype=ACC)
-    add_rows(sums, of_query, whole, at, length, DESCRIBED, WIDTH, BLOCK)
-    return acc, slope_sum + lane_sums(slope, BLOCK_ROWS, BLOCK)
+    of_query = dot(tl.trans(rounded), row_x)
+    add_rows(sums, of_query, whole, at, tokens.length, DESCRIBED, WIDTH, BLOCK)
+    return acc, slope_sum + lane_sums(slope)
 
 
 @triton.jit
 def gka_backward_unordered_kernel(
-    x, scaled, pairs, sigma, sigma_step, sums, own_sums, first, last, left, right, heads, length, pitch,
-    x_strides, span_batch, KIND: tl.constexpr, DESCRIBED: tl.constexpr, WIDTH: tl.constexpr,
-    PRECISION: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+    x, g, pairs, numbers, sums, own_sums, mask, heads, length, pitch, DESCRIBED: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Add to the sums what a block of keys gets from the queries that see it, and gives to them."""
     batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
-    x += head_start(batch, head, x_strides)
-    scaled += sequence * length * WIDTH
-    pairs += 2 * sequence * pitch
-    precision = head_number(sigma, head, sigma_step, True)
+    g = Head(g + sequence * length * WIDTH, WIDTH)
+    tokens = Tokens(head_of(x, batch, head), g, pairs + 2 * sequence * pitch, length)
+    scale = scale_of(numbers, head)
     row = start + tl.arange(0, BLOCK_ROWS)
-    low, high, inner_start, inner_stop, edge, edges = block_loops(
-        row, first + batch * span_batch, last + batch * span_batch, left, right, 0, length, length, KIND,
-        BLOCK_COLUMNS,
-    )  # fmt: skip
+    walk = walk_of(row, mask, batch, length, length, BLOCK_COLUMNS)
     # [BLOCK_ROWS WIDTH], [BLOCK_ROWS]
-    row_x = load_block(x, start, length, x_strides[2], WIDTH, BLOCK_ROWS, WIDTH, True)
-    row_norm, _ = load_pairs(pairs, start, BLOCK_ROWS)
+    row_x = load_block(tokens.x, start, length, BLOCK_ROWS, WIDTH, True)
+    row_norm, _ = load_pairs(tokens.pairs, start, BLOCK_ROWS)
+    ACC: tl.constexpr = sum_type(row_x.dtype)
     acc = tl.zeros([BLOCK_ROWS, WIDTH], ACC)
     slope_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
     whole = sequence.to(tl.int32) * length
-    for k in tl.range(0, edges):
-        at = edge_block(k, edge, inner_start, inner_stop, BLOCK_COLUMNS)
+    for k in tl.range(0, walk.edges):
+        at = edge_block(walk, k, BLOCK_COLUMNS)
         acc, slope_sum = add_queries(
-            acc, slope_sum, row_x, row_norm, at, x, scaled, pairs, sums, whole, low, high, length,
-            x_strides[2], precision, True, DESCRIBED, WIDTH, BLOCK_ROWS, BLOCK_COLUMNS, PRECISION, ACC,
+            acc, slope_sum, row_x, row_norm, tokens, walk, at, sums, whole, scale, True, DESCRIBED, WIDTH,
+            BLOCK_COLUMNS,
         )  # fmt: skip
-    for at in tl.range(inner_start, inner_stop, BLOCK_COLUMNS):
+    for at in tl.range(walk.inner_start, walk.inner_stop, BLOCK_COLUMNS):
         acc, slope_sum = add_queries(
-            acc, slope_sum, row_x, row_norm, at, x, scaled, pairs, sums, whole, low, high, length,
-            x_strides[2], precision, False, DESCRIBED, WIDTH, BLOCK_ROWS, BLOCK_COLUMNS, PRECISION, ACC,
+            acc, slope_sum, row_x, row_norm, tokens, walk, at, sums, whole, scale, False, DESCRIBED, WIDTH,
+            BLOCK_COLUMNS,
         )  # fmt: skip
-    # Read once more, by a policy of its own: held through the loops, x_j would crowd out the sums.
-    address = x + row.to(tl.int64)[:, None] * x_strides[2] + tl.arange(0, WIDTH)[None, :]
     # [BLOCK_ROWS WIDTH]
-    again = tl.load(address, mask=(row < length)[:, None], other=0.0, eviction_policy="evict_first").to(ACC)
+    again = load_again(tokens.x, row, length, WIDTH).to(ACC)
     acc -= again * tl.sum(slope_sum, 1)[:, None]
     add_rows(own_sums, acc, whole, start, length, DESCRIBED, WIDTH, BLOCK_ROWS)
 
 
 @triton.jit
 def gka_end_kernel(
-    sums, x, grad_x, share, sigma, sigma_step, heads, length, x_strides, grad_strides,
-    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, ACC: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    sums, x, grad_x, share, numbers, heads, length, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr
 ):  # fmt: skip
     """dx in its own type, and each row's term of dL/dσ, of one block of rows of one head."""
     batch, head, sequence, start = place(heads, length, BLOCK_ROWS)
     vector = sequence * length
-    # [BLOCK_ROWS WIDTH]
-    acc = load_block(sums + vector * WIDTH, start, length, WIDTH, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True)
+    # [BLOCK_ROWS block_width]
+    acc = load_block(Head(sums + vector * WIDTH, WIDTH), start, length, BLOCK_ROWS, WIDTH, True)
     end_rows(
-        acc, tl.zeros([BLOCK_ROWS, 4], ACC), start, x + head_start(batch, head, x_strides),
-        grad_x + head_start(batch, head, grad_strides), share + vector, sigma + head * sigma_step, length,
-        x_strides[2], grad_strides[2], WIDTH, BLOCK_ROWS, BLOCK_WIDTH, ACC,
+        acc, tl.zeros([BLOCK_ROWS, 4], acc.dtype), start, head_of(x, batch, head),
+        head_of(grad_x, batch, head), share + vector, numbers.sigma + head * numbers.step, length, WIDTH,
+        BLOCK_ROWS,
     )  # fmt: skip
 
 

@@ -119,6 +119,8 @@ def told(make: Callable) -> list:
     known = [one.data_ptr() for one in given if isinstance(one, Tensor)]
 
     def named(argument: object) -> object:
+        if isinstance(argument, tuple):
+            return tuple(map(named, argument))
         if not isinstance(argument, Tensor):
             return str(argument)
         if argument.data_ptr() not in known:

@@ -1,12 +1,36 @@
 """Where a program starts: on its tensors' device, with the allocator of whoever calls left alone."""
 
+import importlib
+import pkgutil
+
 import pytest
 import torch
 import triton
 from torch._subclasses import FakeTensorMode
+from triton.runtime.interpreter import InterpretedFunction
 
+from gkalib.smoothing import fused
 from gkalib.smoothing.fused.configs import Config
 from gkalib.smoothing.fused.launch import launch
+
+
+def programs() -> dict[str, list[str]]:
+    """The arguments of every Triton function of the fused operations."""
+    found = {}
+    for module in pkgutil.iter_modules(fused.__path__, f"{fused.__name__}."):
+        for name, each in vars(importlib.import_module(module.name)).items():
+            if isinstance(each, triton.runtime.jit.JITFunction | InterpretedFunction):
+                found[f"{each.fn.__module__}.{name}"] = [*each.arg_names]
+    return found
+
+
+def test_no_program_has_more_than_thirty_arguments():
+    """Groups count as one: a tensor with its strides, a mask, the numbers of each head."""
+    counts = {name: len(arguments) for name, arguments in programs().items()}
+    assert {"smooth_forward_kernel", "gka_backward_kernel", "load_block"} <= {
+        name.rpartition(".")[2] for name in counts
+    }
+    assert {name: count for name, count in counts.items() if count > 30} == {}
 
 
 class Recorder:
