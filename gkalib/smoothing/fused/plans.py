@@ -4,6 +4,7 @@ The first call with tensors of some shapes, strides, types and alignment runs th
 the memory that it asked for and the programs that it started. The next ones follow the list.
 """
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -91,8 +92,8 @@ class Recorder(TorchDispatchMode):
         """A program's argument, or group of them, with places in the place of tensors; they are noted."""
         if isinstance(argument, tuple):
             return tuple(self._template(one, reads) for one in argument)
-        # A descriptor holds the address of the tensor that it was made of.
-        self.possible &= not isinstance(argument, TensorDescriptor)
+        if isinstance(argument, TensorDescriptor):
+            return _based(argument, self._template(argument.base, reads))
         if not isinstance(argument, Tensor):
             return argument
         place = self._by_address.get(argument.data_ptr())
@@ -169,17 +170,27 @@ def _operation(place: int, function: Callable, args: tuple, kwargs: dict) -> Ste
     return step
 
 
+def _based(descriptor: TensorDescriptor, base: Any) -> TensorDescriptor:
+    """The same descriptor of another tensor, or of a place: of what it holds only the address changes."""
+    other = copy.copy(descriptor)
+    other.base = base
+    return other
+
+
 def _start(name: str, runner: Callable, template: list) -> Step:
     def places(argument: tuple) -> list[tuple[int, int]]:
         return [(at, one) for at, one in enumerate(argument) if isinstance(one, _Place)]
 
     alone = places(tuple(template))
+    descriptors = [(at, one.base) for at, one in enumerate(template) if isinstance(one, TensorDescriptor)]
     groups = [(at, places(one)) for at, one in enumerate(template) if isinstance(one, tuple) and places(one)]
 
     def step(tensors: list[Tensor]) -> None:
         own = template.copy()
         for at, place in alone:
             own[at] = tensors[place]
+        for at, place in descriptors:
+            own[at] = _based(template[at], tensors[place])
         for at, inside in groups:
             group = [*template[at]]
             for index, place in inside:
