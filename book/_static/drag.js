@@ -11,6 +11,7 @@
   };
   const COLORS = { Gaussian: "var(--gk-blue)", ExpDot: "var(--gk-green)" };
   const FINE = 200; // steps of the curve
+  const WIDEST = 80; // a line's width for a flow of 1
 
   function weights(query, keys, sigma, kernel) {
     const scores = keys.map((key) => SCORES[kernel](query, key, sigma));
@@ -24,13 +25,23 @@
     return values[0].map((_, axis) => row.reduce((sum, weight, j) => sum + weight * values[j][axis], 0));
   }
 
+  /* A walk from key to key whose steps are drawn by the weights: in the long run, the share of its steps from i to j. */
+  function flows(state, kernel) {
+    const similar = state.keys.map((one) => state.keys.map((other) => Math.exp(SCORES[kernel](one, other, state.sigma))));
+    const total = similar.flat().reduce((sum, one) => sum + one);
+    return similar.map((row) => row.map((one) => one / total));
+  }
+
   /* What every kernel makes of a state: weights of the query (the chosen key where there is none), their average of the
-     values (of the keys where there are none), effective neighbors, and the trace of the keys' own weights. */
+     values (of the keys where there are none), effective neighbors, and the trace of the keys' own weights; of a walk
+     also its flows, and the share of its steps that stay where they are. */
   function numbers(state) {
     const query = state.query || state.keys[state.chosen];
     return state.kernels.map((kernel) => {
       const row = weights(query, state.keys, state.sigma, kernel);
+      const steps = state.walk && flows(state, kernel);
       return {
+        ...(steps && { flows: steps, stays: steps.reduce((sum, one, i) => sum + one[i], 0) }),
         weights: row,
         estimate: average(row, state.values || state.keys),
         neighbors: 1 / row.reduce((sum, one) => sum + one * one, 0),
@@ -137,6 +148,7 @@
 
     for (const panel of panels) {
       panel.frame = make(svg, "g", { class: "gk-frame", "aria-hidden": "true" });
+      panel.steps = make(svg, "g", { class: "gk-steps", "aria-hidden": "true" });
       panel.curve = make(svg, "path", { class: "gk-curve", "aria-hidden": "true" });
       panel.mark = make(svg, "circle", { class: "gk-mark", r: 6, "aria-hidden": "true" });
       panel.layer = make(svg, "g");
@@ -196,6 +208,13 @@
           panel.query.setAttribute("tabindex", p === 0 ? 0 : -1);
           tell(panel.query, state.query[0], start.x, state.query.map(show).join(", "));
         }
+        if (state.walk) {
+          panel.steps.replaceChildren();
+          state.keys.forEach(([x, y], i) => state.keys.slice(0, i).forEach(([u, v], j) => make(panel.steps, "path", {
+            d: `M${across(panel, x)},${down(panel, y)}L${across(panel, u)},${down(panel, v)}`,
+            "stroke-width": WIDEST * result.flows[i][j],
+          })));
+        }
         place(panel.mark, line ? state.query[0] : result.estimate[0], line ? result.estimate[0] : result.estimate[1]);
         if (line) {
           const grid = Array.from({ length: FINE + 1 }, (_, i) => start.x[0] + (i / FINE) * (start.x[1] - start.x[0]));
@@ -209,7 +228,7 @@
       width.textContent = show(state.sigma);
       said.textContent = results.map((one, p) => (line ? "" : `${state.kernels[p]}: `) +
         `estimate ${one.estimate.map(show).join(", ")}; effective neighbors ${show(one.neighbors)}; ` +
-        `tr W ${show(one.trace)}`).join(". ");
+        `tr W ${show(one.trace)}` + (state.walk ? `; of its steps the walk stays in ${show(one.stays)}` : "")).join(". ");
     }
 
     function tell(group, value, [low, high], text) {

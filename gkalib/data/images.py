@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int64
+from torch.nn.functional import interpolate
 
 from gkalib.data.cifar import cifar10, cifar100
 from gkalib.data.fetch import Archive
@@ -96,11 +98,16 @@ class Labeled(NamedTuple):
     labels: Int64[np.ndarray, " n"]
 
 
-def picture(name: str) -> Float[np.ndarray, "height width *channels"]:
+def picture(name: str, side: int | None = None) -> Float[np.ndarray, "height width *channels"]:
     """A photograph with values from 0 to 1, ``[height, width]`` if gray and ``[height, width, 3]`` in color.
 
     Args:
         name: one of camera, astronaut, cat, coffee, coins, brick, grass, gravel.
+        side: of the middle square, resized by bicubic interpolation to ``[side, side, 3]``, gray or not;
+            the whole photograph where not given.
+
+    Raises:
+        ValueError: if there is no such photograph, or ``side`` is below 1.
 
     References:
         scikit-image's ``skimage.data``. Chapter 5 denoises some.
@@ -110,7 +117,20 @@ def picture(name: str) -> Float[np.ndarray, "height width *channels"]:
     require("skimage", name)
     with (files("skimage") / "data" / _PICTURES[name][0]).open("rb") as stream:
         pixels = require("PIL.Image", name).open(stream)
-        return verified(name, np.asarray(pixels, np.float64) / 255)
+        whole = verified(name, np.asarray(pixels, np.float64) / 255)
+    return whole if side is None else _square(whole, side)
+
+
+def _square(whole: np.ndarray, side: int) -> np.ndarray:
+    """The middle square of a photograph, ``[side, side, 3]``."""
+    if side < 1:
+        raise ValueError(f"data: side must be at least 1 pixel, not {side}")
+    color = np.broadcast_to(whole if whole.ndim == 3 else whole[..., None], (*whole.shape[:2], 3))
+    edge = min(color.shape[:2])
+    top, left = ((size - edge) // 2 for size in color.shape[:2])
+    square = torch.as_tensor(color[top : top + edge, left : left + edge].copy()).permute(2, 0, 1)[None]
+    resized = interpolate(square, (side, side), mode="bicubic", antialias=True).clamp(0, 1)
+    return resized[0].permute(1, 2, 0).numpy()
 
 
 for _name, (_, _description, _author, _license, _sha256) in _PICTURES.items():

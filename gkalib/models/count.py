@@ -33,7 +33,7 @@ class Count:
         flops_per_token: of one training step on one token, as nanochat counts: three forward passes, with
             attention over the keys that the last token sees. None where positions were given.
 
-    Chapter 7 rebuilds three tables from it.
+    Chapter 28 rebuilds three tables from it.
     """
 
     parameters: int

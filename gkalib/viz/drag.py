@@ -15,6 +15,7 @@ from gkalib.viz import style
 from gkalib.viz.digest import MIME, array, digest
 
 KERNELS = {"Gaussian": Gaussian, "ExpDot": lambda sigma: ExpDot(1 / sigma**2)}
+WIDEST = 80.0  # a line's width for a flow of 1, as in drag.js
 WORDS = {"x": "x", "y": "y", "sigma": "bandwidth σ", "key": "key", "query": "query"}
 
 
@@ -28,6 +29,7 @@ def drag(
     kernels: Sequence[str] = ("Gaussian",),
     limits: Sequence[Sequence[float | int]],
     labels: Mapping[str, str] | None = None,
+    walk: bool = False,
 ) -> "Drag":
     """Draw a kernel smoother whose keys, query and bandwidth a reader drags on the page.
 
@@ -44,12 +46,15 @@ def drag(
         kernels: `Gaussian` is `kernels.Gaussian(σ)`, `ExpDot` is `kernels.ExpDot(1 / σ²)`; one on a line.
         limits: of both axes; nothing can be dragged past them.
         labels: words of the page: of the axes `x` and `y`, and for `sigma`, `key` and `query`.
+        walk: whether to join every pair of keys by a line whose width is the share of its steps that a random
+            walk with these weights takes from one to the other, in the long run. The keys lie in the plane,
+            and the kernel is the Gaussian.
 
     Raises:
-        ValueError: with an empty alt text, an unknown kernel or label, a bandwidth outside its range, or
-            keys, values and query that do not fit together.
+        ValueError: with an empty alt text, an unknown kernel or label, a bandwidth outside its range, keys,
+            values and query that do not fit together, or a walk of anything but keys under a Gaussian.
 
-    Taught in: chapter 01.
+    Taught in: chapters 01 and 07.
     """
     keys, values = array(keys), None if values is None else array(values)
     _validate(keys.shape, None if values is None else values.shape, query)
@@ -60,6 +65,8 @@ def drag(
         raise ValueError(
             f"drag: kernels {list(kernels)}; there are {list(KERNELS)}, and on a line one is drawn"
         )
+    if walk and (query is not None or keys.shape[1] == 1 or tuple(kernels) != ("Gaussian",)):
+        raise ValueError("drag: walk needs keys in the plane without a query, and the Gaussian alone")
     if not set(labels) <= set(WORDS):
         raise ValueError(f"drag: labels {sorted(labels)}; there are {sorted(WORDS)}")
     if not 0 < low <= start <= high:
@@ -75,6 +82,7 @@ def drag(
         "x": list(limits[0]),
         "y": list(limits[1]),
         "labels": {**WORDS, **labels},
+        "walk": walk,
     }
     return _stored(data)
 
@@ -121,6 +129,11 @@ def _panel(axes, data: dict, kernel) -> None:
         axes.axvline(data["query"][0], color=orange, linestyle="--", linewidth=1)
         estimate = torch.stack([query[0, 0, 0, 0], estimate[0]])
     else:
+        if data["walk"]:
+            affinity = kernel(keys, keys)[0, 0]
+            for i, j in torch.combinations(torch.arange(len(x))).tolist():
+                width = WIDEST * float(affinity[i, j] / affinity.sum())
+                axes.plot(x[[i, j]], y[[i, j]], color=blue, alpha=0.6, linewidth=width, zorder=0)
         axes.plot(*query[0, 0, 0], "+", color=orange, markersize=12, markeredgewidth=2)
     axes.plot(*estimate, "o", color=blue, markersize=9, fillstyle="none")
     axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])

@@ -18,9 +18,17 @@ from tests.book.test_browser import (  # noqa: F401  two are fixtures
     sideways,
 )
 from tests.tolerance import oracle
-from tests.viz.test_drag import in_the_plane, on_a_line
+from tests.viz.test_drag import a_walk, in_the_plane, on_a_line
 
 pytestmark = pytest.mark.browser
+
+
+def stationary(w: torch.Tensor) -> torch.Tensor:
+    """The shares π with π W = π that add up to one."""
+    still = torch.cat([w.T - torch.eye(len(w), dtype=w.dtype), torch.ones(1, len(w), dtype=w.dtype)])
+    return torch.linalg.lstsq(still, torch.eye(len(w) + 1, dtype=w.dtype)[-1:].T, driver="gelsd").solution[
+        :, 0
+    ]
 
 
 def expected(state: dict) -> list[dict]:
@@ -35,14 +43,18 @@ def expected(state: dict) -> list[dict]:
         sigma = float(state["sigma"])
         kernel = Gaussian(sigma) if name == "Gaussian" else ExpDot(1 / sigma**2)
         row = gkalib.attention_weights(query, keys, kernel)[0, 0, 0]
+        every = gkalib.attention_weights(keys, keys, kernel)[0, 0]
         found.append(
             {
                 "weights": row,
                 "estimate": gkalib.smooth(query, keys, values, kernel, method="dense")[0, 0, 0],
                 "neighbors": 1 / row.square().sum(),
-                "trace": gkalib.attention_weights(keys, keys, kernel)[0, 0].trace(),
+                "trace": every.trace(),
             }
         )
+        if state["walk"]:
+            visits = stationary(every)
+            found[-1] |= {"flows": visits[:, None] * every, "stays": visits @ every.diagonal()}
     return found
 
 
@@ -63,6 +75,7 @@ def compare(figure) -> dict:
             computed = torch.tensor(ours[name], dtype=torch.float64).reshape(value.shape)
             oracle(computed, value)
         every += [*theirs["estimate"].tolist(), theirs["neighbors"].item(), theirs["trace"].item()]
+        every += [theirs["stays"].item()] if state["walk"] else []
     assert len(shown) == len(every)
     assert all(abs(a - b) <= max(0.0051, 0.006 * abs(b)) for a, b in zip(shown, every, strict=True))
     return state
@@ -73,6 +86,7 @@ def page(chromium, tmp_path):  # noqa: F811
     for name in ("drag.js", "book.css"):
         shutil.copy(ROOT / "book" / "_static" / name, tmp_path)
     body = on_a_line().to_html() + in_the_plane().to_html() + in_the_plane(query=[1.0, 1.0]).to_html()
+    body += a_walk().to_html()
     (tmp_path / "page.html").write_text(PAGE.format(body), encoding="utf-8")
     server, url = serve(tmp_path)
     context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
@@ -89,7 +103,7 @@ def page(chromium, tmp_path):  # noqa: F811
 
 def test_the_page_computes_what_the_library_computes(page):
     assert sideways(page) == 0
-    for index in range(3):
+    for index in range(4):
         figure = page.locator(".gk-drag").nth(index)
         assert not figure.locator("img").is_visible()
         before = compare(figure)
@@ -134,14 +148,21 @@ def test_a_query_and_a_key_follow_the_mouse_and_the_finger(page):
     assert compare(line)["values"][0] != before["values"][0]
 
 
-def test_the_figures_of_the_book_are_drawn_and_move(chromium, address):  # noqa: F811
-    page, watch = open_page(chromium, address, "chapters/01-nadaraya-watson")
+@pytest.mark.parametrize(
+    ("chapter", "dot", "moved"),
+    [
+        ("01-nadaraya-watson", ".gk-query", lambda state: state["query"][0]),
+        ("07-gaussian-kernel-attention", '[tabindex="0"]', lambda state: state["keys"][0][0]),
+    ],
+)
+def test_the_figures_of_the_book_are_drawn_and_move(chromium, address, chapter, dot, moved):  # noqa: F811
+    page, watch = open_page(chromium, address, f"chapters/{chapter}")
     try:
         figure = page.locator(".gk-drag")
         before = compare(figure)
-        figure.locator(".gk-query").focus()
+        figure.locator(f".gk-handle{dot}").focus()
         page.keyboard.press("Shift+ArrowRight")
-        assert compare(figure)["query"][0] > before["query"][0]
+        assert moved(compare(figure)) > moved(before)
         assert watch.faults == []
     finally:
         page.context.close()

@@ -6,8 +6,6 @@ import torch
 
 import gkalib
 from gkalib.kernels import Gaussian
-from gkalib.layers import attention
-from gkalib.smoothing import compute_weights
 from tests.tolerance import equal
 
 
@@ -49,27 +47,3 @@ def test_two_clusters_approach(sigma):
     x[..., 5:, 0] = 2.0
     out = gkalib.smooth(x, x, x, Gaussian(sigma))[0, 0]
     equal(out[9, 0] - out[0, 0], torch.tensor(2 * np.tanh(4 / (4 * sigma**2)), dtype=torch.float64))
-
-
-def test_modes_grow_by_their_gain():
-    """X + W X M multiplies φ_k c by 1 + μ λ_k where W φ_k = λ_k φ_k and c M = μ c."""
-    x = torch.randn(1, 1, 12, 6, dtype=torch.float64)
-    layer = attention("gka", sigma=2.0, proj_bias=False)(6, 1, dtype=torch.float64)
-    w, matrix = compute_weights(layer.problem(x[:, 0])).detach()[0, 0], layer.proj.weight.T.detach()
-    lambdas, modes = torch.linalg.eig(w)
-    mus, rows = torch.linalg.eig(matrix.T)
-    part = modes[:, 3, None] * rows[:, 2]
-    after = part + w.to(part.dtype) @ part @ matrix.to(part.dtype)
-    error = (after - (1 + mus[2] * lambdas[3]) * part).abs().max()
-    assert error < 1e-12
-    equal(layer(x[:, 0]).detach()[0], w @ x[0, 0] @ matrix)
-
-
-@pytest.mark.parametrize("name", ["vlt", "gka"])
-def test_a_head_without_values_reads_its_own_channels(name):
-    x = torch.randn(1, 9, 8, dtype=torch.float64)
-    layer = attention(name, proj_bias=False)(8, 2, dtype=torch.float64)
-    w, out = compute_weights(layer.problem(x))[0], layer.proj.weight.T
-    select = torch.eye(8, dtype=torch.float64).split(4, dim=1)
-    by_heads = sum(w[h] @ x[0] @ select[h] @ out[4 * h : 4 * h + 4] for h in range(2))
-    equal(layer(x)[0], by_heads)

@@ -104,3 +104,16 @@ def test_a_package_without_data_is_refused(tmp_path):
     (tmp_path / "set.deb").write_bytes(b"!<arch>\n")
     with pytest.raises(ValueError, match=r"the package has no member data.tar.xz"):
         images._idx_files(tmp_path / "set.deb")
+
+
+def test_the_middle_square_of_a_photograph():
+    """Shrunk ten times, it is close to the means of ten by ten pixels."""
+    whole, square = images.picture("cat"), images.picture("cat", side=30)
+    assert square.shape == (30, 30, 3) and square.min() >= 0 and square.max() <= 1
+    middle = whole[:, 75:375]  # 300 by 451: the middle 300 columns
+    blocks = middle.reshape(30, 10, 30, 10, 3).mean((1, 3))
+    assert np.abs(square - blocks).max() < 0.15 and np.abs(square - blocks).mean() < 0.01
+    gray = images.picture("camera", side=64)
+    assert gray.shape == (64, 64, 3) and (gray == gray[..., :1]).all()
+    with pytest.raises(ValueError, match="side must be at least 1"):
+        images.picture("cat", side=0)

@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 import re
 
 import matplotlib.pyplot as plt
@@ -25,6 +26,10 @@ def in_the_plane(**changes):
         keys=PLANE, sigma=(1.0, 0.2, 5.0), kernels=("Gaussian", "ExpDot"), limits=((-2, 2), (-2, 2))
     )
     return drag(alt="five dots in the plane", **{**options, **changes})
+
+
+def a_walk(**changes):
+    return in_the_plane(**{"kernels": ("Gaussian",), "walk": True, **changes})
 
 
 def data_of(figure) -> dict:
@@ -67,6 +72,7 @@ def test_it_holds_its_data_and_a_picture_and_leaves_no_figure_open():
         ({"kernels": ("Laplace",)}, "Laplace"),
         ({"kernels": ("Gaussian", "ExpDot")}, "on a line one"),
         ({"labels": {"z": "height"}}, "labels"),
+        ({"walk": True}, "walk needs"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes, words):
@@ -77,3 +83,24 @@ def test_what_does_not_fit_is_refused(changes, words):
 def test_an_empty_alt_text_is_refused():
     with pytest.raises(ValueError, match="alt is empty"):
         drag(alt=" ", keys=PLANE, sigma=(1, 1, 1), limits=((0, 1), (0, 1)))
+
+
+@pytest.mark.parametrize("changes", [{"query": [0.0, 0.0]}, {"kernels": ("ExpDot",)}])
+def test_a_walk_is_of_keys_under_a_gaussian(changes):
+    assert data_of(a_walk())["walk"] is True
+    with pytest.raises(ValueError, match="walk needs"):
+        a_walk(**changes)
+
+
+def test_lines_of_a_walk_are_as_wide_as_its_flows(monkeypatch):
+    """Between two keys whose affinity is k, a step leads across in k of 2 + 2k cases, one way."""
+    kept = []
+    monkeypatch.setattr(plt, "close", kept.append)
+    a_walk(keys=[[0.0, 0.0], [1.0, 0.0]])
+    k = math.exp(-0.5)
+    monkeypatch.undo()
+    plt.close(kept[0])
+    (line,) = (
+        one for one in kept[0].axes[0].lines if one.get_linestyle() == "-" and len(one.get_xdata()) == 2
+    )
+    assert line.get_linewidth() == pytest.approx(80 * k / (2 + 2 * k))
