@@ -213,6 +213,9 @@ def smooth_backward_query_kernel(
     if slices.start is not None:
         own_slice = slices.start + (which * slices.number + block).to(tl.int64) * slices.length
         lag = row_start + tl.cdiv(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS
+        if first_block == 0:  # a later launch adds to what is there
+            for at in range(0, slices.length, BLOCK_COLUMNS):
+                tl.store(own_slice + at + tl.arange(0, BLOCK_COLUMNS), tl.zeros([BLOCK_COLUMNS], ACC))
     for part in tl.static_range(2):
         if slices.start is not None:
             tl.debug_barrier()  # a sum of the part before may be another thread's

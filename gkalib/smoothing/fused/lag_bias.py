@@ -117,13 +117,16 @@ def padded(table: Tensor) -> Tensor:
 
 
 def new_slices(query: Tensor, keys: int, block: Config) -> Tensor:
-    """Memory ``[b h p l]`` for p programs of each head at a time; the next p then add to the same slices."""
+    """Memory ``[b h p l]`` for p programs of each head at a time; the next p then add to the same slices.
+
+    The first p find there what was left by others, and begin with zeros.
+    """
     batch, heads, rows, _ = query.shape
     blocks = triton.cdiv(rows, block.rows)
     launches = triton.cdiv(blocks, max(4, SLICES // (batch * heads)))
     length = blocks * block.rows + triton.cdiv(keys, block.columns) * block.columns
     shape = (batch, heads, triton.cdiv(blocks, launches), length)
-    return torch.zeros(shape, dtype=statistics_type(query), device=query.device)
+    return torch.empty(shape, dtype=statistics_type(query), device=query.device)
 
 
 def sum_slices(slices: Tensor, rows: int, keys: int, block: Config) -> Tensor:
