@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import config
-from gkalib.smoothing.fused.launch import dense_rows, heads_of, launch, numbers_of, statistics_type
+from gkalib.smoothing.fused.launch import Size, dense_rows, heads_of, launch, numbers_of, statistics_type
 from gkalib.smoothing.fused.scores import LOG2_E, Heads, block_width, head_of, norm_of, scale_of
 
 RESIDENT = 5
@@ -288,7 +288,7 @@ def decode(
         allowed=None if seen is None else seen.view(torch.uint8),
         lengths=lengths,
         group=heads // groups,
-        keys=keys,
+        keys=Size(key, 2),
         **_starts("table", table) | _starts("allowed", seen),
         WIDTH=width,
         **common,

@@ -24,6 +24,15 @@ _collected: list["Launch"] | None = None
 _thread = threading.local()
 
 
+class Size(int):
+    """A size of a tensor, as an argument for which a launch plan asks the tensor that it is given."""
+
+    def __new__(cls, tensor: Tensor, axis: int) -> "Size":
+        size = super().__new__(cls, tensor.shape[axis])
+        size.tensor, size.axis = tensor, axis
+        return size
+
+
 @dataclass(frozen=True)
 class Launch:
     """One start of a program: what an ahead-of-time compilation needs to know of it."""

@@ -1,6 +1,7 @@
 """The fused operations as PyTorch operators: types, gradients, fake results and counts of operations."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,12 +22,17 @@ NO_SECOND = (
 )
 
 
-def operator(function: Callable) -> OpOverload:
-    """Register a function under its own name, for every device and with launch plans."""
+def operator(function: Callable, growing: Callable[[tuple], Sequence[int]] | None = None) -> OpOverload:
+    """Register a function under its own name, for every device and with launch plans.
+
+    Args:
+        function: of tensors and numbers.
+        growing: says of its arguments which may grow along axis 2 without a new plan.
+    """
     name = function.__name__
     schema = infer_schema(function, mutates_args=())
     LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-    LIBRARY.impl(name, Planned(function), "CompositeExplicitAutograd")
+    LIBRARY.impl(name, Planned(function, growing), "CompositeExplicitAutograd")
     return getattr(torch.ops.gkalib, name).default
 
 
@@ -300,7 +306,12 @@ _once_only(row_features_backward)
 # One token against a cache
 
 
-@operator
+def _caches(arguments: tuple) -> tuple[int, ...]:
+    """Key and value grow; a row of lags or of a mask would have other strides with each token."""
+    return (1, 2) if arguments[6] is None and arguments[7] is None else ()
+
+
+@functools.partial(operator, growing=_caches)
 def decode(
     query: Tensor,
     key: Tensor,

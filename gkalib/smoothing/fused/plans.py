@@ -7,6 +7,7 @@ the memory that it asked for and the programs that it started. The next ones fol
 import copy
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -15,10 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gkalib.smoothing.fused import configs, launch
-from gkalib.smoothing.fused.launch import LAUNCHES, Launch
+from gkalib.smoothing.fused.launch import LAUNCHES, Launch, Size
 
 MOST = 1024
-"""So many plans an operator keeps before it starts over: a growing cache needs a new one for each token."""
+"""So many plans an operator keeps before it starts over."""
+
+GRAIN = 128
+"""A plan serves a cache while it grows by so many tokens, split into as many parts as at first."""
 
 Step = Callable[[list[Tensor]], None]
 """Part of a plan; it reads the list of tensors, which starts with those that were given, and fills it."""
@@ -34,6 +38,14 @@ _MEMORY = {
 
 class _Place(int):
     """Where a tensor stands in a plan's list."""
+
+
+@dataclass(frozen=True)
+class _SizeOf:
+    """A size of the tensor in a place."""
+
+    place: int
+    axis: int
 
 
 class Action(NamedTuple):
@@ -92,6 +104,8 @@ class Recorder(TorchDispatchMode):
         """A program's argument, or group of them, with places in the place of tensors; they are noted."""
         if isinstance(argument, tuple):
             return tuple(self._template(one, reads) for one in argument)
+        if isinstance(argument, Size):
+            return _SizeOf(self._template(argument.tensor, reads), argument.axis)
         if isinstance(argument, TensorDescriptor):
             return _based(argument, self._template(argument.base, reads))
         if not isinstance(argument, Tensor):
@@ -182,6 +196,7 @@ def _start(name: str, runner: Callable, template: list) -> Step:
         return [(at, one) for at, one in enumerate(argument) if isinstance(one, _Place)]
 
     alone = places(tuple(template))
+    sizes = [(at, one.place, one.axis) for at, one in enumerate(template) if isinstance(one, _SizeOf)]
     descriptors = [(at, one.base) for at, one in enumerate(template) if isinstance(one, TensorDescriptor)]
     groups = [(at, places(one)) for at, one in enumerate(template) if isinstance(one, tuple) and places(one)]
 
@@ -189,6 +204,8 @@ def _start(name: str, runner: Callable, template: list) -> Step:
         own = template.copy()
         for at, place in alone:
             own[at] = tensors[place]
+        for at, place, axis in sizes:
+            own[at] = tensors[place].shape[axis]
         for at, place in descriptors:
             own[at] = _based(template[at], tensors[place])
         for at, inside in groups:
@@ -219,15 +236,21 @@ class Plan:
         return tuple(tensors[place] for place in self.places)
 
 
-def kind_of(arguments: tuple) -> tuple[list[Tensor], tuple]:
-    """The tensors among an operator's arguments, and all that a plan depends on."""
+def kind_of(arguments: tuple, growing: Sequence[int] = ()) -> tuple[list[Tensor], tuple]:
+    """The tensors among an operator's arguments, and all that a plan depends on.
+
+    Of those that grow along axis 2 it is only the number of whole GRAINs.
+    """
     tensors, kind, addresses = [], [], []
-    for argument in arguments:
+    for at, argument in enumerate(arguments):
         if isinstance(argument, Tensor):
             address = argument.data_ptr()
             tensors.append(argument)
             addresses.append(address)
-            kind += (argument.shape, argument.stride(), argument.dtype, argument.device, address % 16)
+            shape = argument.shape
+            if at in growing:
+                shape = (*shape[:2], -(-shape[2] // GRAIN), *shape[3:])
+            kind += (shape, argument.stride(), argument.dtype, argument.device, address % 16)
         else:
             kind.append(argument)
     # One tensor given twice is not two of a shape.
@@ -240,16 +263,18 @@ class Planned:
 
     Args:
         function: of tensors and numbers; it returns a tensor or several, none of them given.
+        growing: of its arguments, which tensors may grow along axis 2 while a plan serves; their lengths may
+            only be an argument of programs, a Size.
     """
 
-    def __init__(self, function: Callable):
-        self.function = function
+    def __init__(self, function: Callable, growing: Callable[[tuple], Sequence[int]] | None = None):
+        self.function, self.growing = function, growing
         self.plans: dict[tuple, Plan | None] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         if launch.collecting() or configs.are_forced():
             return self.function(*arguments)
-        tensors, kind = kind_of(arguments)
+        tensors, kind = kind_of(arguments, self.growing(arguments) if self.growing else ())
         if kind not in self.plans:
             return self._record(arguments, tensors, kind)
         plan = self.plans[kind]

@@ -4,8 +4,10 @@ Nothing is started: the driver is one that only keeps what it is given. A line a
 what differs.
 """
 
+import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -117,6 +119,7 @@ CASES = {
     "decode one": of_decoding(True),
     "decode two": of_decoding(False),
 }
+GROWN = "a cache that grows: decode"
 PYTHON = [
     (symmetric, "gka_forward"), (symmetric, "gka_backward"), (forward, "smooth_forward"),
     (backward, "smooth_backward"), (decode, "decode"),
@@ -146,19 +149,46 @@ def told(make: Callable) -> list:
     return [*lines, *((named(one), one.shape, one.stride(), one.dtype) for one in results)]
 
 
-def compare(make: Callable) -> str:
-    before = told(make)
+@contextmanager
+def no_python() -> Iterator[None]:
+    """Within it only plans can start programs."""
     kept = [(module, name, getattr(module, name)) for module, name in PYTHON]
     for module, name, _ in kept:
         delattr(module, name)
     try:
-        after = told(make)
-    except AttributeError as error:
-        return f"no plan: {error}"
+        yield
     finally:
         for module, name, function in kept:
             setattr(module, name, function)
+
+
+def compare(make: Callable) -> str:
+    before = told(make)
+    try:
+        with no_python():
+            after = told(make)
+    except AttributeError as error:
+        return f"no plan: {error}"
     return "ok" if before == after else f"differs: {before} {after}"
+
+
+def grown() -> str:
+    """A cache that has grown by 28 tokens, by the plan of before: only the number of keys is another."""
+    store, query, sigma = vectors(160), vectors(1), numbers(2)
+
+    def step(length: int) -> tuple:
+        key = store[:, :, :length]
+        return op.decode, query, key, key, None, None, sigma, None, None, None, True
+
+    before = told(lambda: step(100))
+    try:
+        with no_python():
+            after = told(lambda: step(128))
+    except AttributeError as error:
+        return f"no plan: {error}"
+    pairs = zip(itertools.chain(*before), itertools.chain(*after), strict=True)
+    changed = {(one, other) for one, other in pairs if one != other}
+    return "ok" if changed == {("100", "128")} else f"differs: {changed}"
 
 
 if __name__ == "__main__":
@@ -167,4 +197,5 @@ if __name__ == "__main__":
     for case, calls in CASES.items():
         for operator, make in calls.items():
             print(f"{case}: {operator}", compare(make), flush=True)
+    print(GROWN, grown(), flush=True)
     sys.exit(0)

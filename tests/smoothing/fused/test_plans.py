@@ -10,9 +10,9 @@ import torch
 
 from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.plans import Planned, Recorder, kind_of
-from tests.smoothing.fused.planning import CASES
+from tests.smoothing.fused.planning import CASES, GROWN
 
-NAMES = [f"{case}: {operator}" for case, calls in CASES.items() for operator in calls]
+NAMES = [f"{case}: {operator}" for case, calls in CASES.items() for operator in calls] + [GROWN]
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,16 @@ def test_the_kind_of_tensors():
     ]  # fmt: skip
     assert len(set(kinds)) == len(kinds)
     assert kind_of((x.clone(), x.clone(), 1))[1] == kinds[1]
+
+
+def test_the_kind_of_tensors_that_grow():
+    """A plan serves up to the next whole GRAIN, if strides stay, and says so of the tensors that may grow."""
+    store = torch.randn(1, 2, 300, 8)
+    caches = {length: store[:, :, :length] for length in (1, 128, 129, 256)}
+    kinds = {length: kind_of((cache, cache), (0,))[1][0] for length, cache in caches.items()}
+    assert kinds[1] == kinds[128] != kinds[129] == kinds[256]
+    assert kind_of((caches[1], 1))[1] != kind_of((caches[128], 1))[1]
+    assert kind_of((caches[1].contiguous(),), (0,))[1] != kind_of((caches[128],), (0,))[1]
 
 
 @pytest.mark.parametrize(
