@@ -68,6 +68,7 @@ CONTRASTS = (
             weights={f"{start}-{width}": 1.0},
             sign=1,
             primary=False,
+            paper="it is the average length of paragraphs",
         )
         for start in STARTS
         for width in ("50", "70")

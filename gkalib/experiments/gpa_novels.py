@@ -62,6 +62,7 @@ CONTRASTS = (
             weights=difference(arm, "rope"),
             sign=-1,
             delta=0.01,
+            paper="below RoPE, a curve without numbers",
         )
         for arm in ("both", "both-fast")
     ),
@@ -80,6 +81,7 @@ CONTRASTS = (
             weights=difference(arm, "rope"),
             delta=0.01,
             primary=False,
+            paper="works as well as RoPE",
         )
         for arm in ("bank", "bank-fast")
     ),
@@ -98,6 +100,7 @@ CONTRASTS = (
             weights={arm: 1.0},
             sign=-1,
             delta=0.002,
+            paper="can go, with its MLP, without loss",
         )
         for arm in BANKS
     ),

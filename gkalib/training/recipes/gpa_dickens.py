@@ -17,7 +17,7 @@ from gkalib.models import GPTConfig
 from gkalib.training.config import LanguageConfig, Recipe
 
 SYMBOLS = 84  # different characters in the eight novels
-# Few steps move a bank little at the common rate: smaller runs give it six times that, as chapter 8's do.
+# Few steps move a bank little at the common rate: smaller runs give it six times that.
 BANK = {".kernel.": 6.0}
 SMALLER: dict[str, dict[str, Any]] = {
     "smoke": {
