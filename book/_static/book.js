@@ -1,4 +1,5 @@
-/* Keeps pages as wide as the screen: a wide inline formula scrolls in its own box, a tooltip stays inside the window. */
+/* Keeps pages as wide as the screen: a wide inline formula scrolls in its own box, a tooltip stays inside the window.
+   Names the arrows of the sidebar, which the theme leaves to the eye. */
 
 (function () {
   "use strict";
@@ -19,6 +20,11 @@
     tip.style.left = "0";
     const over = tip.getBoundingClientRect().right - document.documentElement.clientWidth + 8;
     if (over > 0) tip.style.left = -over + "px";
+  }
+
+  for (const arrow of document.querySelectorAll(".bd-sidebar summary")) {
+    const page = arrow.closest("li").querySelector("a");
+    arrow.setAttribute("aria-label", "Pages under " + page.textContent.trim());
   }
 
   document.addEventListener("focusin", fitTip);

@@ -1,4 +1,4 @@
-"""Every page in a headless Chromium: no fault, no other host, formulas, sliders, search, a phone."""
+"""Every page in a headless Chromium: no fault, no other host, formulas, sliders, search, a phone, WCAG AA."""
 
 import functools
 import http.server
@@ -154,6 +154,29 @@ def sideways(page) -> int:
     return page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
+AXE = ROOT / "book" / "node_modules" / "axe-core" / "axe.min.js"
+# What MathJax draws is its own affair, and would take most of the time.
+BARRIERS = """async () => {
+  const found = await axe.run({exclude: [["mjx-container"]]}, {
+    runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
+    resultTypes: ["violations"],
+    preload: false,
+  });
+  return found.violations
+    .filter((one) => ["serious", "critical"].includes(one.impact))
+    .flatMap((one) => one.nodes.map((at) => `${one.id}: ${at.html.slice(0, 120)} ${at.failureSummary}`));
+}"""
+
+
+def barriers(page) -> list[str]:
+    """The serious and critical violations of WCAG 2.1 A and AA that axe-core finds."""
+    if page.evaluate("() => window.axe === undefined"):
+        page.add_script_tag(path=AXE)
+    # The theme lets boxes that scroll take the focus, a moment after the window has its size.
+    page.wait_for_timeout(500)
+    return page.evaluate(BARRIERS)
+
+
 @pytest.mark.parametrize("entry", entries())
 def test_a_page_is_quiet_and_whole(chromium, address, entry):
     page, watch = open_page(chromium, address, entry)
@@ -167,6 +190,7 @@ def test_a_page_is_quiet_and_whole(chromium, address, entry):
             == 0
         )
         shoot(page, entry, "wide-light")
+        assert barriers(page) == []
         page.set_viewport_size(NARROW)
         page.wait_for_timeout(100)
         shoot(page, entry, "narrow-light")
@@ -174,6 +198,7 @@ def test_a_page_is_quiet_and_whole(chromium, address, entry):
         page.emulate_media(color_scheme="dark")
         page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'", timeout=10_000)
         shoot(page, entry, "narrow-dark")
+        assert barriers(page) == []
         page.set_viewport_size(WIDE)
         shoot(page, entry, "wide-dark")
         assert watch.faults == []
@@ -248,7 +273,7 @@ def test_the_origin_of_a_number_shows_when_it_is_focused(chromium, address, widt
 FAULTY = """<!doctype html><html><head><meta charset="utf-8"></head><body>
 <h1>A page with every fault</h1>
 <span class="math">\\(x\\)</span>
-<div style="width: 1000px">wide</div>
+<div style="width: 1000px">wide</div><p style="color: #999">pale</p>
 <script>console.error("a complaint"); setTimeout(() => { throw new Error("a failure"); }, 0);</script>
 <img src="gone.png"><script src="http://elsewhere.invalid/x.js"></script>
 </body></html>"""
@@ -274,6 +299,8 @@ def test_faults_on_a_page_are_noticed(chromium, tmp_path):
             assert fault in said, fault
         assert unset_formulas(page) == ["\\(x\\)"]
         assert sideways(page) > 0
+        rules = {fault.split(":")[0] for fault in barriers(page)}
+        assert rules == {"color-contrast", "document-title", "html-has-lang", "image-alt"}
     finally:
         context.close()
         server.shutdown()
