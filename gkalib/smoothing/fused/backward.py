@@ -42,6 +42,7 @@ from gkalib.smoothing.fused.launch import (
 from gkalib.smoothing.fused.norms import squared_norms
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
+    at_the_end,
     block_width,
     dot,
     edge_block,
@@ -52,6 +53,7 @@ from gkalib.smoothing.fused.scores import (
     norm_of,
     scale_of,
     seen,
+    sigma_of,
     store_block,
     sum_type,
     walk_of,
@@ -105,7 +107,11 @@ def smooth_backward(
     of_scale = vector.new_empty(batch, heads, rows) if want_numbers and sigma is None else None
     of_norm = vector.new_empty(batch, heads, rows + columns) if want_numbers and has_norm else None
     table = None if table is None else padded(table)
-    grad_query, grad_key, grad_value = token_major(query), token_major(key), token_major(value)
+    grad_query, grad_key, grad_value = (
+        token_major(query),
+        token_major(key),
+        token_major(value),
+    )
     shared = {
         "grad_out": heads_of(grad_out),
         "query": heads_of(query),
@@ -124,7 +130,10 @@ def smooth_backward(
         "VALUE_WIDTH": value_width,
     }
     wanted = {"width": block_width(max(width, value_width)), "dtype": query.dtype}
-    own, slices = config("smooth_backward_query", lags=want_table, length=columns, **wanted), None
+    own, slices = (
+        config("smooth_backward_query", lags=want_table, length=columns, **wanted),
+        None,
+    )
     if want_table:
         own = Config(own.rows, min(own.rows, own.columns), own.warps, own.stages)
         slices = new_slices(query, columns, own)
@@ -192,7 +201,8 @@ def smooth_backward_query_kernel(
         table += head.to(tl.int64) * table_pitch
     row = row_start + tl.arange(0, BLOCK_ROWS)
     # [BLOCK_ROWS block_width]
-    own = load_block(head_of(query, batch, head), row_start, rows, BLOCK_ROWS, WIDTH, True)
+    query = head_of(query, batch, head)
+    own = load_block(query, row_start, rows, BLOCK_ROWS, WIDTH, True)
     # [BLOCK_ROWS block_width]
     own_grad = load_block(head_of(grad_out, batch, head), row_start, rows, BLOCK_ROWS, VALUE_WIDTH, True)
     ACC: tl.constexpr = sum_type(own.dtype)
@@ -215,7 +225,10 @@ def smooth_backward_query_kernel(
         lag = row_start + tl.cdiv(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS
         if first_block == 0:  # a later launch adds to what is there
             for at in range(0, slices.length, BLOCK_COLUMNS):
-                tl.store(own_slice + at + tl.arange(0, BLOCK_COLUMNS), tl.zeros([BLOCK_COLUMNS], ACC))
+                tl.store(
+                    own_slice + at + tl.arange(0, BLOCK_COLUMNS),
+                    tl.zeros([BLOCK_COLUMNS], ACC),
+                )
     for part in tl.static_range(2):
         if slices.start is not None:
             tl.debug_barrier()  # a sum of the part before may be another thread's
@@ -250,19 +263,25 @@ def smooth_backward_query_kernel(
     if slices.start is not None:
         last = lag - walk.inner_stop + BLOCK_COLUMNS
         end_lags(own_slice, last, lag_sums, BLOCK_ROWS, BLOCK_COLUMNS)
-    by_scale = tl.sum(own.to(ACC) * total, 1)
+    # [BLOCK_ROWS block_width]
+    own_query = at_the_end(own, query, row, rows, WIDTH, own.dtype == tl.float32)
+    by_scale = tl.sum(own_query * total, 1)
     if of_scale is not None:
         tl.store(of_scale + vector + row, by_scale, mask=row < rows)
     total *= scale
     by_norm = tl.zeros([BLOCK_ROWS], ACC)
     if key_squares is not None and log_sum is None:
         of_row = tl.sum(row_sum, 1)
-        total -= own.to(ACC) * (norm * of_row)[:, None]
-        by_norm = -0.5 * of_row * tl.sum(own.to(ACC) * own.to(ACC), 1)
+        total -= own_query * (norm * of_row)[:, None]
+        by_norm = -0.5 * of_row * tl.sum(own_query * own_query, 1)
     if of_norm is not None:
         if numbers.sigma is not None:
-            by_norm = by_sigma(by_scale + by_norm, numbers, head)
-        tl.store(of_norm + vector + which.to(tl.int64) * columns + row, by_norm, mask=row < rows)
+            by_norm = -2 * norm / sigma_of(numbers, head) * (by_scale + by_norm)
+        tl.store(
+            of_norm + vector + which.to(tl.int64) * columns + row,
+            by_norm,
+            mask=row < rows,
+        )
     store_block(head_of(grad_query, batch, head), total, row_start, rows, WIDTH)
 
 
@@ -277,18 +296,26 @@ def smooth_backward_key_kernel(
     row_start = tl.program_id(0) % blocks * BLOCK_ROWS
     groups = heads // GROUP
     batch, group = which // groups, which % groups
+    key, value = head_of(key, batch, group), head_of(value, batch, group)
     row = row_start + tl.arange(0, BLOCK_ROWS)
     walk = walk_of(row, mask, batch, rows, columns, BLOCK_COLUMNS)
     counts = (walk.edges, (walk.inner_stop - walk.inner_start) // BLOCK_COLUMNS)
     # [BLOCK_ROWS block_width]
-    own = load_block(head_of(key, batch, group), row_start, rows, BLOCK_ROWS, WIDTH, True)
+    own = load_block(key, row_start, rows, BLOCK_ROWS, WIDTH, True)
     # [BLOCK_ROWS block_width]
-    own_value = load_block(head_of(value, batch, group), row_start, rows, BLOCK_ROWS, VALUE_WIDTH, True)
+    own_value = load_block(value, row_start, rows, BLOCK_ROWS, VALUE_WIDTH, True)
     ACC: tl.constexpr = sum_type(own.dtype)
     squares = tl.zeros([BLOCK_ROWS], ACC)
     if key_squares is not None:
         # [BLOCK_ROWS]
-        squares = load_vector(key_squares + which.to(tl.int64) * rows, row_start, rows, 0.0, BLOCK_ROWS, True)
+        squares = load_vector(
+            key_squares + which.to(tl.int64) * rows,
+            row_start,
+            rows,
+            0.0,
+            BLOCK_ROWS,
+            True,
+        )
     of_key = tl.zeros([BLOCK_ROWS, block_width(WIDTH)], ACC)
     of_value = tl.zeros([BLOCK_ROWS, block_width(VALUE_WIDTH)], ACC)
     pull = tl.zeros([BLOCK_ROWS], ACC)
@@ -301,7 +328,12 @@ def smooth_backward_key_kernel(
         factor = scale * LOG2_E
         half = 0.0
         own_terms = squares
-        head_log_sum, head_squares, head_delta, head_table = log_sum, query_squares, delta, table
+        head_log_sum, head_squares, head_delta, head_table = (
+            log_sum,
+            query_squares,
+            delta,
+            table,
+        )
         if key_squares is not None:
             norm = norm_of(numbers, head)
             half = 0.5 * norm * LOG2_E
@@ -323,7 +355,14 @@ def smooth_backward_key_kernel(
                 grads = load_block(head_grad, at, columns, BLOCK_COLUMNS, VALUE_WIDTH, part == 0)
                 # [BLOCK_COLUMNS]
                 terms = query_terms(
-                    head_log_sum, head_squares, at, columns, half, BLOCK_COLUMNS, part == 0, ACC
+                    head_log_sum,
+                    head_squares,
+                    at,
+                    columns,
+                    half,
+                    BLOCK_COLUMNS,
+                    part == 0,
+                    ACC,
                 )
                 bias = None
                 if table is not None:
@@ -347,13 +386,15 @@ def smooth_backward_key_kernel(
             if of_norm is not None:
                 by_norm = -0.5 * of_column * squares
                 if numbers.sigma is not None:
-                    by_norm = by_sigma(by_norm, numbers, head)
+                    by_norm *= -2 * norm / sigma_of(numbers, head)
                 own_share = of_norm + head_index * (rows + columns) + columns
                 tl.store(own_share + row, by_norm, mask=row < rows)
     if GROUP == 1:
         of_key *= scale_of(numbers, group)
     if key_squares is not None:
-        of_key -= own.to(ACC) * pull[:, None]
+        # [BLOCK_ROWS block_width]
+        again = own.dtype == tl.float32 or WIDTH > 64
+        of_key -= at_the_end(own, key, row, rows, WIDTH, again) * pull[:, None]
     store_block(head_of(grad_key, batch, group), of_key, row_start, rows, WIDTH)
     store_block(head_of(grad_value, batch, group), of_value, row_start, rows, VALUE_WIDTH)
 
@@ -381,10 +422,3 @@ def weights_of(own, other, factor, own_terms, other_terms, bias, walk, at, EDGE:
     if EDGE:
         score = tl.where(seen(walk, at, other.shape[0]), score, float("-inf"))
     return tl.exp2(score)
-
-
-@triton.jit
-def by_sigma(share, numbers, head):
-    """A share of the gradient by σ⁻² as one of that by σ."""
-    sigma = tl.load(numbers.sigma + head * numbers.step)
-    return -2 * norm_of(numbers, head) / sigma * share

@@ -10,11 +10,11 @@ import triton.language as tl
 
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
-    block_width,
     dot,
     edge_block,
     half_norm,
     lane_sums,
+    load_again,
     load_block,
     load_pairs,
     seen,
@@ -187,15 +187,3 @@ def end_rows(
         euler /= tl.load(sigma, eviction_policy="evict_first")
     tl.store(share + row, euler, mask=row < length)
     store_block(grad_x, grad, start, length, WIDTH)
-
-
-@triton.jit
-def load_again(x, row, length, WIDTH: tl.constexpr):
-    """A program's own rows, [BLOCK block_width], once more: held through its loops they crowd out sums.
-
-    A policy of its own is what tells this load from the first, with which the compiler would merge it.
-    """
-    column = tl.arange(0, block_width(WIDTH))
-    inside = (row < length)[:, None] & (column < WIDTH)[None, :]
-    address = x.start + row.to(tl.int64)[:, None] * x.stride + column[None, :]
-    return tl.load(address, mask=inside, other=0.0, eviction_policy="evict_first")

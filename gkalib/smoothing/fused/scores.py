@@ -99,22 +99,22 @@ def place(heads, length, BLOCK: tl.constexpr):
 def head_of(tensor, batch, head):
     """One head of one sequence; where it starts is counted in 64 bits."""
     sequence_stride, head_stride, row_stride = tensor.strides
-    start = tensor.start + tl.cast(batch, tl.int64) * sequence_stride + tl.cast(head, tl.int64) * head_stride
-    return Head(start, row_stride)
+    offset = tl.cast(batch, tl.int64) * sequence_stride + tl.cast(head, tl.int64) * head_stride
+    return Head(tensor.start + offset, row_stride)
 
 
 @triton.jit
-def inverse_square(sigma):
-    """σ⁻² of the σ that is pointed at."""
-    number = tl.load(sigma)
-    return 1 / (number * number)
+def sigma_of(numbers, head):
+    """A head's σ."""
+    return tl.load(numbers.sigma + head * numbers.step)
 
 
 @triton.jit
 def scale_of(numbers, head):
     """A head's s."""
     if numbers.sigma is not None:
-        return inverse_square(numbers.sigma + head * numbers.step)
+        sigma = sigma_of(numbers, head)
+        return 1 / (sigma * sigma)
     else:
         return tl.load(numbers.scale + head * numbers.step)
 
@@ -123,7 +123,7 @@ def scale_of(numbers, head):
 def norm_of(numbers, head):
     """A head's ν."""
     if numbers.sigma is not None:
-        return inverse_square(numbers.sigma + head * numbers.step)
+        return scale_of(numbers, head)
     else:
         return tl.load(numbers.norm + head * numbers.step)
 
@@ -143,6 +143,25 @@ def load_block(head, start, length, BLOCK: tl.constexpr, WIDTH: tl.constexpr, ED
         return tl.load(address, mask=inside, other=0.0)
     else:
         return tl.load(address)
+
+
+@triton.jit
+def load_again(x, row, length, WIDTH: tl.constexpr):
+    """A program's own rows, [BLOCK block_width], once more: held through its loops they crowd out sums.
+
+    A policy of its own is what tells this load from the first, with which the compiler would merge it.
+    """
+    column = tl.arange(0, block_width(WIDTH))
+    inside = (row < length)[:, None] & (column < WIDTH)[None, :]
+    address = x.start + row.to(tl.int64)[:, None] * x.stride + column[None, :]
+    return tl.load(address, mask=inside, other=0.0, eviction_policy="evict_first")
+
+
+@triton.jit
+def at_the_end(own, head, row, length, WIDTH: tl.constexpr, AGAIN: tl.constexpr):
+    """A program's own rows, in the type of sums; AGAIN: read, where its loops have no registers for them."""
+    rows = load_again(head, row, length, WIDTH) if AGAIN else own
+    return rows.to(sum_type(own.dtype))
 
 
 @triton.jit
@@ -172,11 +191,16 @@ def span_of(row, mask, batch, rows, columns):
     The last row sits on the last column.
     """
     if mask.first is not None:
-        low = tl.load(mask.first + batch.to(tl.int64) * mask.stride + row, mask=row < rows, other=0)
+        low = tl.load(
+            mask.first + batch.to(tl.int64) * mask.stride + row,
+            mask=row < rows,
+            other=0,
+        )
         high = tl.load(mask.last + batch.to(tl.int64) * mask.stride + row, mask=row < rows, other=0)
     elif mask.left is not None:
-        low = tl.maximum(row + columns - rows - mask.left, 0)
-        high = tl.minimum(row + columns - rows + mask.right + 1, columns)
+        shift = columns - rows
+        low = tl.maximum(row + shift - mask.left, 0)
+        high = tl.minimum(row + shift + mask.right + 1, columns)
     else:
         low = tl.zeros_like(row)
         high = tl.zeros_like(row) + columns
@@ -200,7 +224,8 @@ def loop_bounds(low, high, row, length, columns, BLOCK_COLUMNS: tl.constexpr):
     inner_stop = common_high // BLOCK_COLUMNS * BLOCK_COLUMNS
     stop = tl.maximum(stop, start)
     inner_start = tl.minimum(
-        tl.maximum(inner_start, start), (stop + BLOCK_COLUMNS - 1) // BLOCK_COLUMNS * BLOCK_COLUMNS
+        tl.maximum(inner_start, start),
+        (stop + BLOCK_COLUMNS - 1) // BLOCK_COLUMNS * BLOCK_COLUMNS,
     )
     inner_stop = tl.maximum(inner_stop, inner_start)
     return start, inner_start, inner_stop, stop
@@ -219,7 +244,14 @@ def walk_of(
     else:
         EDGE: tl.constexpr = BLOCK if BLOCK_EDGE is None else BLOCK_EDGE
         inner_stop = columns // BLOCK * BLOCK
-        return Walk(low, high, 0, 0, inner_stop, (tl.maximum(columns - inner_stop, 0) + EDGE - 1) // EDGE)
+        return Walk(
+            low,
+            high,
+            0,
+            0,
+            inner_stop,
+            (tl.maximum(columns - inner_stop, 0) + EDGE - 1) // EDGE,
+        )
 
 
 @triton.jit

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gkalib.smoothing.fused.gaussian import add_columns, gaussian_block, load_again
+from gkalib.smoothing.fused.gaussian import add_columns, gaussian_block
 from gkalib.smoothing.fused.launch import interpreting
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
@@ -20,6 +20,7 @@ from gkalib.smoothing.fused.scores import (
     dot,
     edge_block,
     head_of,
+    load_again,
     place,
     scale_of,
     store_block,

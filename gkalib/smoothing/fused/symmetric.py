@@ -37,6 +37,7 @@ from gkalib.smoothing.fused.scores import (
     load_block,
     place,
     scale_of,
+    sigma_of,
     store_block,
     sum_type,
     walk_of,
@@ -193,7 +194,7 @@ def gka_backward_head_kernel(
     for start in tl.range(0, length, BLOCK_ROWS):  # here, where σ crowds out nothing
         row = start + tl.arange(0, BLOCK_ROWS)
         euler = tl.load(share + row, mask=row < length, other=0.0)
-        tl.store(share + row, euler / tl.load(numbers.sigma + head * numbers.step), mask=row < length)
+        tl.store(share + row, euler / sigma_of(numbers, head), mask=row < length)
 
 
 def pitch_of(x: Tensor) -> int:

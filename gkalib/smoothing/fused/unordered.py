@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gkalib.smoothing.fused.gaussian import Tokens, end_rows, gaussian_block, load_again
+from gkalib.smoothing.fused.gaussian import Tokens, end_rows, gaussian_block
 from gkalib.smoothing.fused.launch import interpreting
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
@@ -21,6 +21,7 @@ from gkalib.smoothing.fused.scores import (
     edge_block,
     head_of,
     lane_sums,
+    load_again,
     load_block,
     load_pairs,
     place,

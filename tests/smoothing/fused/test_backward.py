@@ -116,11 +116,12 @@ def test_grouped_heads(form: str):
 
 
 @FLOAT64
-@pytest.mark.parametrize(("width", "value_width"), [(20, 33), (64, 16), (7, 7)])
+@pytest.mark.parametrize(("width", "value_width"), [(20, 33), (64, 16), (7, 7), (72, 16)])
 def test_widths(width: int, value_width: int):
     """Odd widths, and values of another width than keys."""
     with forced(Config(32, 32)):
-        assert_same(random_inputs(33, 33, CAUSAL, heads=1, groups=1, width=width, value_width=value_width))
+        sizes = {"heads": 1, "groups": 1, "width": width, "value_width": value_width}
+        assert_same(random_inputs(33, 33, CAUSAL, norm=True, **sizes))
 
 
 @FLOAT64
