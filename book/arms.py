@@ -44,7 +44,7 @@ def listing() -> str:
         for name in experiments.experiments()
         for study in experiments.experiment(name)[0]
     }
-    timed = [job.name.removeprefix("bench-") for job in jobs() if job.name.startswith("bench-")]
+    timed = [job.name.partition("-")[2] for job in jobs() if job.name.startswith(("bench-", "rivals-"))]
     steps |= {("bench", "bench", name): "" for name in timed}
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow

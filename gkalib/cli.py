@@ -354,7 +354,9 @@ class Reproduce:
     """
 
     job: Positional[tuple[str, ...]] = ()  # as --list names them; all of them where none is named
-    minutes: float = 10.0  # the time there is
+    batch: Literal[1, 2, 3] | None = None  # what the goals need, in three parts of nine minutes on a card
+    plan: bool = False  # show the batches, second by second
+    minutes: float | None = None  # the time there is; 10, or 9 for a batch
     out: Path | None = None  # a folder for one packed file; the store of results
     device: Device = "cuda"  # where; on a cpu a small form
     list: bool = False  # show the jobs, their estimates and what is missing
@@ -365,17 +367,12 @@ class Reproduce:
         """Run the jobs, or print the list or the report."""
         from gkalib.gpu import queue
 
-        where = {"minutes": self.minutes, "out": self.out, "device": self.device}
-        queue.command(self.job, **where, show=self.list, unpack=self.unpack, reported=self.report)
+        words = {"job": "names", "list": "show", "plan": "planned", "report": "reported"}
+        queue.command(**{words.get(name, name): value for name, value in vars(self).items()})
 
 
-COMMANDS: dict[str, type] = {
-    command.__name__.lower(): command
-    for command in (
-        *(Data, Results, Explain, Train, Evaluate, Generate),
-        *(Look, Experiment, Bench, Tune, Reproduce),
-    )
-}
+EVERY = (Data, Results, Explain, Train, Evaluate, Generate, Look, Experiment, Bench, Tune, Reproduce)
+COMMANDS: dict[str, type] = {command.__name__.lower(): command for command in EVERY}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -95,7 +95,7 @@ def lag_scores(i: Tensors) -> Tensor:
 
 
 @no_type_check  # FlexAttention counts the arguments of the functions it is given
-def flex(case: Case, prepare: Callable[[Tensors], tuple[float, Callable]]) -> Forward:
+def flex(case: Case, prepare: Callable[[Tensors], tuple[float, Callable | None]]) -> Forward:
     """FlexAttention, compiled, skipping the blocks that the mask leaves empty.
 
     ``prepare`` gives the factor of the dot product and the function that changes a score. The list of blocks
@@ -123,6 +123,11 @@ def flex(case: Case, prepare: Callable[[Tensors], tuple[float, Callable]]) -> Fo
         return with_blocks(create_block_mask(sees, None, None, *sizes, device=device) if masked else None)
 
     return lambda i: compiled()(i)
+
+
+def flex_softmax(i: Tensors) -> tuple[float, None]:
+    """Softmax attention for ``flex``: a scaled dot product, and no score that is changed."""
+    return i["query"].shape[-1] ** -0.5, None
 
 
 def flex_gaussian(i: Tensors) -> tuple[float, Callable]:
@@ -236,6 +241,18 @@ def _of_cache(forward: Forward) -> Forward:
     return lambda i: forward({**i, "value": i["key"]})
 
 
+def _by_programs(programs: tuple[str, ...], forward: Forward) -> Forward:
+    """The same where these programs stand in for plain ones, and no others do."""
+
+    def run(i: Tensors) -> Tensor:
+        from gkalib.smoothing.fused.configs import standing_in  # imports Triton
+
+        with standing_in(*programs):
+            return forward(i)
+
+    return run
+
+
 def _rivals(case: Case, leaves: tuple[str, ...], forms: dict[str, Any], exact: Forward) -> dict[str, Arm]:
     """Eager, compiled and FlexAttention for one family."""
     wrap = forms.get("wrap", lambda forward: forward)
@@ -257,6 +274,8 @@ def _sdpa_arms(case: Case) -> dict[str, Arm]:
         for name in ("sdpa-cudnn", "sdpa-flash"):
             forward = sdpa(case, BACKENDS[name], windowed=False)
             backends[f"{name}-unwindowed"] = Arm(forward, whole, leaves)
+        # ... and what skips: FlexAttention with a block mask, on the same pairs as ours
+        backends["flex-softmax"] = Arm(flex(case, flex_softmax), exact, leaves)
     return backends
 
 
@@ -279,6 +298,9 @@ def gka(case: Case) -> dict[str, Arm]:
         ours["fused-unordered"] = Arm(
             wrap(_smoothing(case, _gaussian, Fused(ordered=False))), exact, leaves, ours=True
         )
+        # Reading through pointers and through a descriptor, whichever of them the table ships.
+        for name, programs in (("fused-plain", ()), ("fused-described", ("gka_forward_described",))):
+            ours[name] = Arm(_by_programs(programs, ours["fused"].forward), exact, leaves, ours=True)
     forms = {"wrap": wrap, "scores": gaussian_scores, "flex": flex_gaussian}
     return {**ours, **_sdpa_arms(case), **_rivals(case, leaves, forms, exact)}
 
@@ -354,5 +376,9 @@ FAMILIES: dict[str, Callable[[Case], dict[str, Arm]]] = {"gka": gka, "rbf": rbf,
 
 
 def arms(case: Case) -> dict[str, Arm]:
-    """The arms of a case by name, ours first."""
-    return FAMILIES[case["family"]](case)
+    """The arms of a case by name, ours first: those that its ``arms`` name, or all."""
+    every = FAMILIES[case["family"]](case)
+    chosen = case.get("arms", every)
+    if unknown := [name for name in chosen if name not in every]:
+        raise ValueError(f"bench: {case['family']} has no arm {unknown[0]!r}. Known: {', '.join(every)}")
+    return {name: arm for name, arm in every.items() if name in chosen}

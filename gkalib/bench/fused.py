@@ -246,7 +246,8 @@ def summarize(rows: list[Row]) -> dict[str, float]:
     """The metrics of a shape: ``<column>_<pass>_<arm>``, and ours beside its rivals.
 
     ``ratio_<rival>_<pass>`` is the rival's time over that of ``fused``, ``ratio_sdpa_<pass>`` that of the
-    fastest run of softmax attention, with or without a window; ``memory_sdpa_<pass>`` is the peak of
+    fastest run of softmax attention: PyTorch's programs with or without a window, and where there is one
+    FlexAttention, which skips what it hides; ``memory_sdpa_<pass>`` is the peak of
     ``fused`` over that run's. ``drift`` is the time of the first arm at the end over its first, less one.
     """
     metrics: dict[str, float] = {}
@@ -269,7 +270,7 @@ def summarize(rows: list[Row]) -> dict[str, float]:
         }
         for name, row in rivals.items():
             metrics[f"ratio_{_key(name)}_{direction}"] = row["ms"] / ours["ms"]
-        backends = [row for name, row in rivals.items() if name.startswith("sdpa-")]
+        backends = [row for name, row in rivals.items() if name.startswith(("sdpa-", "flex-softmax"))]
         if backends:
             best = min(backends, key=lambda row: row["ms"])
             metrics[f"ratio_sdpa_{direction}"] = best["ms"] / ours["ms"]
@@ -289,12 +290,19 @@ def _key(name: str) -> str:
     return name.replace("-", "_")
 
 
+EVERY = ("compiled", "flex", *["others"] * 9)  # arms of a shape, where none are chosen
+
+
 def seconds(case: Case) -> float:
-    """An estimate: a process, its ceilings, and each arm, longer if it compiles, even from a cache."""
+    """An estimate: a process, its ceilings, and each arm's check and passes, longer if it compiles.
+
+    What compiles is taken to lie in a cache.
+    """
     if case["device"] == "cpu":
         return 30.0 if case["scale"] == "smoke" else 240.0
-    compiled = 2 if case["family"] != "gpa" else 3
-    return 15.0 + 2.0 * 9 + 5.0 * compiled * (2 if len(case["passes"]) > 1 else 1)
+    chosen, passes = case.get("arms", EVERY), len(case["passes"])
+    compiled = sum(name.startswith(("compiled", "flex")) for name in chosen)
+    return 11.0 + (0.5 + 0.5 * passes) * len(chosen) + 5.0 * compiled * min(2, passes)
 
 
 BENCHMARKS = {

@@ -131,11 +131,9 @@ class Reached:
 
 @cache
 def _predicted() -> dict[tuple[str, str], float]:
-    """The predictions of the day before the first run, by record and metric; the file does not change."""
-    file = "predictions/2026-11-22.csv"
-    path = results.folder() / file
-    if not path.exists():
-        path = PACKAGE.parent / "data" / "results" / file
+    """The newest predictions from before the first run, by record and metric; the files do not change."""
+    folders = (root / "predictions" for root in (results.folder(), PACKAGE.parent / "data" / "results"))
+    path = max(next(folder for folder in folders if folder.is_dir()).glob("*.csv"))
     with path.open(encoding="utf-8", newline="") as lines:
         return {(row["record"], row["metric"]): float(row["predicted"]) for row in csv.DictReader(lines)}
 
@@ -239,7 +237,7 @@ def bottleneck(case: Case, direction: str, kind: str, rates: Rates, seconds: flo
     return f"{name}, {share:.0%} of the time"
 
 
-RIVALS = ("sdpa-cudnn", "sdpa-flash", "sdpa-efficient", "flex", "compiled", "eager", "padded")
+RIVALS = ("sdpa-cudnn", "sdpa-flash", "sdpa-efficient", "flex-softmax", "flex", "compiled", "eager", "padded")
 HEAD = ("shape", "pass", "ours, ms", *RIVALS, "best SDPA", "% of floor", "bound", "goal")
 NOT_RUN = "not run"
 TYPES = ("bfloat16", "float16", "float32")

@@ -22,7 +22,8 @@ INFERENCE = (64, 256, 512)  # images in a batch
 DEIT = ("sdpa-cudnn", "sdpa-flash")
 GKA = ("fused", "dense")
 TOLERANCE = 5e-2
-SECONDS = 1.0  # of repeated steps
+WINDOW = 20  # steps between two events: the host may run ahead, as it does in training
+SECONDS = 1.0  # of repeated windows, of which there are three at least
 
 
 def shapes(scale: str, device: str) -> list[Case]:
@@ -71,7 +72,11 @@ def time_models(case: Case) -> list[Row]:
                 reason = wrong = f"{WRONG}: {error}"
             except Exception as error:  # whatever keeps an arm from running is what its row says
                 reason = reason_of(error)
-            empty = dict.fromkeys(("images_per_second", "ms", "ms_q10", "ms_q90", "peak_mib"), "")
+            empty = dict.fromkeys(
+                ("images_per_second", "ms", "ms_q10", "ms_q90", "peak_mib", "graph_images_per_second",
+                 "graph_ms", "graph_reason"),
+                "",
+            )  # fmt: skip
             rows.append({"arm": arm, "batch": batch, "reason": reason, **empty, **times})
             timing.free()
     return rows
@@ -166,19 +171,27 @@ def _images(batch: int, case: Case) -> Tensor:
 
 
 def _step_times(arm: str, batch: int, case: Case) -> dict[str, Any]:
-    """One arm at one batch size."""
-    network = model(arm, case)
+    """One arm at one batch size: windows of steps, and on a GPU the same step as one graph."""
+    network, on_gpu = model(arm, case), case["device"] == "cuda"
     with timing.stream(case["device"]):
         images = [_images(batch, case) for _ in range(2)]
         step = _training(network, case) if case["mode"] == "training" else _inference(network, case)
         calls = [lambda part=part: step(part) for part in images]
-        times = timing.timed(calls, case["device"], seconds=SECONDS)
-        return {
+        window, options = calls * (WINDOW // len(calls)), {"seconds": SECONDS, "fewest": 3, "warm": 1}
+        times = timing.timed(window, case["device"], graph=False, **options)
+        row: dict[str, Any] = {
             "images_per_second": 1e3 * batch / times.median,
             **times.columns,
             # all that is allocated at the peak of a step, weights and optimizer included
-            "peak_mib": timing.peak_mib(calls[0], case["device"])[1] if case["device"] == "cuda" else "",
+            "peak_mib": timing.peak_mib(calls[0], case["device"])[1] if on_gpu else "",
         }
+        if on_gpu:
+            try:
+                median = timing.timed(calls, case["device"], graph=True, **options).median
+                row |= {"graph_ms": median, "graph_images_per_second": 1e3 * batch / median}
+            except RuntimeError as error:  # a step that waits for the device, for one
+                row["graph_reason"] = reason_of(error)
+        return row
 
 
 def _inference(network: nn.Module, case: Case) -> Callable[[Tensor], Tensor]:
@@ -193,7 +206,8 @@ def _training(network: nn.Module, case: Case) -> Callable[[Tensor], None]:
     """One step of AdamW on random labels."""
     network.train()
     forward = _autocast(case, network)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=case["device"] == "cuda")
+    on_gpu = case["device"] == "cuda"
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=on_gpu, capturable=on_gpu)
     classes = 10 if case["scale"] == "smoke" else 1000
     labels = torch.randint(classes, (max(case["batches"]),), device=case["device"])
 
@@ -209,8 +223,9 @@ def _training(network: nn.Module, case: Case) -> Callable[[Tensor], None]:
 def summarize(rows: list[Row]) -> dict[str, float]:
     """``images_per_second_<arm>_<batch>`` and ``peak_mib_<arm>_<batch>``; over the batches, the best.
 
-    ``throughput_<batch>`` is ``gka-fused`` over the faster DeiT, ``memory_<batch>`` its peak over that one's;
-    ``best`` in the place of a batch is each model at its fastest batch size.
+    ``throughput_<batch>`` is ``gka-fused`` over the faster DeiT, ``memory_<batch>`` its peak over that one's,
+    ``throughput_graph_<batch>`` the first with each step replayed as one graph; ``best`` in the place of a
+    batch is each model at its fastest batch size.
     """
     metrics: dict[str, float] = {}
     timed = {(row["arm"], row["batch"]): row for row in rows if row["ms"] != ""}
@@ -226,6 +241,9 @@ def summarize(rows: list[Row]) -> dict[str, float]:
             metrics[f"throughput_{batch}"] = ours["images_per_second"] / deit["images_per_second"]
             if ours["peak_mib"] != "":
                 metrics[f"memory_{batch}"] = ours["peak_mib"] / deit["peak_mib"]
+            graphs = [[row["graph_images_per_second"] or 0.0 for row in side] for side in sides]
+            if all(map(any, graphs)):
+                metrics[f"throughput_graph_{batch}"] = max(graphs[0]) / max(graphs[1])
             if batch == "best":
                 metrics |= {"best_batch_gka": ours["batch"], "best_batch_deit": deit["batch"]}
     metrics["wrong"] = float(any(str(row["reason"]).startswith(WRONG) for row in rows))
@@ -233,12 +251,19 @@ def summarize(rows: list[Row]) -> dict[str, float]:
     return metrics
 
 
+STEP = {"ti": 0.065, "s": 0.16, "b": 0.43}
+"""Milliseconds of a training step for each image, as predicted for an H200; a third of it for inference."""
+
+
 def seconds(case: Case) -> float:
-    """An estimate: a process, and for every arm and batch size a compilation from a cache and some steps."""
+    """An estimate: a process, and for every arm and batch a compilation from a cache and windows twice."""
     if case["device"] == "cpu":
         return 30.0
-    each = 6.0 if case["mode"] == "training" else 4.0
-    return 12.0 + each * len(case["arms"]) * len(case["batches"])
+    total = 10.0
+    for batch in case["batches"]:
+        window = WINDOW * STEP[case["size"]] * batch / 1e3 / (1 if case["mode"] == "training" else 3)
+        total += len(case["arms"]) * (3.0 + 2 * (2 * window + max(3 * window, SECONDS)))
+    return total
 
 
 BENCHMARKS = {"models": Comparison(shapes, time_models, summarize, seconds, rehearse)}

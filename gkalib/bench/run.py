@@ -29,6 +29,7 @@ def run(
     name: str,
     shapes: Sequence[str] = (),
     *,
+    arms: Sequence[str] = (),
     device: str = "cpu",
     scale: str = "full",
     keep: bool = False,
@@ -39,6 +40,7 @@ def run(
     Args:
         name: of the benchmark.
         shapes: the names of those to time, where a benchmark compares arms on shapes; none is all.
+        arms: those to time, where a benchmark compares arms; none is all.
         device: ``"cpu"`` or ``"cuda"``.
         scale: ``"smoke"``, ``"reduced"`` or ``"full"``.
         keep: whether the rows go to ``data/results/bench``, one run an arm or a shape.
@@ -65,6 +67,7 @@ def run(
     rows = []
     for case in cases:
         if not shapes or case["shape"] in shapes:
+            case |= {"arms": [*arms]} if arms else {}
             rows += _compare(name, chosen, case, scale=scale, keep=keep, apart=apart, load=load)
     wrong = {row["shape"]: row["reason"] for row in rows if _is_wrong(row)}
     if wrong:

@@ -68,12 +68,32 @@ def keep(
     device: str,
     packages: Sequence[str] = ("torch", "triton"),
     root: Path | None = None,
+    recipe: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> None:
-    """Save what was measured on a device as a run; the fields are further ones of its record."""
+    """Save what was measured on a device as a run; the fields are further ones of its record.
+
+    On a GPU its recipe has ``blocks``, the hash of the block sizes that fused programs ran with.
+    """
+    fields["recipe"] = {**(recipe or {}), **({"blocks": blocks()} if device == "cuda" else {})}
     surroundings = {"seed": 0, "device": device_name(device), **results.provenance(*packages)}
     record = results.Record(experiment=experiment, arm=arm, metrics=dict(metrics), **surroundings, **fields)
     results.save(record, rows=rows, root=root)
+
+
+def blocks(table: Mapping[str, Any] | None = None) -> str:
+    """What tells tables of block sizes apart, whatever candidates they have: of the one in use, or this."""
+    if table is None:
+        from gkalib.smoothing.fused import configs  # imports Triton
+
+        table = configs.table()
+    chosen = {
+        f"{program} {width} {kind}": entry["shipped"]
+        for program, widths in table.items()
+        for width, kinds in widths.items()
+        for kind, entry in kinds.items()
+    }
+    return results.digest(chosen)
 
 
 def cache_bytes(device: str) -> int:
@@ -109,7 +129,7 @@ def stream(device: str) -> Iterator[None]:
 def alive(device: str) -> bool:
     """Whether a device still answers: after some errors a GPU does not, in this process."""
     try:
-        _wait(device)
+        wait(device)
     except RuntimeError:
         return False
     return True
@@ -130,8 +150,13 @@ def timed(
     busy: bool = False,
     seconds: float | None = None,
     fewest: int | None = None,
+    warm: int = 3,
+    graph: bool | None = None,
 ) -> Times:
     """Time calls that do the same on different inputs.
+
+    What calls return is kept until all of them have run, so that none writes where another just has, and
+    finds its memory in the cache.
 
     ``triton.testing.do_bench`` knows no rotated inputs, no graphs and no CPU, so this is our own.
 
@@ -142,6 +167,11 @@ def timed(
         busy: read the clock while the device works.
         seconds: of repeated runs; ``SECONDS`` where not given.
         fewest: runs that there are at least; ``FEWEST`` where not given.
+        warm: runs before the first that is timed.
+        graph: whether a graph is replayed; where not given, it is for short calls that can be captured.
+
+    Raises:
+        RuntimeError: if a graph was asked for, and a call cannot be captured.
 
     Chapter 19 teaches it.
     """
@@ -154,12 +184,12 @@ def timed(
         _by_clock(calls)
         first = _by_clock(calls)
         return Times(tuple(_by_clock(calls) for _ in range(count(first * len(calls)))))
-    for _ in range(3):  # compile, allocate, fill caches
+    for _ in range(warm):  # compile, allocate, fill caches
         _all(calls)
     torch.cuda.synchronize()
     first = _between_events([lambda: _all(calls)])[0] / len(calls)
-    graph = _capture(calls) if first < GRAPH_BELOW else None
-    run: Call = graph.replay if graph else lambda: _all(calls)
+    captured = _captured(calls, first < GRAPH_BELOW if graph is None else graph, must=graph is True)
+    run: Call = captured.replay if captured else lambda: _all(calls)
     run()
     if busy:
         # Reading the clock takes a while, and the device must not run out of work meanwhile.
@@ -167,7 +197,7 @@ def timed(
         *spans, clock = _between_events([run] * count(first, 3000), meanwhile=clock_mhz)
     else:
         spans, clock = _between_events([run] * count(first * len(calls))), None
-    return Times(tuple(span / len(calls) for span in spans), graph is not None, clock or None)
+    return Times(tuple(span / len(calls) for span in spans), captured is not None, clock or None)
 
 
 def peak_mib(call: Call, device: str) -> tuple[float, float]:
@@ -176,10 +206,10 @@ def peak_mib(call: Call, device: str) -> tuple[float, float]:
     On a CPU it is the process's memory.
     """
     gc.collect()
-    _wait(device)
+    wait(device)
     before = _reset_peak(device)
     result = call()
-    _wait(device)
+    wait(device)
     peak = _peak(device)
     del result
     return max(0.0, peak - before), peak
@@ -193,10 +223,10 @@ def time_case(prepare: Callable[[Case], Call], case: Case, seconds: float = 6.0)
     device = case.get("device", "cpu")
     with torch.no_grad(), stream(device):
         call = prepare(case)
-        _wait(device)
+        wait(device)
         start = time.perf_counter()
         call()  # compiles, allocates, warms caches
-        _wait(device)
+        wait(device)
         first = 1e3 * (time.perf_counter() - start)
         peak, whole = peak_mib(call, device)
         times = timed([call], device, seconds=seconds, fewest=3)
@@ -224,14 +254,16 @@ def clock_mhz() -> float:
     return float(words[0]) if process.returncode == 0 and words and words[0].isdigit() else 0.0
 
 
-def _wait(device: str) -> None:
+def wait(device: str) -> None:
+    """Until a device has done what it was asked for."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def _all(calls: Sequence[Call]) -> None:
-    for call in calls:
-        call()
+    """Run them all, and keep what they return until the last has run."""
+    kept = [call() for call in calls]
+    del kept
 
 
 def _by_clock(calls: Sequence[Call]) -> float:
@@ -253,14 +285,18 @@ def _between_events(runs: Sequence[Call], meanwhile: Callable[[], float] | None 
     return [first.elapsed_time(last) for first, last in pairwise(marks)] + extra
 
 
-def _capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph | None:
-    """A graph of all calls, or None if one of them cannot be captured."""
+def _captured(calls: Sequence[Call], wanted: bool, *, must: bool) -> torch.cuda.CUDAGraph | None:
+    """A graph of all calls; None where none is wanted, or one of them cannot be captured."""
+    if not wanted:
+        return None
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
             _all(calls)
     except RuntimeError:
         torch.cuda.synchronize()
+        if must:
+            raise
         return None
     return graph
 

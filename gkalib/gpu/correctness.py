@@ -1,6 +1,7 @@
 """Whether fused operations are right on a device: fresh inputs and poisoned memory, against float64."""
 
 import copy
+import itertools
 import math
 import secrets
 import time
@@ -41,7 +42,7 @@ def types_of(operation: str, device: str) -> tuple[str, ...]:
     return types[:-1] if OPERATIONS[operation].halves and device == "cuda" else types
 
 
-def run(operation: str, types: Sequence[str] = (), *, device: str) -> list[Row]:
+def run(operation: str, types: Sequence[str] = (), *, most: int | None = None, device: str) -> list[Row]:
     """Compare an operation with the reference in float64 and keep a row for each quantity of each check.
 
     The record is ``correctness/<operation>-<types>``. Its metrics are the largest errors by type, the same
@@ -52,13 +53,14 @@ def run(operation: str, types: Sequence[str] = (), *, device: str) -> list[Row]:
     Args:
         operation: a name in OPERATIONS.
         types: which ones; all that the device has where none is named.
+        most: so many checks at most; the record's arm then begins with ``first-``.
         device: ``"cuda"`` or ``"cpu"``.
     """
     seed, start = secrets.randbelow(2**31), time.perf_counter()
     generator = torch.Generator(device).manual_seed(seed)
     rows: list[Row] = []
-    arm, saved_at = "-".join([operation, *types]), start
-    for check in checks(operation, device, types):
+    arm, saved_at = "-".join([*(["first"] if most else []), operation, *types]), start
+    for check in itertools.islice(checks(operation, device, types), most):
         try:
             with _poisoned():
                 rows += compare(operation, check, generator)
@@ -126,17 +128,17 @@ def compare(operation: str, check: Check, generator: torch.Generator) -> list[Ro
     mask = MASKS[check.mask](check, device)
     tensors = {"query": query} if kind.one_tensor else {"query": query, "key": key, "value": value}
     exact_tensors = {name: tensor.double() for name, tensor in tensors.items()}
-    exact = _values(copy.deepcopy(module).double(), exact_tensors, grad.double(), mask, "reference")
-    plain = _values(copy.deepcopy(module), tensors, grad, mask, "reference")
+    exact = values(copy.deepcopy(module).double(), exact_tensors, grad.double(), mask, "reference")
+    plain = values(copy.deepcopy(module), tensors, grad, mask, "reference")
     with module.programs():
-        actual = _values(module, tensors, grad, mask, "fused")
+        actual = values(module, tensors, grad, mask, "fused")
     # Where weights are nearly 0 and 1 a parameter's gradient is what is left of terms that cancel.
     all_compared = check.spread == 1 or dtype not in (torch.float16, torch.bfloat16)
     names = [name for name in exact if all_compared or name in FACTORS]
     return [_row(check, name, actual[name], exact[name], plain[name]) for name in names]
 
 
-def _values(
+def values(
     module: Operation, tensors: dict[str, Tensor], grad: Tensor, mask: Mask | None, method: str
 ) -> dict[str, Tensor]:
     """The output, and the gradients of the tensors and of the parameters."""

@@ -19,18 +19,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, final
 
-import torch
-
 from gkalib import results
 from gkalib.bench.goals import report
-from gkalib.bench.timing import device_name, keep
-from gkalib.gpu import pack
-from gkalib.gpu.jobs import PACKAGE, TRAININGS, Job, code_hash, jobs
+from gkalib.bench.timing import blocks, device_name, keep
+from gkalib.gpu import pack, tune
+from gkalib.gpu.jobs import BATCHES, PACKAGE, Job, code_hash, jobs
+from gkalib.gpu.plan import EXPERIMENT, MINUTES, WARM, State, listing, plan, present, states, worth_warming
+from gkalib.gpu.trainings import TRAININGS
 
-EXPERIMENT = "reproduce"  # where the store notes which job ran on which device, on what code
 START = 15.0  # seconds that a process may take before its job begins
 PATIENCE = 3.0  # times its estimate that a job may take
-WARM = 60.0  # seconds that compiling ahead takes for a job, one compiler at work
 TAIL = 2000  # characters of a job's output that are shown
 STEP = 0.1  # seconds between two looks at what runs
 AT_ONCE = ("cuda",)  # where processes may run side by side: such a machine has cores to spare
@@ -40,57 +38,6 @@ call, arguments = json.loads(sys.argv[1])
 module, function = call.split(":")
 getattr(importlib.import_module(module), function)(**arguments)
 """
-
-
-@final
-@dataclass(frozen=True)
-class State:
-    """Where a job stands on a device.
-
-    Args:
-        job: which.
-        state: ``"missing"``, ``"stale"`` (it ran on other code) or ``"done"``.
-        seconds: what it will take.
-    """
-
-    job: Job
-    state: str
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.job.priority:>3}  {self.job.name:<34} {self.seconds:>6.0f} s  {self.state}"
-
-
-def states(jobs: Sequence[Job], device: str | None, stores: Sequence[Path]) -> list[State]:
-    """Where each job stands on a device, named in words, or on whichever it ran on last if None."""
-    notes = [
-        note
-        for store in stores
-        if EXPERIMENT in results.experiments(root=store)
-        for note in results.load(EXPERIMENT, root=store)
-        if device in (None, note.device)
-    ]
-    return [_state(job, [note for note in notes if note.arm == job.name]) for job in jobs]
-
-
-def _state(job: Job, notes: Sequence[results.Record]) -> State:
-    done = any(note.recipe["code"] == job.code() for note in notes)
-    seconds = max(notes, key=lambda note: note.date).wall_seconds if notes else job.seconds
-    return State(job, "done" if done else "stale" if notes else "missing", seconds)
-
-
-def listing(jobs: Sequence[Job], device: str) -> str:
-    """The queue as text: priority, name, estimate and state of each job, and what is left altogether."""
-    name = device_name(device) if present(device) else None
-    head = f"On {name}:" if name else "No CUDA device is here; what ran on any counts as done:"
-    every = states(jobs, name, [results.folder()])
-    seconds = sum(each.seconds for each in every if each.state != "done")
-    return "\n".join([head, *map(str, every), f"{seconds / 60:.0f} minutes are left of {len(every)} jobs"])
-
-
-def present(device: str) -> bool:
-    """Whether a device is here."""
-    return device == "cpu" or torch.cuda.is_available()
 
 
 def reproduce(
@@ -139,7 +86,7 @@ def reproduce(
         queue = Queue(device, store, out, log, end)
         at_once = max(1, (os.cpu_count() or 1) - 1) if side_by_side else 1
         first = list(itertools.takewhile(lambda each: not each.job.alone, todo))
-        queue.run(first, at_once, warm=_worth_warming(todo, 60 * minutes, at_once) if side_by_side else [])
+        queue.run(first, at_once, warm=worth_warming(todo, 60 * minutes, at_once) if side_by_side else [])
         for alone, group in itertools.groupby(todo[len(first) :], key=lambda each: each.job.alone):
             queue.run(list(group), 1 if alone else at_once)
     return queue.ended
@@ -156,6 +103,8 @@ class Queue:
         log: for what they print.
         end: when the time is over, by the monotonic clock.
         ended: the jobs that were run, and how each ended.
+
+    The block sizes that a job records as fastest are used by the jobs behind it at once.
     """
 
     device: str
@@ -164,6 +113,10 @@ class Queue:
     log: IO[str]
     end: float
     ended: list[tuple[str, str]] = field(default_factory=list)
+
+    def tuned(self) -> str:
+        """The table of block sizes by what is recorded so far, as text."""
+        return tune.text(tune.by_record([results.folder(), self.store]))
 
     def run(self, todo: Sequence[State], at_once: int, *, warm: Sequence[State] = ()) -> None:
         """Run jobs, and what warms others, so many at once."""
@@ -177,9 +130,10 @@ class Queue:
                     if not is_warming and each.seconds + START > remaining:
                         print(f"{each}: {remaining:.0f} s are left, not enough")
                         continue
-                    limit = min(remaining, START + PATIENCE * (WARM if is_warming else each.seconds))
-                    threads = 1 if at_once > 1 else None
-                    process = Process(each.job, is_warming, limit, self.device, self.store, threads)
+                    usual = START + PATIENCE * (WARM if is_warming else each.seconds)
+                    limit = min(remaining, usual if is_warming else each.job.limit or usual)
+                    where = self.device, self.store, 1 if at_once > 1 else None, self.tuned()
+                    process = Process(each.job, is_warming, limit, *where)
                     running.append(process)
                     print(f"{each}: starts", flush=True)
                 for process in list(running):
@@ -209,7 +163,14 @@ class Queue:
                 packages=("torch",),
                 root=self.store,
                 scale="smoke" if self.device == "cpu" else "full",
-                recipe={"call": job.call, "arguments": dict(job.arguments), "code": process.code},
+                recipe={
+                    "call": job.call,
+                    "arguments": dict(job.arguments),
+                    "code": process.code,
+                    "shipped": blocks(),
+                    "used": process.blocks,
+                    "after": blocks(json.loads(self.tuned())),
+                },
                 wall_seconds=round(seconds, 1),
             )
         if self.out is not None:
@@ -233,14 +194,21 @@ class Process:
         device: ``"cuda"`` or ``"cpu"``.
         store: where the job saves results.
         threads: of its arithmetic and its compilers; those of the machine if None.
+        table: of block sizes, as text.
     """
 
-    def __init__(self, job: Job, warms: bool, limit: float, device: str, store: Path, threads: int | None):
-        self.job, self.warms, self.code = job, warms, job.code()
+    def __init__(
+        self, job: Job, warms: bool, limit: float, device: str, store: Path, threads: int | None, table: str
+    ):
+        self.job, self.warms, self.code, self.blocks = job, warms, job.code(), blocks(json.loads(table))
+        self._table = tempfile.NamedTemporaryFile("w", suffix=".json")  # noqa: SIM115
+        self._table.write(table)
+        self._table.flush()
         path = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         surroundings = {
             **os.environ,
             "GKALIB_RESULTS": str(store.resolve()),
+            "GKALIB_CONFIGS": self._table.name,
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUNBUFFERED": "1",
         }
@@ -279,6 +247,7 @@ class Process:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._table.close()
         with self._log:
             self._log.seek(0)
             return self._log.read()
@@ -287,17 +256,6 @@ class Process:
 def _matches(job: Job, names: Sequence[str]) -> bool:
     """Whether a name is the job's, or its first words."""
     return any(job.name == name or job.name.startswith(f"{name}-") for name in names)
-
-
-def _worth_warming(todo: Sequence[State], remaining: float, at_once: int) -> list[State]:
-    """The timed jobs that have something to compile ahead and that will fit."""
-    chosen = []
-    for each in todo:
-        remaining -= each.seconds if each.job.alone else each.seconds / at_once
-        if each.job.alone and each.job.warm:
-            remaining -= WARM / at_once
-            chosen += [each] if remaining > 0 else []
-    return chosen
 
 
 @contextmanager
@@ -337,10 +295,12 @@ def _stopping() -> Iterator[None]:
 def command(
     names: Sequence[str] = (),
     *,
-    minutes: float = 10.0,
+    minutes: float | None = None,
+    batch: int | None = None,
     out: Path | None = None,
     device: str = "cuda",
     show: bool = False,
+    planned: bool = False,
     unpack: Path | None = None,
     reported: bool = False,
 ) -> None:
@@ -357,6 +317,14 @@ def command(
         print(report([(name, arm) for name, arm, _ in TRAININGS]))
         return
     queue_jobs = [job for job in jobs() if device in job.devices]
+    if batch not in (None, *BATCHES):
+        raise ValueError(f"reproduce: there is no batch {batch}. Known: {', '.join(map(str, BATCHES))}")
+    if planned:
+        print(plan(queue_jobs, batch))
+        return
+    if batch is not None:
+        queue_jobs = [job for job in queue_jobs if job.batch == batch]
+    minutes = minutes or (10.0 if batch is None else MINUTES)
     if show or not present(device):
         print(listing(queue_jobs, device))
     if show:
@@ -372,7 +340,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gkalib.gpu.queue", description=command.__doc__)
     option = parser.add_argument
     option("names", nargs="*", metavar="job", help="as --list names it; all of them where none is named")
-    option("--minutes", type=float, default=10.0, metavar="M", help="the time there is (%(default)s)")
+    option("--minutes", type=float, metavar="M", help="the time there is (10, or 9 for a batch)")
+    option("--batch", type=int, metavar="N", help="what the goals need, in three parts: 1, 2 or 3")
+    option("--plan", action="store_true", dest="planned", help="show the batches, second by second")
     option("--out", type=Path, metavar="DIR", help="a folder for one packed file (the store of results)")
     option("--device", choices=["cpu", "cuda"], default="cuda", help="where (%(default)s)")
     option("--list", action="store_true", dest="show", help="show the jobs and what is missing")

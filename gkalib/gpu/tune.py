@@ -196,10 +196,10 @@ def choose(table: Table, timings: Iterable[Timing]) -> Table:
     return changed
 
 
-def write(changed: Table, path: Path = TABLE) -> None:
-    """Write a table, an entry a line."""
+def text(table: Table) -> str:
+    """A table as JSON, an entry a line."""
     programs = []
-    for program, widths in sorted(changed.items()):
+    for program, widths in sorted(table.items()):
         lines = []
         for width in sorted(widths, key=int):
             kinds = ",\n".join(
@@ -207,7 +207,12 @@ def write(changed: Table, path: Path = TABLE) -> None:
             )
             lines.append(f"  {json.dumps(width)}: {{\n{kinds}\n  }}")
         programs.append(f" {json.dumps(program)}: {{\n" + ",\n".join(lines) + "\n }")
-    path.write_text("{\n" + ",\n".join(programs) + "\n}\n")
+    return "{\n" + ",\n".join(programs) + "\n}\n"
+
+
+def write(changed: Table, path: Path = TABLE) -> None:
+    """Write a table where it is read from then on."""
+    path.write_text(text(changed))
     forget()
 
 
@@ -244,7 +249,7 @@ def run(
         ValueError: if there is no card, or a program is not in the table.
     """
     require(device)
-    table = _choose_by_record(configs.table())
+    table = by_record()
     names = list(dict.fromkeys(program for program, _, _ in entries(table, programs, widths, bits)))
     for program in names:
         start, failure = time.perf_counter(), None
@@ -292,26 +297,28 @@ def compiled(
     """Compile what ``run`` will start, so that it lies in Triton's cache; says how many programs that are."""
     from gkalib.gpu.ahead import ready
 
-    table = _choose_by_record(configs.table())
+    table = by_record()
     every = launches(table, programs, widths, bits)
     return len({ready(launch) for *_, launched in every for launch in launched})
 
 
-def _choose_by_record(table: Table) -> Table:
-    """The table as the recorded times would have it, the newest last."""
-    if EXPERIMENT not in results.experiments():
-        return table
-    for record in sorted(results.load(EXPERIMENT), key=lambda record: record.date):
-        times = timings(results.rows(record))
-        table = choose(table, [each for each in times if _may_ship(each)])
+def by_record(stores: Sequence[Path] = ()) -> Table:
+    """The table as the times recorded in these stores would have it, the newest last."""
+    table, roots = configs.table(), list(stores) or [results.folder()]
+    held = [root for root in dict.fromkeys(roots) if EXPERIMENT in results.experiments(root=root)]
+    records = [(record, root) for root in held for record in results.load(EXPERIMENT, root=root)]
+    for record, root in sorted(records, key=lambda each: each[0].date):
+        times = timings(results.rows(record, root=root))
+        table = choose(table, [each for each in times if _may_ship(each, roots)])
     return table
 
 
-def _may_ship(each: Timing) -> bool:
+def _may_ship(each: Timing, roots: Sequence[Path]) -> bool:
     """Whether a program may be shipped: one that stands in for another, only if it was right on a card."""
     if each.program not in configs.STAND_INS or not each.config:
         return True
-    records = results.load("correctness") if "correctness" in results.experiments() else []
+    checks = [root for root in roots if "correctness" in results.experiments(root=root)]
+    records = [record for root in checks for record in results.load("correctness", root=root)]
     arm = f"gka-{each.program.split('_')[-1]}-"  # gka_backward_head is checked as gka-head
     selected = [record for record in records if record.arm.startswith(arm) and record.scale == "full"]
     return bool(selected) and all(record.metrics["wrong"] == 0 for record in selected)
@@ -319,8 +326,7 @@ def _may_ship(each: Timing) -> bool:
 
 def adopt() -> list[str]:
     """Rewrite the table by the recorded times, the newest last; says what changed."""
-    table = configs.table()
-    changed = _choose_by_record(table)
+    table, changed = configs.table(), by_record()
     write(changed)
     return [
         f"{program} {width} {kind}: {table[program][width][kind]['shipped']} to {entry['shipped']}"

@@ -14,7 +14,7 @@ from gkalib.bench import arms, cases, fused, models, roofline, run, timing
 from gkalib.smoothing.fused.launch import LAUNCHES
 
 RATES = roofline.Rates(products=1e12, memory=1e11, exponentials=1e9)
-COMPILED = ("compiled", "compiled-factored", "flex", "flex-fixed-table")
+COMPILED = ("compiled", "compiled-factored", "flex", "flex-softmax", "flex-fixed-table")
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ CHEAP = [
 def test_every_rival_computes_what_it_is_named_for(family, shape, quick):
     case = smoke(family, shape)
     known = arms.arms(case)
-    skipped = {"fused", "fused-unnormalized", "fused-fixed-table", "fused-no-table"}
-    skipped |= {"sdpa-cudnn", "sdpa-efficient", "sdpa-cudnn-unwindowed", *COMPILED}
+    skipped = {"fused", "sdpa-cudnn", "sdpa-efficient", "sdpa-cudnn-unwindowed", *COMPILED}
+    skipped |= {name for name in known if name.startswith("fused-")}
     for name in known.keys() - skipped:
         fused.check(name, known[name], case)
     assert {"fused", "sdpa-cudnn", "sdpa-flash", "sdpa-efficient", "eager", "compiled"} <= known.keys()
@@ -117,6 +117,32 @@ def test_a_wrong_result_of_ours_is_not_timed_and_its_rivals_are(quick, here, mon
     (record,) = results.load("bench")
     assert record.metrics["wrong"] == 1 and record.metrics["ms_forward_sdpa_flash"] > 0
     assert "ratio_sdpa_forward" not in record.metrics and "ms_forward_fused" not in record.metrics
+
+
+def test_a_window_has_a_rival_that_skips_what_it_hides():
+    """FlexAttention with a block mask counts among softmax attention, which alone would see all pairs."""
+    known = arms.arms(smoke("gka", "text-512"))
+    assert "flex-softmax" in known and "flex-softmax" not in arms.arms(smoke("gka", "text"))
+    columns = dict.fromkeys((*fused.KEPT, "products", "memory", "exponentials", "clock_mhz", "reason"), "")
+    times = {"fused": 2.0, "sdpa-cudnn-unwindowed": 6.0, "flex-softmax": 3.0, "flex": 1.0}
+    rows = [{**columns, "arm": name, "pass": "forward", "ms": ms} for name, ms in times.items()]
+    assert fused.summarize(rows)["ratio_sdpa_forward"] == 1.5
+
+
+def test_the_arms_of_a_case_can_be_chosen():
+    case = smoke("gka", "text")
+    assert [*arms.arms({**case, "arms": ["sdpa-flash", "fused"]})] == ["fused", "sdpa-flash"]
+    with pytest.raises(ValueError, match=r"bench: gka has no arm 'sdpa'\. Known: fused, "):
+        arms.arms({**case, "arms": ["sdpa"]})
+
+
+def test_the_program_that_reads_through_a_descriptor_is_timed_beside_the_plain_one():
+    case = {**smoke("gka", "text"), "passes": ["forward"]}
+    for name, program in (("fused-plain", "gka_forward"), ("fused-described", "gka_forward_described")):
+        LAUNCHES.clear()
+        fused.check(name, arms.arms(case)[name], case)
+        ran = [started for started in LAUNCHES if started.startswith("gka_forward")]
+        assert ran == [f"{program}_kernel"]
 
 
 def test_what_loses_the_device_is_left_out_the_next_time(quick, here, monkeypatch):
@@ -281,6 +307,27 @@ def test_training_steps_change_the_model(quick):
     assert not torch.equal(before, built.head.weight)
     rows = models.time_models({**case, "arms": ["deit-sdpa-flash", "gka-dense"]})
     assert all(row["images_per_second"] > 0 for row in rows)
+
+
+def test_a_window_is_twenty_steps_and_graphs_have_a_ratio_of_their_own(quick, monkeypatch):
+    (case,) = (shape for shape in models.shapes("smoke", "cpu") if shape["mode"] == "training")
+    steps, monkey = [], models._training
+    monkeypatch.setattr(models, "_training", lambda *words: steps.append(1) or monkey(*words))
+    timed = []
+    real = timing.timed
+    monkeypatch.setattr(timing, "timed", lambda calls, *words, **options: timed.append((len(calls), options))
+                        or real(calls, *words, **options))  # fmt: skip
+    rows = models.time_models({**case, "arms": ["gka-dense"]})
+    assert len(steps) == 1 and timed[0][0] == models.WINDOW == 20 and timed[0][1]["graph"] is False
+    assert rows[0]["graph_ms"] == "", "there is no graph on a CPU"
+    deit, ours = (
+        {"arm": arm, "batch": 64, "reason": "", "ms": 1.0, "peak_mib": 10.0, "images_per_second": rate,
+         "graph_images_per_second": graph}
+        for arm, rate, graph in (("deit-sdpa-flash", 100.0, 100.0), ("gka-fused", 80.0, 130.0))
+    )  # fmt: skip
+    metrics = models.summarize([deit, ours])
+    assert (metrics["throughput_64"], metrics["throughput_graph_64"]) == (0.8, 1.3)
+    assert "throughput_graph_64" not in models.summarize([deit, {**ours, "graph_images_per_second": ""}])
 
 
 def test_wrong_logits_are_not_timed(quick, monkeypatch):

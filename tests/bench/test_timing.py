@@ -1,6 +1,7 @@
 """The clock is warm, rotates its inputs and replays graphs; memory is what a call takes."""
 
 import contextlib
+import weakref
 
 import pytest
 import torch
@@ -17,6 +18,25 @@ def test_inputs_are_rotated_out_of_the_cache(monkeypatch):
     assert seen == [0, 1, 2] * (2 + len(times.ms)) and len(times.ms) == timing.FEWEST
     columns = times.columns
     assert 0 < columns["ms_q10"] <= columns["ms"] == times.median <= columns["ms_q90"] and not times.graph
+
+
+def test_what_calls_return_lives_until_the_last_of_them_has_run(monkeypatch):
+    """Else the second would write where the first has, and find its memory in the cache."""
+    living: weakref.WeakSet = weakref.WeakSet()
+    before = []
+
+    class Result:
+        pass
+
+    def call():
+        before.append(len(living))
+        result = Result()
+        living.add(result)
+        return result
+
+    monkeypatch.setattr(timing, "SECONDS", 0.0)
+    times = timing.timed([call] * 3, "cpu")
+    assert before == [0, 1, 2] * (2 + len(times.ms)) and not living
 
 
 def test_a_case_has_its_time_and_its_memory():
@@ -75,3 +95,10 @@ def test_a_gpu_is_timed_by_events_and_short_calls_as_a_graph(fails, monkeypatch,
     assert timing.timed([call], "cuda", busy=True).clock_mhz == 1700
     monkeypatch.setattr(timing, "GRAPH_BELOW", 1.0)
     assert not timing.timed([call] * 3, "cuda").graph and len(captured) == 2 * (not fails)
+    if fails:
+        with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+            timing.timed([call], "cuda", graph=True)
+    else:
+        assert timing.timed([call], "cuda", graph=True).graph
+    monkeypatch.setattr(timing, "GRAPH_BELOW", 9.0)
+    assert not timing.timed([call], "cuda", graph=False).graph

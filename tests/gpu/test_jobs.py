@@ -3,8 +3,11 @@
 import pytest
 
 from gkalib import results
-from gkalib.bench import fused, models
-from gkalib.gpu.jobs import TRAININGS, code_hash, jobs, trained, training_run
+from gkalib.bench import fused, models, timing
+from gkalib.bench.arms import arms
+from gkalib.bench.cases import shapes
+from gkalib.gpu.jobs import arms_of, code_hash, jobs, measured
+from gkalib.gpu.trainings import TRAININGS, trained, training_run
 from gkalib.training import recipe
 
 
@@ -16,11 +19,40 @@ def test_a_wanted_run_can_be_made(name, arm):
     assert run.steps < recipe(name).run(arm).steps and run.data in ("dickens", "cifar10", "tinystories")
 
 
-def test_training_comes_after_the_benchmarks_of_fused_operations():
+def test_training_comes_after_the_batches_and_before_what_may_hang():
     places = {job.name: place for place, job in enumerate(jobs())}
     first = min(place for name, place in places.items() if name.startswith("train-"))
-    assert first > max(place for name, place in places.items() if name.startswith("correctness-"))
+    assert first > max(place for place, job in enumerate(jobs()) if job.batch)
     assert first > places["bench-gka-vit-ti"] and places["train-gpa-dickens-rope"] == first
+    assert first < places["rivals-gka-text"] < places["correctness-gka-specialized-bfloat16"]
+
+
+def test_a_shape_is_timed_with_the_rivals_that_its_goals_name():
+    assert arms_of("gka-vit-ti") == ["fused", "sdpa-cudnn", "sdpa-flash"]
+    assert arms_of("karat-vit-s") == ["fused", "eager", "sdpa-cudnn", "sdpa-flash"]
+    assert arms_of("gpa-dickens") == ["fused", "flex", "fused-no-table"]
+    assert arms_of("rbf-text") == ["fused", "padded", "sdpa-cudnn", "sdpa-flash"]
+    softmax = ["sdpa-cudnn-unwindowed", "sdpa-flash-unwindowed", "flex-softmax"]
+    assert arms_of("gka-text-512") == ["fused", "fused-unordered", *softmax]
+    both = ["fused-unordered", "fused-plain", "fused-described"]
+    assert arms_of("gka-text") == ["fused", *both, "sdpa-cudnn", "sdpa-flash"]
+    for job in jobs():
+        if job.name.startswith("bench-gka") and "arms" in job.arguments:
+            (case,) = (
+                case for case in shapes("gka", "smoke", "cpu") if case["shape"] == job.arguments["shape"]
+            )
+            assert {*arms({**case, "arms": job.arguments["arms"]})} == {*job.arguments["arms"]}
+
+
+def test_a_rehearsal_on_a_cpu_times_a_small_form_with_the_chosen_arms(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "store"))
+    monkeypatch.setattr(timing, "SECONDS", 0.0)
+    measured("decode", "gka", ["fused", "sdpa-flash"], device="cpu")
+    (record,) = results.load("bench")
+    assert record.scale == "smoke" and record.metrics["ratio_sdpa_forward"] > 0
+    assert {row["arm"] for row in results.rows(record)} == {"fused", "sdpa-flash", "fused-again"}
+    measured("rbf", "article-8192", ["fused"], device="cpu")
+    assert "rbf article-8192 has no small form" in capsys.readouterr().out
 
 
 def test_a_job_on_a_cpu_leaves_the_record_of_a_smoke_run(tmp_path, monkeypatch):

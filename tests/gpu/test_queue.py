@@ -1,5 +1,7 @@
 """The queue of GPU work: what runs, in which order, and what is left after a crash, a hang and a stop."""
 
+import itertools
+import json
 import os
 import re
 import signal
@@ -11,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from gkalib import results
-from gkalib.gpu import pack, queue
-from gkalib.gpu.jobs import Job
+from gkalib.gpu import pack, plan, queue, tune
+from gkalib.gpu.jobs import BATCHES, Job, jobs
+from gkalib.gpu.plan import State
+from gkalib.smoothing.fused import configs
 from tests.bare import BARE, only
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,15 +113,15 @@ def test_other_code_makes_a_job_stale_and_its_last_time_the_estimate(store):
     queue.reproduce([job("first")], 1.0, device="cpu")
     device = queue.device_name("cpu")
 
-    def state(one: Job) -> queue.State:
-        return queue.states([one], device, [store])[0]
+    def state(one: Job) -> State:
+        return plan.states([one], device, [store])[0]
 
     done = state(job("first", seconds=50.0))
     assert done.state == "done" and done.seconds < 50
     other = Job(**{**vars(job("first")), "depends": ("results/store.py",)})
     assert state(other).state == "stale"
     assert state(job("first", function="hang")).state == "stale"
-    assert queue.states([job("first")], "another device", [store])[0].state == "missing"
+    assert plan.states([job("first")], "another device", [store])[0].state == "missing"
     assert queue.reproduce([other], 1.0, device="cpu") == [("first", "done")]
     assert state(other).state == "done"
 
@@ -126,7 +130,7 @@ def test_a_crash_takes_nothing_with_it(store, capsys):
     ended = dict(queue.reproduce([job("bad", "crash"), job("good")], 1.0, device="cpu"))
     assert ended == {"bad": f"failed with status {-signal.SIGABRT}", "good": "done"}
     assert "about to crash" in capsys.readouterr().out
-    assert [state.state for state in queue.states([job("bad", "crash"), job("good")], None, [store])] == [
+    assert [state.state for state in plan.states([job("bad", "crash"), job("good")], None, [store])] == [
         "missing",
         "done",
     ]
@@ -139,7 +143,7 @@ def test_a_hang_is_stopped_with_what_it_started_and_what_it_saved_is_kept(store,
     status = Path(f"/proc/{child}/stat")
     assert not status.exists() or status.read_text().split()[2] in "ZX"
     assert saved(store) == {"stuck", "good"}
-    assert queue.states([job("stuck", "hang")], None, [store])[0].state == "missing"
+    assert plan.states([job("stuck", "hang")], None, [store])[0].state == "missing"
 
 
 @pytest.fixture
@@ -238,7 +242,7 @@ def test_a_missing_device_is_named(store, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ValueError, match=r"no CUDA device is here.*--list"):
         queue.reproduce([], 1.0, device="cuda")
-    assert "No CUDA device is here" in queue.listing([job("first")], "cuda")
+    assert "No CUDA device is here" in plan.listing([job("first")], "cuda")
 
 
 def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
@@ -262,3 +266,142 @@ def test_a_bare_checkout_lists_runs_and_unpacks(tmp_path):
     assert (record.commit, record.clean) == ("unknown", False)
     assert record.metrics["wrong"] == 0 and 0 < record.metrics["error_float64"] < 1e-12
     assert re.search(r"correctness-decode .* done", run("--device", "cpu", "--list").stdout)
+
+
+def test_each_batch_fits_nine_minutes_by_its_estimate_and_the_batches_hold_the_goals():
+    from gkalib.bench.goals import GOALS
+
+    for number in BATCHES:
+        steps = plan.planned([State(job, "missing", job.seconds) for job in jobs() if job.batch == number])
+        assert 240 < max(step.end for step in steps) <= 60 * plan.MINUTES
+        alone = sorted((step.begin, step.end) for step in steps if step.job.alone and not step.warms)
+        assert all(after[0] >= before[1] for before, after in itertools.pairwise(alone))
+        least = sum(step.end - step.begin for step in steps if not step.job.alone) / (plan.CORES - 1)
+        assert max(step.end for step in steps) >= sum(end - begin for begin, end in alone) + least
+    names = [job.name for number in BATCHES for job in jobs() if job.batch == number]
+    assert names == [job.name for job in jobs() if job.batch], "batches follow one another"
+    assert {f"bench-{goal.record}" for goal in GOALS} <= {*names}
+    place = names.index
+    assert place("correctness-decode-float16") < place("tune-gka-forward") < place("bench-gka-vit-ti")
+    assert place("bench-gka-vit-ti") < place("bench-gka-text") < place("bench-models-ti-training")
+    # what may hang comes last, and is stopped soon
+    assert names[-1] == "first-gka-specialized"
+    assert all(
+        job.limit and job.priority > 90 for job in jobs() if "specialized" in job.name and not job.batch
+    )
+    printed = plan.plan(jobs())
+    assert printed.count(" of 540\n") == 3 and "first-gka-specialized  stopped at 30 s" in printed
+
+
+def test_a_batch_is_chosen_and_planned(store, capsys):
+    environment = {**os.environ, "GKALIB_RESULTS": str(store)}
+    command = [sys.executable, "-m", "gkalib", "reproduce", "--batch", "2", "--plan"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert "Batch 2, single operations" in done.stdout and "Batch 1" not in done.stdout
+    assert re.search(r"^ +\d+ +\d+ s  bench-gka-vit-ti$", done.stdout, re.MULTILINE)
+    with pytest.raises(ValueError, match=r"reproduce: there is no batch 4\. Known: 1, 2, 3"):
+        queue.command(batch=4, planned=True)
+
+
+def test_a_job_with_a_limit_of_its_own_is_stopped_there(store):
+    hangs = Job(**{**vars(job("stuck", "hang", seconds=100.0)), "limit": 2.0})
+    assert queue.reproduce([hangs], 2.0, device="cpu") == [("stuck", "stopped at its limit of 2 s")]
+
+
+def test_a_batch_that_is_killed_goes_on_where_it_was(store, tmp_path):
+    """Not asked to end but ended, as at the limit of a machine that is lent: what was done is in the pack."""
+    out, flag = tmp_path / "out", tmp_path / "flag"
+    code = f"""
+from pathlib import Path
+from gkalib.gpu import queue
+from gkalib.gpu.jobs import Job
+known = [
+    Job(name=name, priority=priority, seconds=30, call=call, arguments=arguments, batch=1,
+        depends=("results/table.py",), devices=("cpu",))
+    for priority, (name, call, arguments) in enumerate((
+        ("first", "work:save", {{"name": "first"}}),
+        ("second", "work:wait", {{"name": "second", "flag": {str(flag)!r}}}),
+        ("third", "work:save", {{"name": "third"}}),
+    ))
+]
+queue.jobs = lambda: known
+queue.command(batch=1, device="cpu", out=Path({str(out)!r}))
+"""
+    command = [sys.executable, "-c", code]
+    whole = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    process = subprocess.Popen(command, env=whole, stdout=subprocess.PIPE, text=True)
+    patience = time.monotonic() + 120
+    while not flag.with_suffix(".seen").exists():
+        assert process.poll() is None and time.monotonic() < patience
+        time.sleep(0.1)
+    process.kill()
+    process.communicate(timeout=60)
+    flag.touch()  # what the killed one left behind ends now
+    done = subprocess.run(command, env=whole, capture_output=True, text=True, timeout=120, check=True)
+    started = re.findall(r"(\w+) +\d+ s +\w+: starts", done.stdout)
+    assert started == ["second", "third"], done.stdout
+    pack.unpack(out / pack.NAME, root=store)
+    assert saved(store) == {"first", "second", "third"}
+
+
+TUNED = """
+import json, os, pathlib
+from gkalib.bench.timing import blocks
+from gkalib.gpu import tune
+from gkalib.smoothing.fused import configs
+
+def choose(*, device):
+    # what a card would have found: the second candidate is twice as fast
+    import torch
+    torch.cuda.is_available, torch.cuda.get_device_name = lambda: True, lambda: "A card"
+    def clock(calls):
+        chosen = configs.config("gka_forward", width=64, dtype=torch.bfloat16)
+        return 1.0 if [chosen.rows, chosen.columns, chosen.warps, chosen.stages] == second else 2.0
+    second = configs.table()["gka_forward"]["64"]["16"]["candidates"][1]
+    tune._clock = clock
+    configs.triton.knobs.runtime.interpret = False  # a card's block sizes are not made small
+    times = list(tune.time_candidates(clock, configs.table(), ["gka_forward"], [64], [16], device="cpu"))
+    from gkalib.bench.timing import keep
+    keep("tuning", "gka-forward", {}, tune.rows(times), device="cpu", recipe={}, scale="full", wall_seconds=1)
+
+def use(*, device):
+    where = pathlib.Path(os.environ["GKALIB_RESULTS"]).parent
+    entry = configs.table()["gka_forward"]["64"]["16"]
+    (where / "used.json").write_text(json.dumps([entry["shipped"], entry["candidates"][1], blocks()]))
+"""
+
+
+def test_block_sizes_are_used_by_the_jobs_behind_and_adopting_them_later_makes_nothing_stale(
+    store, tmp_path, monkeypatch
+):
+    (tmp_path / "tuned.py").write_text(TUNED)
+    whole = {"seconds": 20.0, "depends": ("results/table.py",), "devices": ("cpu",)}
+    known = [
+        job("before"),
+        Job(name="choosing", priority=2, call="tuned:choose", **whole),
+        Job(name="using", priority=3, call="tuned:use", **whole),
+    ]
+    assert queue.reproduce(known, 5.0, device="cpu") == [
+        ("before", "done"), ("choosing", "done"), ("using", "done"),
+    ]  # fmt: skip
+    shipped, second, used = json.loads((tmp_path / "used.json").read_text())
+    before = queue.blocks()
+    assert shipped == second and used != before
+
+    def found() -> list[str]:
+        return [state.state for state in plan.states(known, queue.device_name("cpu"), [store])]
+
+    assert found() == ["done"] * 3
+    (note,) = results.load("reproduce", arm="using", root=store)
+    assert (note.recipe["shipped"], note.recipe["used"]) == (before, used)
+    monkeypatch.setattr(configs, "TABLE", tmp_path / "configs.json")
+    try:
+        adopted = tune.by_record([store])
+        tune.write(adopted, tmp_path / "configs.json")
+        assert queue.blocks() == used and found() == ["done"] * 3
+        adopted["gka_forward"]["64"]["16"]["shipped"] = [16, 16, 4, 2]
+        tune.write(adopted, tmp_path / "configs.json")
+        assert found() == ["stale"] * 3, "a table that no run led to"
+    finally:
+        monkeypatch.undo()
+        configs.forget()

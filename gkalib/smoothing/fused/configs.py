@@ -9,6 +9,7 @@ entry's kind is the number of bits of an element, 16 or 32, alone or with some o
 import functools
 import itertools
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -149,8 +150,11 @@ def _lookup(program: str, width: int, kind: str) -> Config | None:
 
 @functools.cache
 def table() -> dict[str, dict[str, dict[str, dict[str, list]]]]:
-    """What configs.json holds: program, width, kind, then ``shipped`` and ``candidates``."""
-    return json.loads(TABLE.read_text())
+    """What configs.json holds: program, width, kind, then ``shipped`` and ``candidates``.
+
+    GKALIB_CONFIGS names another file to be read in its place: what was tuned and is not yet shipped.
+    """
+    return json.loads(Path(os.environ.get("GKALIB_CONFIGS") or TABLE).read_text())
 
 
 def forget() -> None:
