@@ -99,7 +99,7 @@ DESIGNS: dict[tuple[str, str], tuple[str, tuple[str, ...], str]] = {
     ("text", "forward"): ("gka_forward_described", ("gka_forward_described",), "a host's descriptor"),
     ("text", "backward"): ("gka_backward", ("gka_backward",), "seven products, two walks"),
     ("text", "unordered"): ("gka_backward_unordered", ("gka_backward_unordered",), "five products"),
-    ("rbf", "forward"): ("rbf_forward", ("smooth_forward",), "a shift from one block, then frozen"),
+    ("rbf", "forward"): ("rbf_forward", ("smooth_forward",), "a shift that seldom grows"),
     ("rbf", "backward"): ("rbf_backward", ("smooth_backward_query", "smooth_backward_key"), "two programs"),
     ("gpa", "backward"): ("gpa_backward", ("smooth_backward_query", "smooth_backward_key"), "carried lags"),
     ("plain", "backward"): (

@@ -42,7 +42,7 @@ SIZES = {
 """As in a Check; of what is not named, the last."""
 FAR = {
     "cuda": {"decode": (8, 8, 1, 4096, 64), "": (8, 8, 64, 64, 64)},
-    "cpu": {"decode": (2, 2, 1, 9, 16), "": (2, 2, 9, 9, 16)},
+    "cpu": {"decode": (2, 2, 1, 13, 16), "": (2, 2, 13, 13, 16)},
 }
 """Heads, groups, queries, keys and width of `large`."""
 ON_CPU = "float32"

@@ -61,6 +61,7 @@ class Job:
         alone: whether its times count, so that nothing else may run meanwhile.
         warm: what is called before with the same arguments, beside other such calls, where a card is: it
             compiles what the job will start and saves nothing.
+        ahead: how long that will take, one compiler at work.
         batch: in which of the BATCHES it is; 0 in none.
         limit: seconds after which it is stopped; where not given, three times its estimate.
     """
@@ -74,6 +75,7 @@ class Job:
     devices: tuple[str, ...] = ("cuda",)
     alone: bool = True
     warm: str = ""
+    ahead: float = 60.0
     batch: int = 0
     limit: float | None = None
 
@@ -184,7 +186,7 @@ def _limits() -> Iterator[Job]:
     """What the device reaches, what a node and a call cost, and where the time of a short problem goes."""
     depends = (*FUSED, "gpu/limits.py", "bench/roofline.py", "bench/timing.py")
     common: dict[str, Any] = {"devices": ("cuda", "cpu"), "depends": depends}
-    for name, batch, seconds in (("ceilings", 1, 25.0), ("profile", 2, 25.0)):
+    for name, batch, seconds in (("ceilings", 1, 25.0), ("profile", 2, 40.0)):
         yield Job(
             name=name,
             priority=12 if batch == 1 else 29,
@@ -267,6 +269,7 @@ def _timed(prefix: str, benchmark: str, case: dict[str, Any], arms: list[str] | 
     whole = ("models", "layers", "bench/models.py") if benchmark == "models" else ()
     return Job(
         name=f"{prefix}-{benchmark}-{case['shape']}",
+        ahead=100.0 if whole else 60.0,
         seconds=comparison.seconds({**case, **chosen}),
         call="gkalib.gpu.jobs:measured",
         arguments={"benchmark": benchmark, "shape": case["shape"], **chosen},

@@ -14,7 +14,6 @@ from gkalib.bench.timing import blocks, device_name
 from gkalib.gpu.jobs import BATCHES, Job
 
 EXPERIMENT = "reproduce"  # where the store notes which job ran on which device, on what code
-WARM = 60.0  # seconds that compiling ahead takes for a job, one compiler at work
 CORES = 16  # of the machine that a plan is made for
 MINUTES = 9.0  # that a batch may take
 
@@ -95,7 +94,7 @@ def worth_warming(todo: Sequence[State], remaining: float, at_once: int) -> list
     for each in todo:
         remaining -= each.seconds if each.job.alone else each.seconds / at_once
         if each.job.alone and each.job.warm:
-            remaining -= WARM / at_once
+            remaining -= each.job.ahead / at_once
             chosen += [each] if remaining > 0 else []
     return chosen
 
@@ -125,14 +124,16 @@ def planned(todo: Sequence[State], *, at_once: int = CORES - 1) -> list[Step]:
     for turn, (alone, group) in enumerate(groups):
         jobs, ahead = list(group), [] if turn else warm
         if not turn and alone:  # nothing runs beside what is compiled
-            now = _side_by_side(steps, [(each.job, WARM, True) for each in warm], now, at_once)
+            now = _side_by_side(steps, [(each.job, each.job.ahead, True) for each in warm], now, at_once)
             ahead = []
         if alone:
             for each in jobs:
                 steps.append(Step(each.job, now, now + each.seconds))
                 now += each.seconds
             continue
-        both = [(each.job, each.seconds, False) for each in jobs] + [(each.job, WARM, True) for each in ahead]
+        both = [(each.job, each.seconds, False) for each in jobs] + [
+            (each.job, each.job.ahead, True) for each in ahead
+        ]
         now = _side_by_side(steps, both, now, at_once)
     return steps
 

@@ -24,7 +24,7 @@ from gkalib.bench.goals import report
 from gkalib.bench.timing import blocks, device_name, keep
 from gkalib.gpu import pack, tune
 from gkalib.gpu.jobs import BATCHES, PACKAGE, Job, code_hash, jobs
-from gkalib.gpu.plan import EXPERIMENT, MINUTES, WARM, State, listing, plan, present, states, worth_warming
+from gkalib.gpu.plan import EXPERIMENT, MINUTES, State, listing, plan, present, states, worth_warming
 from gkalib.gpu.trainings import TRAININGS
 
 START = 15.0  # seconds that a process may take before its job begins
@@ -130,7 +130,7 @@ class Queue:
                     if not is_warming and each.seconds + START > remaining:
                         print(f"{each}: {remaining:.0f} s are left, not enough")
                         continue
-                    usual = START + PATIENCE * (WARM if is_warming else each.seconds)
+                    usual = START + PATIENCE * (each.job.ahead if is_warming else each.seconds)
                     limit = min(remaining, usual if is_warming else each.job.limit or usual)
                     where = self.device, self.store, 1 if at_once > 1 else None, self.tuned()
                     process = Process(each.job, is_warming, limit, *where)
