@@ -79,7 +79,7 @@ def test_the_last_sequences_of_a_large_tensor_are_as_they_are_alone(store, monke
         f"large {name}" for name in ("gka", "rbf", "gpa", "karat", "decode")
     }
     heads, _, _, keys, width = invariance.FAR["cpu"][""]
-    assert invariance.COUNTED["cpu"] // (heads * keys * width) + 1 > 3, "more than the two that are compared"
+    assert invariance.COUNTED["cpu"] // (heads * keys * width) + 1 >= 3, "more than the two that are compared"
     for groups, keys, width in ((8, 64, 64), (8, 4096, 64)):
         batch = 2**31 // (groups * keys * width) + 1
         assert batch * groups * keys * width > 2**31
@@ -92,7 +92,8 @@ def test_the_last_sequences_of_a_large_tensor_are_as_they_are_alone(store, monke
         return found
 
     monkeypatch.setattr(Posed, "__call__", overflows)
-    assert not all(row["right"] for row in invariance.large(device="cpu"))
+    monkeypatch.setattr(invariance, "LARGE", ("gka",))
+    assert [row["what"] for row in invariance.large(device="cpu") if not row["right"]] == ["out"]
 
 
 def test_races_are_counted_where_the_sanitizer_is(store, capsys):
