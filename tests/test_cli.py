@@ -28,7 +28,7 @@ explain: kernel=gaussian sigma=1.0 normalizer=row-sum top=8 causal=False window=
 heads=4 key_heads=None head_dim=64 value_dim=None dtype=float32 device=cpu
 generate: run step=None average=False device=None prompt= count=200 temperature=0.8 seed=0
 look: run step=None average=False device=None picture=None text=None held_out=None out=None keep=False
-reproduce: job=() minutes=10.0 out=None device=cuda list=False unpack=None report=False
+reproduce: job=() batch=None plan=False minutes=None out=None device=cuda list=False unpack=None report=False
 results: action experiment= metric=() scale=None
 train: name arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
 workers=None compile=False shard=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
@@ -215,7 +215,16 @@ def test_reproduce_fails_when_a_job_does(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr("gkalib.gpu.queue.reproduce", reproduce)
     assert main(["reproduce", "two", "--device", "cpu", "--minutes", "3"]) == 2
     assert "two did not end well" in capsys.readouterr().err
-    assert asked == [(3.0, {"device": "cpu", "out": None, "names": ("two",)})]
+    assert main(["reproduce", "--device", "cpu", "--batch", "1"]) == 2
+    named = {"device": "cpu", "out": None}
+    assert asked == [(3.0, named | {"names": ("two",)}), (9.0, named | {"names": ()})]
+
+
+def test_a_plan_shows_one_batch_or_all(capsys: pytest.CaptureFixture):
+    assert main(["reproduce", "--plan", "--batch", "3"]) == 0
+    assert re.match(r"Batch 3, .*: \d+ jobs, \d+ s of 540\n", capsys.readouterr().out)
+    assert main(["reproduce", "--plan"]) == 0
+    assert re.findall(r"^Batch (\d)", capsys.readouterr().out, re.MULTILINE) == ["1", "2", "3"]
 
 
 def test_words_of_a_command_line_set_plain_and_nested_fields():
