@@ -1,7 +1,9 @@
 """Chapter 15: shifts, sums and bounds of the fused forward pass, what it loads, and what rounding costs."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 from triton.runtime import interpreter
 
 from gkalib.smoothing.fused.configs import Config, forced
-from gkalib.smoothing.fused.forward import smooth_forward
+from gkalib.smoothing.fused.forward import smooth_forward, smooth_forward_kernel
 from gkalib.smoothing.fused.scores import loop_bounds
 from gkalib.smoothing.spans import Spans
 from tests.smoothing.fused.formula import random_inputs, smoothed
@@ -132,3 +134,11 @@ def test_a_factor_folded_into_queries_costs_what_the_bound_says():
     bound = 2.0**-8 * factor * query.abs() @ key.abs().mT
     assert (off <= bound).all()
     assert off.max() > 0.01 * bound.max()
+
+
+def test_the_chapter_names_every_argument_of_the_librarys_kernel():
+    text = (Path(__file__).parents[2] / "chapters/text/15-triton-forward.md").read_text()
+    table = text[text.index("| for | here | in the library |") :].split("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", table))
+    assert set(smooth_forward_kernel.arg_names) <= named
+    assert {"own_scores", "walk_of", "smooth_block"} <= set(smooth_forward_kernel.fn.__code__.co_names)
