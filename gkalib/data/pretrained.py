@@ -128,7 +128,7 @@ def trained_vit() -> dict[str, Tensor]:
     """The parameters of a trained ViT, for :func:`gkalib.models.pretrained.vit_heads`.
 
     References:
-        Oquab et al., DINOv2, 2023, for the layout. Chapter 9 asks how many ranks its rows need.
+        Oquab et al., DINOv2, 2023, for the layout. Chapter 27 asks how many ranks its rows need.
     """
     require("onnx", "trained_vit")
     with zipfile.ZipFile(archive_path("trained_vit")) as packed:

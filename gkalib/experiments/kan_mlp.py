@@ -1,6 +1,6 @@
 """B-spline Kolmogorov–Arnold networks beside perceptrons, on small pictures: KArAt's table 8, reduced.
 
-Chapter 9 reads the records.
+Chapter 27 reads the records.
 """
 
 import math

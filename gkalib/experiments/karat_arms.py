@@ -1,4 +1,4 @@
-"""KArAt's choices in one small vision transformer beside softmax attention: what chapter 9 quotes."""
+"""KArAt's choices in one small vision transformer beside softmax attention: what chapter 27 quotes."""
 
 from typing import final
 

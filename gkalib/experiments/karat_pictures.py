@@ -57,6 +57,7 @@ CONTRASTS = (
             weights=difference(f"{start}-simplex", start),
             sign=-1,
             delta=0.01,
+            paper="ViT-Tiny: 41.99 against 76.69",
             unit="points",
         )
         for start in ("damped", "normal")
@@ -67,6 +68,7 @@ CONTRASTS = (
         weights=difference("g11", "damped"),
         sign=-1,
         delta=0.01,
+        paper="ViT-Base: lower beyond G = 5",
         unit="points",
     ),
     *(
@@ -76,9 +78,13 @@ CONTRASTS = (
             weights=difference("damped", "softmax"),
             sign=1,
             delta=0.01,
+            paper=paper,
             unit="points",
         )
-        for when, metric in (("after a quarter of the steps", "early_accuracy"), ("at the end", "accuracy"))
+        for when, metric, paper in (
+            ("after a quarter of the steps", "early_accuracy", "at par or better"),
+            ("at the end", "accuracy", "ViT-Tiny: 76.69 against 72.76"),
+        )
     ),
     Contrast(
         claim="operators that all blocks share are behind those of their own",
@@ -86,6 +92,7 @@ CONTRASTS = (
         weights=difference("universal", "damped"),
         sign=-1,
         delta=0.01,
+        paper="ViT-Tiny: 75.56 against 76.69; no evidence either way",
         unit="points",
         primary=False,
     ),
