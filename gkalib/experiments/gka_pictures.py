@@ -20,6 +20,14 @@ ARMS = {
     "gka-frozen-1": ("gka", {"sigma": 1.0}, 64, FROZEN),
     "gka-frozen-4": ("gka", {"sigma": 4.0}, 64, FROZEN),
 }
+RATES = {  # data/results/gka-pictures-rates
+    "softmax": 4e-3,
+    "vlt": 4e-3,
+    "gka": 16e-3,
+    "gka-wide": 8e-3,
+    "gka-frozen-1": 16e-3,
+    "gka-frozen-4": 4e-3,
+}
 
 
 def studies() -> list[Study]:
@@ -36,6 +44,7 @@ def studies() -> list[Study]:
             steps=2000,
             warmup=100,
             batch=32,
+            lr=RATES[arm],
             rates=rates,
             shared=True,
         )
