@@ -84,7 +84,8 @@ def test_the_vocabulary_of_the_library_is_explained(word):
     assert f"\n{word}\n  " in text("glossary")
 
 
-def test_the_log_is_dated_newest_first():
-    dates = re.findall(r"^## (.+)$", text("log"), re.M)
+@pytest.mark.parametrize("page", ["findings", "traps", "decisions", "dropped"])
+def test_the_log_is_dated_newest_first(page):
+    dates = re.findall(r"^## (.+)$", text(f"log/{page}"), re.M)
     assert dates and all(re.fullmatch(r"\d{4}-\d\d-\d\d", date) for date in dates)
     assert dates == sorted(set(dates), reverse=True)
