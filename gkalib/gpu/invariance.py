@@ -96,7 +96,7 @@ def _mask(check: Check, device: torch.device) -> Mask | None:
 def run(operation: str, dtype: str, *, device: str) -> list[Row]:
     """Put one problem in every way that must not matter, and keep a row for each way and quantity.
 
-    The record is ``correctness/invariance-<operation>-<type>``.
+    The record is an arm ``invariance-<operation>-<type>`` of ``correctness``.
     """
     start, generator = time.perf_counter(), torch.Generator(device).manual_seed(0)
     dtype = dtype if device == "cuda" else ON_CPU

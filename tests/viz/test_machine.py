@@ -1,7 +1,16 @@
 """The picture of a multiprocessor agrees with the rates that the floors are computed from."""
 
+import matplotlib.pyplot as plt
+import pytest
+
 from gkalib.bench.roofline import STATED
 from gkalib.viz.machine import multiprocessor
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
 
 
 def test_four_quarters_add_up_to_the_rates_of_the_data_sheet():
