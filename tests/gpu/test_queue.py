@@ -199,6 +199,16 @@ def test_first_words_name_jobs(store):
         queue.reproduce(known, 1.0, device="cpu", names=["ben"])
 
 
+def until_seen(flag: Path, command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    """A process that has come to the job that waits for the flag."""
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    patience = time.monotonic() + 120
+    while not flag.with_suffix(".seen").exists():
+        assert process.poll() is None and time.monotonic() < patience
+        time.sleep(0.1)
+    return process
+
+
 def test_stopped_and_repeated(store, tmp_path):
     out, flag = tmp_path / "out", tmp_path / "flag"
     code = f"""
@@ -218,11 +228,7 @@ print(queue.reproduce(known, 5, device="cpu", out=Path({str(out)!r})))
 """
     command = [sys.executable, "-c", code]
     whole = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    process = subprocess.Popen(command, env=whole, stdout=subprocess.PIPE, text=True)
-    patience = time.monotonic() + 120
-    while not flag.with_suffix(".seen").exists():
-        assert process.poll() is None and time.monotonic() < patience
-        time.sleep(0.1)
+    process = until_seen(flag, command, whole)
     process.send_signal(signal.SIGTERM)
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
@@ -293,11 +299,7 @@ queue.command(batch=1, device="cpu", out=Path({str(out)!r}))
 """
     command = [sys.executable, "-c", code]
     whole = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    process = subprocess.Popen(command, env=whole, stdout=subprocess.PIPE, text=True)
-    patience = time.monotonic() + 120
-    while not flag.with_suffix(".seen").exists():
-        assert process.poll() is None and time.monotonic() < patience
-        time.sleep(0.1)
+    process = until_seen(flag, command, whole)
     process.kill()
     process.communicate(timeout=60)
     flag.touch()  # what the killed one left behind ends now
