@@ -1,13 +1,14 @@
 """What runs say of the claims of an experiment, as a table: the claim, the paper's word, ours, a verdict."""
 
-import html
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import final
 
 from gkalib import results
 from gkalib.experiments.decisions import Contrast, decide
+from gkalib.experiments.study import Study
 from gkalib.results.verdicts import Judgment
 
 HEADER = ("claim", "paper", "ours", "interval", "δ", "seeds", "verdict")
@@ -34,8 +35,8 @@ class ClaimsTable:
             [
                 one.claim + ("" if one.primary else " (beside)"),
                 one.paper or "–",
-                _number(one, found.estimate.value) if seeds else "–",
-                f"{_number(one, found.low)} to {_number(one, found.high)} {one.unit}" if seeds > 1 else "–",
+                number(one, found.estimate.value) if seeds else "–",
+                f"{number(one, found.low)} to {number(one, found.high)} {one.unit}" if seeds > 1 else "–",
                 _expected(one),
                 str(seeds),
                 found.verdict if seeds else "not run",
@@ -55,11 +56,7 @@ class ClaimsTable:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in HEADER)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.cells
-        )
-        return f'<table class="gkalib-claims"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        return results.as_html(HEADER, self.cells, kind="gkalib-claims")
 
 
 def claims(name: str) -> ClaimsTable:
@@ -76,15 +73,12 @@ def claims(name: str) -> ClaimsTable:
         contrasts, checks = module.CONTRASTS, module.CHECKS
     except (ModuleNotFoundError, AttributeError):
         raise ValueError(f"claims: no experiment {name!r} states what decides it") from None
-    there = name in results.experiments()
-    recipes = {study.arm: study.recorded() for study in module.studies()}
-    newest: dict[tuple[str, int], results.Record] = {}
-    for record in results.load(name, scale="reduced") if there else []:  # the newest comes first
-        if record.recipe == recipes.get(record.arm):
-            newest.setdefault((record.arm, record.seed), record)
-    records = [*newest.values()]
+    records = newest(module.studies())
     judged = decide(records, contrasts, checks)
-    seeds = {arm: {record.seed for record in records if record.arm == arm} for arm in recipes}
+    seeds = {
+        study.arm: {record.seed for record in records if record.arm == study.arm}
+        for study in module.studies()
+    }
     return ClaimsTable(
         name,
         tuple(
@@ -94,7 +88,18 @@ def claims(name: str) -> ClaimsTable:
     )
 
 
-def _number(one: Contrast, value: float) -> str:
+def newest(studies: Sequence[Study]) -> list[results.Record]:
+    """The newest record of each arm and seed of an experiment whose recipe is the study's."""
+    name = studies[0].experiment
+    recipes = {study.arm: study.recorded() for study in studies}
+    found: dict[tuple[str, int], results.Record] = {}
+    for record in results.load(name, scale="reduced") if name in results.experiments() else []:
+        if record.recipe == recipes.get(record.arm):
+            found.setdefault((record.arm, record.seed), record)
+    return [*found.values()]
+
+
+def number(one: Contrast, value: float) -> str:
     """A value in the unit of its table, to a tenth of δ."""
     if not math.isfinite(value):
         return "–"

@@ -2,7 +2,7 @@
 
 from gkalib.results.record import BUSY, SCALES, SOURCES, Record, digest, load_average, processor, provenance
 from gkalib.results.store import experiments, find, folder, items, load, rows, save
-from gkalib.results.table import Table, table
+from gkalib.results.table import Table, as_html, table
 
 __all__ = [
     "BUSY",
@@ -10,6 +10,7 @@ __all__ = [
     "SOURCES",
     "Record",
     "Table",
+    "as_html",
     "digest",
     "experiments",
     "find",

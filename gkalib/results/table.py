@@ -1,7 +1,9 @@
 """Runs of an experiment as a table that says of each number what it is: its scale and its source."""
 
 import html
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import final
 
@@ -35,6 +37,26 @@ def table(
                 f"results: no run of {experiment!r} has a metric {name!r}. They have: {', '.join(known)}"
             )
     return Table(tuple(records), metrics or tuple(known), digits)
+
+
+def as_html(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str, kinds: Iterable[str] = ()
+) -> str:
+    """A table of text as a notebook shows it.
+
+    Args:
+        header: the names of the columns.
+        rows: their cells.
+        kind: the class of the table, for the page's style.
+        kinds: the class of each row, where rows have one.
+    """
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in header)
+    classes = (f' class="{one}"' for one in kinds) if kinds else repeat("")
+    body = "".join(
+        f"<tr{given}>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        for row, given in zip(rows, classes, strict=False)
+    )
+    return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 @final
@@ -79,11 +101,5 @@ class Table:
 
     def _repr_html_(self) -> str:
         """The table as a notebook shows it."""
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.header)
-        body = "".join(
-            f'<tr class="gkalib-{record.source}">'
-            + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-            + "</tr>"
-            for record, row in zip(self.records, self.cells, strict=True)
-        )
-        return f'<table class="gkalib-results"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        kinds = [f"gkalib-{record.source}" for record in self.records]
+        return as_html(self.header, self.cells, kind="gkalib-results", kinds=kinds)
