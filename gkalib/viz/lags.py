@@ -1,0 +1,75 @@
+"""Pictures of lags in a matrix of scores: the table that a tile reads, and tiles turned upright."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from gkalib.viz.style import COLUMN
+
+Place = int | float
+
+
+def tile(down: int, across: int, *, tokens: int = 12, block: int = 4) -> Figure:
+    """A matrix colored by lag with one tile framed, above the table of lags with what the tile reads framed.
+
+    Args:
+        down, across: the tile's place, counted in tiles.
+        tokens: queries, and as many keys.
+        block: rows and columns of a tile.
+
+    Raises:
+        ValueError: if the matrix has no such tile.
+    """
+    first, second = block * down, block * across
+    if not (0 <= first <= tokens - block and 0 <= second <= tokens - block):
+        raise ValueError(f"tile: {tokens} tokens have no tile of {block} at {down}, {across}")
+    figure, (above, below) = plt.subplots(
+        2, 1, figsize=(COLUMN, 4.6), height_ratios=[6, 1], layout="constrained"
+    )
+    colors = {"cmap": "RdBu_r", "vmin": 1 - tokens, "vmax": tokens - 1}
+    lags = np.arange(tokens)[:, None] - np.arange(tokens)
+    above.imshow(lags, **colors)
+    for i in range(first, first + block):
+        for j in range(second, second + block):
+            shade = "white" if abs(lags[i, j]) > tokens / 2 else "black"
+            above.text(j, i, str(lags[i, j]), ha="center", va="center", fontsize=8, color=shade)
+    _frame(above, second - 0.5, first - 0.5, block, block)
+    above.set(xlabel="key j", ylabel="query i")
+    places = (0.5 - tokens, tokens - 0.5, 0, 1)
+    below.imshow(np.arange(1 - tokens, tokens)[None], aspect="auto", extent=places, **colors)
+    _frame(below, first - second - block + 0.5, 0.02, 2 * block - 1, 0.96)
+    below.set(yticks=[], xlabel="lag, place in the table")
+    for axes in (above, below):
+        axes.grid(False)
+    return figure
+
+
+def turned(rows: np.ndarray) -> np.ndarray:
+    """Each row r read backwards from its first entry and turned by r: (r, u) is (r, r − u mod B)."""
+    place = np.arange(len(rows))
+    return np.take_along_axis(rows, (place[:, None] - place) % len(rows), 1)
+
+
+def neighbors(block: int = 4) -> Figure:
+    """Two neighboring tiles of lags, both turned, and their parts that share the lags 0 … block − 1."""
+    place = np.arange(block)
+    right = place[:, None] - place
+    left = right + block
+    joined = np.where(place[:, None] >= place, turned(right), turned(left))
+    shown = {"left tile": left, "right tile": right, "left, turned": turned(left)}
+    shown |= {"right, turned": turned(right), "joined": joined}
+    figure, panels = plt.subplots(1, len(shown), figsize=(COLUMN, 1.9))
+    for axes, (name, lags) in zip(panels, shown.items(), strict=True):
+        axes.imshow(lags, cmap="RdBu_r", vmin=-2 * block, vmax=2 * block)
+        for (i, j), lag in np.ndenumerate(lags):
+            axes.text(j, i, str(lag), ha="center", va="center", fontsize=8)
+        axes.set_title(name, fontsize=9)
+        axes.set(xticks=[], yticks=[])
+        axes.grid(False)
+    return figure
+
+
+def _frame(axes: Axes, left: Place, low: Place, width: Place, height: Place) -> None:
+    axes.add_patch(Rectangle((left, low), width, height, fill=False, linewidth=2.5))

@@ -1,0 +1,38 @@
+"""Pictures of lags show what they say: the stretch of the table under a tile, and one lag for each column."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from gkalib.viz.lags import neighbors, tile, turned
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("down", "across"), [(0, 0), (1, 0), (0, 2), (2, 1)])
+def test_the_frame_of_the_table_holds_the_lags_of_the_tile(down, across):
+    above, below = tile(down, across).axes
+    shown = {int(text.get_text()) for text in above.texts}
+    (frame,) = below.patches
+    lowest, highest = frame.get_x() + 0.5, frame.get_x() + frame.get_width() - 0.5
+    assert (lowest, highest) == (min(shown), max(shown))
+    assert len(shown) == 7
+
+
+def test_a_tile_outside_is_refused():
+    with pytest.raises(ValueError, match="no tile of 4 at 3, 0"):
+        tile(3, 0)
+
+
+def test_turned_rows_are_read_backwards():
+    rows = np.arange(16).reshape(4, 4)
+    assert turned(rows).tolist() == [[0, 3, 2, 1], [5, 4, 7, 6], [10, 9, 8, 11], [15, 14, 13, 12]]
+
+
+def test_each_column_of_the_joined_tile_holds_one_lag():
+    joined = np.array([int(text.get_text()) for text in neighbors().axes[-1].texts]).reshape(4, 4)
+    assert (joined == np.arange(4)).all()
