@@ -76,3 +76,13 @@ def test_a_bank_of_a_trained_decoder_is_found(axes):
     )
     bank_lines(axes, model.blocks[0].attn.kernel.second, 8)
     assert len(axes.lines) == 2
+
+
+def test_rows_have_a_color_per_document_and_a_dot_where_one_begins(axes):
+    tokens = torch.tensor([[9, 1, 2, 9], [3, 4, 9, 5], [9, 6, -1, -1]])
+    image = maps.rows(axes, tokens, 9, title="rows")
+    shades = np.ma.filled(image.get_array(), np.nan)
+    numbers = np.array([[1, 1, 1, 2], [2, 2, 3, 3], [4, 4, np.nan, np.nan]])
+    np.testing.assert_allclose(shades, numbers * 7 % 20)
+    (dots,) = axes.lines
+    assert dots.get_ydata().tolist() == [0, 2] and axes.get_title() == "rows"
