@@ -131,6 +131,22 @@ class Explain:
 
 @final
 @dataclass(frozen=True)
+class Variants:
+    """Print what each variant of attention is and what one layer of it costs, as a table in Markdown."""
+
+    dim: Positive = 192  # width of a token; ViT-Ti's
+    heads: Positive = 3  # how many
+    tokens: tuple[Positive, ...] = (196, 784)  # numbers of tokens at which memory is measured
+
+    def __call__(self) -> None:
+        """Print the table."""
+        from gkalib.models import overview, overview_table
+
+        print(overview_table(overview(self.dim, self.heads, self.tokens), self.tokens))
+
+
+@final
+@dataclass(frozen=True)
 class Train:
     """Train a recipe of a paper.
 
@@ -202,28 +218,17 @@ class Evaluate:
 
     def __call__(self) -> None:
         """Print a line a number, or a line a task."""
-        from gkalib.evaluation import core
         from gkalib.training import record
 
         model, processes = self.trained.open()
-        say = print if processes.main else (lambda *words: None)
+        say = print if processes.main else (lambda *words, **options: None)
         say(f"{model.config.experiment}, {model.config.arm}, {model.config.scale}, step {model.step:,}")
         if not self.tasks:
-            numbers, items, total = record.evaluate(model, processes, whole=self.whole)
-            part = "" if items == total else f", those of its record; --whole takes all {total:,}"
-            say(f"on {items:,} held-out {'rows' if model.tokenizer_json else 'images'}{part}")
-            for name, value in numbers.items():
-                say(f"{name:<13} {value:.6g}")
+            measured = record.evaluate(model, processes, whole=self.whole)
+            say(*record.number_lines(model, *measured), sep="\n")
             return
         scores = record.score_tasks(model, processes, self.tasks, limit=self.limit, shots=self.shots)
-        say(f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s")
-        for task in scores:
-            say(
-                f"{task.name:<20} {task.items:>6} {task.shots:>5} {task.accuracy:>8.3f} {task.error:>7.3f} "
-                f"{task.baseline:>6.3f} {task.centered:>8.3f}  {task.items / task.seconds:.1f}"
-            )
-        mean = core(scores)
-        say(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
+        say(*record.task_lines(scores), sep="\n")
         if self.keep:
             say(record.record_tasks(model, processes, scores, limit=self.limit).name)
 
@@ -271,13 +276,12 @@ class Look:
             raise ValueError(f"look: needs {missing.name}: {remedy}") from missing
 
         model, processes = self.trained.open()
-        run, subject = model.config, "text" if model.tokenizer_json else "pictures"
-        other = "picture" if subject == "text" else "text"
+        run, is_text = model.config, bool(model.tokenizer_json)
+        subject, other = ("text", "picture") if is_text else ("pictures", "text")
         if getattr(self, other) is not None:
             raise ValueError(f"look: {run.experiment} reads {subject}: leave --{other} out")
         lines = inspect_run(
-            model,
-            processes,
+            *(model, processes),
             folder=self.trained.run,
             subject=self.picture or self.text,
             held_out=self.held_out or 0,
@@ -371,7 +375,7 @@ class Reproduce:
         queue.command(**{words.get(name, name): value for name, value in vars(self).items()})
 
 
-EVERY = (Data, Results, Explain, Train, Evaluate, Generate, Look, Experiment, Bench, Tune, Reproduce)
+EVERY = Data, Results, Explain, Variants, Train, Evaluate, Generate, Look, Experiment, Bench, Tune, Reproduce
 COMMANDS: dict[str, type] = {command.__name__.lower(): command for command in EVERY}
 
 

@@ -33,7 +33,8 @@ results: action experiment= metric=() scale=None
 train: name arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
 workers=None compile=False shard=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
 keep=False quiet=False in_memory=False
-tune: program=() recorded=False"""
+tune: program=() recorded=False
+variants: dim=192 heads=3 tokens=(196, 784)"""
 
 
 def options(command: type) -> list[str]:

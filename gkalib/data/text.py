@@ -228,12 +228,12 @@ def split_text(name: str, *, documents: bool, wrap: int | None = None, limit: in
     """A text without its last tenth, and that tenth.
 
     Args:
-        name: of the text, one of ``TEXTS``.
+        name: of the text, one of ``TEXTS``, or a text file, whose documents its empty lines part.
         documents: whether the parts are lists of documents; else each is one piece.
         wrap: the width at which lines are wrapped; None leaves them.
         limit: how many characters are used, from the beginning; None is all.
     """
-    load, cut_documents = TEXTS[name]
+    load, cut_documents = TEXTS.get(name, (lambda: plain(Path(name).read_bytes()), paragraphs))
     text = load()
     symbols, text = set(text) | ({"\n"} if wrap else set()), text[:limit]
     if not documents:

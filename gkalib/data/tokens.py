@@ -58,9 +58,9 @@ def text_data(
     Args:
         data: ``dickens``, ``novels``, ``state-of-the-union``, ``tinystories`` or ``made-up``, the last tenth
             of which is held out; ``tinystories-full``, a thousandth of which is; ``fineweb-edu``, the last
-            file of which is.
+            file of which is; or a text file, the last tenth of which is held out.
         tokenizer: ``characters`` of the text, ``gpt2``, or ``bpe``, learned from the part to train on.
-        vocab_size: V of the model, which has to be the tokenizer's.
+        vocab_size: V of the model, which has to be the tokenizer's but for the characters of a text file.
         rows: ``windows``, ``documents`` or ``packed``.
         context: T, the length of a row. In ``documents`` it counts, as in the run that this reproduces, the
             registers and the last label: a row has ``context - registers - 1`` tokens.
@@ -72,7 +72,11 @@ def text_data(
         ValueError: if there is no such text or it is not here, or it has no such rows, or V is not the
             tokenizer's.
     """
-    name, width = data.replace("_", "-"), context - registers if rows == "documents" else context + 1
+    own = Path(data).is_file()
+    name, width = (
+        data if own else data.replace("_", "-"),
+        context - registers if rows == "documents" else context + 1,
+    )
     if name in LARGE:
         if wrap is not None or tokenizer == "characters":
             raise ValueError(f"data: {name} is too large for characters or wrapped lines: take gpt2 or bpe")
@@ -80,8 +84,8 @@ def text_data(
         encoder = large_bpe(name, vocab_size, limit=limit) if tokenizer == "bpe" else gpt2()
         _refuse_other_size(encoder, vocab_size)
         return TextData(*large_rows(name, encoder, layout=rows, width=width, limit=limit), encoder)
-    if name not in TEXTS:
-        raise ValueError(f"data: no text {data!r}. Known: {', '.join((*TEXTS, *LARGE))}")
+    if not own and name not in TEXTS:
+        raise ValueError(f"data: no text {data!r}. Known: {', '.join((*TEXTS, *LARGE))}, or a file of text")
     # Stories stay apart where there is a token to part them; characters read the mark as it is spelled.
     documents_apart = rows != "windows" or (tokenizer != "characters" and name == "tinystories")
     train, held_out, symbols = split_text(name, documents=documents_apart, wrap=wrap, limit=limit)
@@ -90,7 +94,8 @@ def text_data(
         encoder = Characters(symbols)
     else:
         encoder = train_bpe(train, vocab_size) if tokenizer == "bpe" else gpt2()
-    _refuse_other_size(encoder, vocab_size)
+    if not (own and tokenizer == "characters"):  # a file's characters are counted when it is read
+        _refuse_other_size(encoder, vocab_size)
     if rows == "windows":
 
         def windows(documents: list[str], stride: int) -> Rows:
@@ -99,6 +104,11 @@ def text_data(
         return TextData(windows(train, 1), windows(held_out, context), encoder)
     layout = _documents if rows == "documents" else _packed
     return TextData(layout(train, encoder, width), layout(held_out, encoder, width), encoder)
+
+
+def is_own_text(data: str) -> bool:
+    """Whether what is named as data is no text known here, but a file."""
+    return data.replace("_", "-") not in (*TEXTS, *LARGE) and Path(data).is_file()
 
 
 def _refuse_other_size(tokenizer: Tokenizer, vocab_size: int) -> None:

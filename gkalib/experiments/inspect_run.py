@@ -154,7 +154,7 @@ def sample(loaded: TrainedModel, processes: Processes, count: int) -> tuple[Tens
     from gkalib.training.language import load_data as load_text
 
     assert isinstance(run, LanguageConfig)
-    rows = load_text(run, processes).held_out
+    rows = load_text(run, processes)[1].held_out
     if count > len(rows):
         raise ValueError(f"look: {run.data} holds out {len(rows)} rows, not {count}")
     inputs, labels = rows.batch(np.arange(count) * len(rows) // count)

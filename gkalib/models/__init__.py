@@ -3,6 +3,7 @@
 from gkalib.models.count import Count, count
 from gkalib.models.gpt import GPT, gpt
 from gkalib.models.gpt_config import PRESETS, GPTConfig
+from gkalib.models.overview import Overview, overview, overview_table
 from gkalib.models.replace import replace_attention
 from gkalib.models.swap import Swap
 from gkalib.models.vit import ViT, ViTConfig, vit
@@ -12,11 +13,14 @@ __all__ = [
     "PRESETS",
     "Count",
     "GPTConfig",
+    "Overview",
     "Swap",
     "ViT",
     "ViTConfig",
     "count",
     "gpt",
+    "overview",
+    "overview_table",
     "replace_attention",
     "vit",
 ]

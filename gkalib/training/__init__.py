@@ -50,7 +50,7 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
         from gkalib.training import language
 
         assert isinstance(config, LanguageConfig)
-        text = language.load_data(config, processes)
+        config, text = language.load_data(config, processes)
         workload = language.TextWorkload(config, text, processes)
     return record_of(config, processes, fit(workload, launch), keep=launch.keep)
 

@@ -1,6 +1,7 @@
 """Decoders of text: rows of tokens in a step's order, their loss, what is measured, and samples."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib.data.rows import IGNORED, Documents, Rows
-from gkalib.data.tokens import TextData, text_data
+from gkalib.data.tokenizers import Characters
+from gkalib.data.tokens import TextData, is_own_text, text_data
 from gkalib.evaluation import bit_sums, bits_of, evaluating
 from gkalib.models import GPT
 from gkalib.training.config import LanguageConfig
@@ -24,8 +26,12 @@ ORDERS: dict[str, Kind] = {"windows": "random", "documents": "shuffled", "packed
 SAMPLED = 200  # tokens of a sample
 
 
-def load_data(config: LanguageConfig, processes: Processes) -> TextData:
-    """The rows of text that a run reads; the main process prepares what is then kept for all."""
+def load_data(config: LanguageConfig, processes: Processes) -> tuple[LanguageConfig, TextData]:
+    """The rows of text that a run reads, and its configuration for them.
+
+    The main process prepares what is then kept for all. The characters of a text file of one's own give the
+    model the size of its vocabulary, and samples begin with what it has of the prompt.
+    """
     data = processes.in_turn(
         lambda: text_data(
             config.data,
@@ -39,12 +45,15 @@ def load_data(config: LanguageConfig, processes: Processes) -> TextData:
         )
     )
     size = data.tokenizer.vocab_size
+    if is_own_text(config.data) and isinstance(data.tokenizer, Characters):
+        prompt = "".join(symbol for symbol in config.prompt if symbol in data.tokenizer.symbols)
+        config = replace(config, prompt=prompt, model=replace(config.model, vocab_size=size))
     if size != config.model.vocab_size:
         raise ValueError(
             f"train: the tokenizer has {size} tokens and the model a vocabulary of "
             f"{config.model.vocab_size} (model.vocab_size)"
         )
-    return data
+    return config, data
 
 
 @final

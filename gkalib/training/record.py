@@ -88,7 +88,7 @@ def evaluate(
 
     assert isinstance(config, LanguageConfig)
     config = replace(config, eval_rows=None) if whole else config
-    data = language.load_data(config, processes)
+    config, data = language.load_data(config, processes)
     total = len(data.held_out)
     numbers = language.loss_and_bits(config, processes, model, data)
     return numbers, min(config.eval_rows or total, total), total
@@ -108,6 +108,27 @@ def score_tasks(
     return evaluate_tasks(
         model, tokenizer, names, limit=limit, shots=shots, share=share, total=processes.total
     )
+
+
+def number_lines(trained: TrainedModel, numbers: dict[str, float], items: int, total: int) -> list[str]:
+    """What ``evaluate`` measured on how many of the held-out items, a line a number."""
+    part = "" if items == total else f", those of its record; --whole takes all {total:,}"
+    kind = "rows" if trained.tokenizer_json else "images"
+    return [f"on {items:,} held-out {kind}{part}", *(f"{name:<13} {numbers[name]:.6g}" for name in numbers)]
+
+
+def task_lines(scores: Sequence[TaskResult]) -> list[str]:
+    """A line a task, and the mean over them."""
+    mean = core(scores)
+    return [
+        f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s",
+        *(
+            f"{task.name:<20} {task.items:>6} {task.shots:>5} {task.accuracy:>8.3f} {task.error:>7.3f} "
+            f"{task.baseline:>6.3f} {task.centered:>8.3f}  {task.items / task.seconds:.1f}"
+            for task in scores
+        ),
+        f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}",
+    ]
 
 
 def record_tasks(

@@ -6,7 +6,7 @@ import pytest
 import gkalib
 from gkalib.data import registry, text
 from gkalib.data.rows import IGNORED
-from gkalib.data.tokens import text_data
+from gkalib.data.tokens import is_own_text, text_data
 
 
 def smoke(**changes):
@@ -79,6 +79,19 @@ def test_all_lines_of_novels_are_read():
         pytest.skip("dickens is not here: put it in place as `python -m gkalib data get dickens` says")
     data = text_data("dickens", tokenizer="characters", vocab_size=84, rows="windows", context=256)
     assert len(data.train) + 256 + len(data.held_out.tokens) == 12_920_542
+
+
+def test_a_file_of_text_is_read_and_never_in_the_place_of_a_known_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "".join(f"line {number}\r\n" for number in range(90))
+    for name in ("mine.txt", "dickens", "made-up"):
+        (tmp_path / name).write_bytes(text.encode())
+    data = text_data("mine.txt", tokenizer="characters", vocab_size=1, rows="windows", context=16)
+    assert data.tokenizer.vocab_size == len(set(text) - {"\r"})
+    assert len(data.train.tokens) + len(data.held_out.tokens) == len(text) - 90
+    made_up = text_data("made-up", tokenizer="characters", vocab_size=28, rows="windows", context=16)
+    assert made_up.tokenizer.vocab_size == 28
+    assert [is_own_text(name) for name in ("mine.txt", "dickens", "other.txt")] == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from gkalib import training
+from gkalib.cli import main
 from gkalib.data import DATASETS
 from gkalib.data.rows import IGNORED, Batch, Rows, Windows
 from gkalib.data.tokenizers import Characters
 from gkalib.data.tokens import TextData
 from gkalib.models import GPTConfig
 from gkalib.training import LanguageConfig, LaunchConfig, checkpoint, language, log, recipe
+from gkalib.training.checkpoint import load_checkpoint
 from gkalib.training.distributed import Processes
 from gkalib.training.loop import Trainer, fit, gradient
 from gkalib.training.sampler import Sampler
@@ -55,7 +57,7 @@ def smoke(name: str, arm: str) -> LanguageConfig:
 
 def labels_read(run: LanguageConfig) -> int:
     """The labels of every batch of a run, one by one."""
-    data = language.load_data(run, ALONE)
+    data = language.load_data(run, ALONE)[1]
     order = Sampler(len(data.train), run.batch, run.parts, run.seed, language.ORDERS[run.rows])
     parts = [order.part(step, number).rows for step in range(run.steps) for number in range(run.parts)]
     return sum(int((data.train.batch(rows)[1] != IGNORED).sum()) for rows in parts)
@@ -78,6 +80,21 @@ def test_smoke(name, arm, tmp_path):
     assert samples.count("=== step") == samples.count(f"\n{run.prompt}") == len(steps)
     measured = [row["step"] for row in log.read_curve(tmp_path / "run" / log.CURVE) if row["val_loss"]]
     assert measured == [str(step) for step in steps]
+
+
+def test_a_text_of_ones_own_trains_with_its_name_alone(tmp_path, capsys):
+    """Six characters, where a smoke run has 75, and a prompt with letters that the text lacks."""
+    (tmp_path / "mine.txt").write_text("na ja na ja, na\n" * 40, encoding="utf-8")
+    words = ["train", "gpa-dickens", "--arm", "bank", "--smoke", "--data", str(tmp_path / "mine.txt")]
+    assert main([*words, "--out", str(tmp_path / "run"), "--device", "cpu", "--quiet"]) == 0
+    trained = load_checkpoint(tmp_path / "run")
+    assert trained.config.model.vocab_size == len(set("na ja, \n")) == 6 and trained.config.prompt == " a "
+    assert main(["evaluate", str(tmp_path / "run"), "--device", "cpu"]) == 0
+    capsys.readouterr()
+    written = ["generate", str(tmp_path / "run"), "--prompt", "na ", "--count", "9", "--device", "cpu"]
+    assert main(written) == 0
+    text = capsys.readouterr().out.removesuffix("\n")
+    assert text.startswith("na ") and len(text) == 12 and set(text) <= set("na ja, \n")
 
 
 def test_characters_need_as_many_bits_as_nats_say(tmp_path):

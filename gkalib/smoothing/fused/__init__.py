@@ -47,9 +47,7 @@ class Fused(Method):
         self.center, self.ordered = center, ordered
 
     def refuses(self, problem: Problem) -> str | None:
-        return (
-            _no_machine(problem) or _no_operation(problem) or (_no_center(problem) if self.center else None)
-        )
+        return _no_machine(problem) or no_operation(problem) or (_no_center(problem) if self.center else None)
 
     def __call__(self, problem: Problem) -> Tensor:
         if isinstance(problem.normalizer, RowOperator):
@@ -85,8 +83,8 @@ def _no_machine(problem: Problem) -> str | None:
     return None
 
 
-def _no_operation(problem: Problem) -> str | None:
-    """Why no fused operation computes this problem."""
+def no_operation(problem: Problem) -> str | None:
+    """Why no fused operation computes this problem, on whatever machine."""
     kernel = type(problem.kernel).__name__
     width, value_width = problem.query.shape[-1], problem.grouped_value.shape[-1]
     if max(width, value_width) > WIDEST:
