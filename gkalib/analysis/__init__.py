@@ -5,6 +5,7 @@ from gkalib.analysis.capture import Captured, capture_attention
 from gkalib.analysis.measures import (
     bandwidths,
     banks,
+    contributions,
     entropy,
     magnitudes,
     mass,
@@ -35,6 +36,7 @@ __all__ = [
     "banks",
     "capture_attention",
     "class_row",
+    "contributions",
     "discarded",
     "entropy",
     "landscape",

@@ -86,6 +86,24 @@ def received(weights: Rows) -> Float[Tensor, "*b m"]:
     return weights.shape[-1] * magnitudes(weights).mean(-2)
 
 
+def contributions(
+    weights: Weights, value: Float[Tensor, "b h m e"], out: Float[Tensor, "h e width"]
+) -> Weights:
+    r"""Each key's share of the lengths that a layer adds up in a query, $w_{ij} \|v_j W_O\|$, for each head.
+
+    $$c_{ij} = \frac{w_{ij} \|v_j W_O\|}{\sum_l w_{il} \|v_l W_O\|}$$
+
+    Args:
+        weights: ``[b h n m]``, not negative.
+        value: ``[b h m e]``.
+        out: $W_O$, the rows that meet each head, ``[h e width]``.
+
+    References:
+        Kobayashi et al., Attention is not only a weight, 2020. Taught in: chapter 23.
+    """
+    return magnitudes(weights * (value @ out).norm(dim=-1)[..., None, :])
+
+
 def mass(weights: Rows) -> Float[Tensor, "*b n"]:
     """The sum of each row with its signs: 1 for an average.
 

@@ -15,6 +15,7 @@ _SHARED = {
     "__main__",
     "claims",
     "decisions",
+    "double",
     "inspect_run",
     "loop",
     "options",

@@ -92,6 +92,32 @@ def overlay(
     return image
 
 
+def patches(axes: Axes, map, *, largest: float | int | None = None, title: str = "") -> AxesImage:
+    """Draw a map of patches as square blocks, dark for zero and bright for `largest`.
+
+    A block a patch, to stand beside the picture: laid over it, a map takes on the picture's grays, and what
+    is drawn between the centers of patches is interpolation.
+
+    Args:
+        axes: where to draw.
+        map: `[rows, columns]` weights of the patches, tensor or array.
+        largest: the weight at the bright end, the largest in the map unless given.
+        title: what the map is.
+
+    Raises:
+        ValueError: when the map has other axes.
+
+    Taught in: chapter 23.
+    """
+    map = array(map)
+    if map.ndim != 2:
+        raise ValueError(f"maps.patches: a map has two axes, this one has shape {map.shape}")
+    image = axes.imshow(map, cmap=style.SEQUENTIAL, vmin=0.0, vmax=largest, interpolation="nearest")
+    axes.set(title=title, xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    return image
+
+
 def off_diagonal(matrix) -> np.ndarray:
     """A weight matrix whose diagonal is zero, so that colors tell the other weights apart.
 

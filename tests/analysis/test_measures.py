@@ -8,6 +8,7 @@ import torch
 from gkalib import attention, vit
 from gkalib.analysis import (
     bandwidths,
+    contributions,
     entropy,
     magnitudes,
     mass,
@@ -18,6 +19,7 @@ from gkalib.analysis import (
     received,
 )
 from gkalib.models import ViTConfig
+from gkalib.smoothing import compute_weights
 
 SMALL = ViTConfig(image_size=8, patch_size=4, dim=16, depth=3, num_heads=2, num_classes=5)
 ROWS = torch.tensor(
@@ -91,3 +93,27 @@ def test_heads_without_a_bandwidth_have_none():
     for name in ("softmax", "gpa"):
         with pytest.raises(ValueError, match=r"^bandwidths: no kernel in"):
             bandwidths(vit(SMALL, attention=name))
+
+
+def written(layer, x):
+    """Weights, values and the rows of the output's matrix that meet each head."""
+    problem = layer.problem(x)
+    return compute_weights(problem), problem.value, layer.proj.weight.T.unflatten(0, (2, 8))
+
+
+def test_a_layer_writes_the_sum_of_what_its_tokens_contribute():
+    torch.manual_seed(0)
+    layer, x = attention("softmax")(16, 2, dtype=torch.float64), torch.randn(2, 12, 16, dtype=torch.float64)
+    weights, value, out = written(layer, x)
+    parts = weights[..., None] * (value @ out)[:, :, None]  # from token j to token i
+    torch.testing.assert_close(parts.sum((1, 3)) + layer.proj.bias, layer(x))
+    lengths = parts.norm(dim=-1)
+    found = contributions(weights, value, out)
+    torch.testing.assert_close(found, lengths / lengths.sum(-1, keepdim=True))
+
+
+def test_a_key_without_a_value_contributes_nothing_however_much_weight_it_takes():
+    weights, value = torch.tensor([[[[0.9, 0.05, 0.05]]]]), torch.ones(1, 1, 3, 2)
+    value[:, :, 0] = 0
+    found = contributions(weights, value, torch.eye(2)[None])
+    torch.testing.assert_close(found, torch.tensor([[[[0.0, 0.5, 0.5]]]]))

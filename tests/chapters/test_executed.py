@@ -144,6 +144,11 @@ def test_execution_refuses_a_warning_on_the_page(book):
         execute.execute(SLUG, root=book)
 
 
+def test_the_work_of_others_does_not_count(book, monkeypatch):
+    monkeypatch.setitem(execute._AFTER, "work", "0.25")  # of a kernel that waited most of the time
+    assert execute.execute(SLUG, root=book)["seconds"] == 0.2
+
+
 def test_execution_twice_stores_the_same_cells(book, executed):
     execute.execute(SLUG, root=book)
     first, second = (nbformat.read(paths(root, SLUG)[0], as_version=4) for root in (executed, book))

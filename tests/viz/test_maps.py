@@ -42,6 +42,15 @@ def test_a_map_covers_its_picture(axes):
     assert axes.images[-2].get_array().max() == 1.0 and whole.get_array().shape == (2, 2)
 
 
+def test_patches_are_blocks_from_zero_to_the_largest(axes):
+    image = maps.patches(axes, torch.tensor([[0.5, 1.0], [2.0, 1.5]]), title="map")
+    assert image.get_interpolation() == "nearest" and image.get_clim() == (0.0, 2.0)
+    np.testing.assert_array_equal(image.get_array(), [[0.5, 1.0], [2.0, 1.5]])
+    assert maps.patches(axes, torch.ones(2, 2), largest=4).get_clim() == (0.0, 4.0)
+    with pytest.raises(ValueError, match=r"^maps.patches: a map has two axes"):
+        maps.patches(axes, np.ones(4))
+
+
 def test_a_map_of_other_shape_is_refused(axes):
     with pytest.raises(ValueError, match=r"maps.overlay: a map has two axes"):
         maps.overlay(axes, PICTURE, np.ones(4))
