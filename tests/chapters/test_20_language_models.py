@@ -3,7 +3,6 @@
 import collections
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +13,7 @@ from gkalib.data import state_of_the_union
 from gkalib.data.rows import pack
 from gkalib.data.tokenizers import train_bpe
 from gkalib.evaluation import bit_sums, bits_of, bits_per_byte
-from gkalib.models import PRESETS, GPTConfig, gpt
-from gkalib.training import recipe
 from gkalib.training.optim import TrainState, optimizer_step, optimizers
-from gkalib.training.recipes.gka_nanochat import scaling_parameters
 from tests.tolerance import equal
 from tests.training.runs import text_run
 
@@ -150,68 +146,6 @@ def test_decay_alone_pulls_by_a_product_over_the_steps():
         weight.bias.grad = torch.zeros_like(weight.bias)
         adamw.step()
     equal(weight.weight.detach(), before * (1 - 0.1 * 0.2) ** 7)
-
-
-def _newton_schulz(matrix: torch.Tensor) -> torch.Tensor:
-    x = matrix / matrix.norm()
-    for _ in range(5):
-        gram = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
-    return x
-
-
-def test_muon_applies_an_odd_polynomial_to_singular_values_and_keeps_their_vectors():
-    matrix = torch.randn(6, 9, dtype=torch.float64)
-    left, scales, right = torch.linalg.svd(matrix, full_matrices=False)
-    s = scales / scales.norm()
-    for _ in range(5):
-        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
-    expected = left * s @ right
-    torch.testing.assert_close(_newton_schulz(matrix), expected)
-    run = text_run(optimizer="muon", lr=1.0, weight_decay=0.0)
-    weight = nn.Linear(9, 6, bias=False)
-    made = nn.Module()
-    made.blocks = nn.ModuleList([weight])
-    (muon,) = optimizers(run, made)
-    muon.param_groups[0]["momentum"] = 0.0
-    before = weight.weight.detach().clone()
-    weight.weight.grad = matrix.float()
-    muon.step()
-    # PyTorch computes it in bfloat16.
-    torch.testing.assert_close((before - weight.weight.detach()).double(), expected, atol=0.05, rtol=0)
-
-
-def _sizes(depth: int) -> GPTConfig:
-    """nanochat's baseline at another depth."""
-    return replace(PRESETS["nanochat-d20"], depth=depth, dim=64 * depth, num_heads=depth // 2)
-
-
-def test_one_dial_gives_the_recipe_at_depth_20():
-    run = recipe("gka-nanochat-d20").run("baseline")
-    model, depth = run.model, 20
-    assert (model.dim, model.num_heads) == (64 * depth, depth // 2)
-    reference = _sizes(12)
-    share = scaling_parameters(model, projections=4) / scaling_parameters(reference, projections=4)
-    batch = 2 ** round(math.log2(2**19 * share**0.383))
-    assert run.batch * model.context == batch == 2**20
-    assert run.lr == pytest.approx(0.02 * math.sqrt(batch / 2**19))
-    assert run.rates["embedding."] * run.lr == pytest.approx(
-        0.3 * math.sqrt(batch / 2**19) * (model.dim / 768) ** -0.5
-    )
-    assert run.weight_decay == pytest.approx(0.2 * math.sqrt(batch / 2**19) / share)
-    assert run.steps == math.floor(10.5 * scaling_parameters(model, projections=4) / batch)
-
-
-def test_scaling_parameters_are_the_matrices_and_the_head():
-    sizes = _sizes(4)
-    with torch.device("meta"):
-        model = gpt(sizes)
-    counted = sum(
-        parameter.numel()
-        for name, parameter in model.named_parameters()
-        if parameter.ndim == 2 and "values" not in name and "embedding" not in name
-    )
-    assert scaling_parameters(sizes, projections=4) == counted
 
 
 def test_best_fit_takes_the_longest_that_fits_and_else_cuts_the_shortest():
