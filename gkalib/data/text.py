@@ -154,7 +154,7 @@ def tinystories_full() -> list[Path]:
         folder="fineweb-edu",
         files={"pages": "shard_*.parquet"},
         size="14 GB",
-        # nanochat has about 250 million characters in a file: enough for the longer run of chapter 22, of
+        # nanochat has about 250 million characters in a file: enough for the longer run of chapter 29, of
         # whose tokens packing drops a third. The last file is held out, as there.
         wanted=(*(f"shard_{number:05d}.parquet" for number in range(149)), "shard_01822.parquet"),
     ),

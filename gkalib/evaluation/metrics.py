@@ -51,7 +51,7 @@ def accuracy(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str
     Raises:
         ValueError: if there is nothing to measure, or a label is no class of the model.
 
-    Chapter 21 teaches it.
+    Chapter 22 teaches its standard error.
     """
     return accuracy_of(accuracy_sums(model, batches))
 
@@ -115,7 +115,7 @@ def bits_per_byte(
         ValueError: if the labels have no bytes, or one of them is no token.
 
     References:
-        nanochat at commit 212bdae, ``nanochat/loss_eval.py``. Chapter 22 teaches it.
+        nanochat at commit 212bdae, ``nanochat/loss_eval.py``. Chapter 20 teaches it.
     """
     return bits_of(bit_sums(model, batches, byte_lengths))["bpb"]
 

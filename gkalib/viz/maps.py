@@ -1,5 +1,7 @@
 """Weight matrices as pictures, and weights on patches as maps over the picture that they come from."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
@@ -116,6 +118,23 @@ def patches(axes: Axes, map, *, largest: float | int | None = None, title: str =
     axes.set(title=title, xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     return image
+
+
+def images(panels: Iterable[Axes], images: Iterable) -> None:
+    """Draw normalized images in their colors, without ticks or frame.
+
+    Args:
+        panels: one for each image.
+        images: tensors or arrays `[3, height, width]`, shifted and divided by ImageNet's mean and standard
+            deviation of each color; what lies outside the range of colors is cut off.
+
+    Taught in: chapter 21.
+    """
+    mean, deviation = np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
+    for axes, image in zip(panels, images, strict=True):
+        axes.imshow(np.clip(array(image).transpose(1, 2, 0) * deviation + mean, 0, 1))
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
 
 
 def off_diagonal(matrix) -> np.ndarray:

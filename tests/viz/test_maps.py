@@ -58,6 +58,19 @@ def test_a_map_of_other_shape_is_refused(axes):
         maps.overlay(axes, np.ones((3, 8, 8)), np.ones((2, 2)))
 
 
+def test_normalized_images_are_drawn_in_their_colors(axes):
+    colors = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], dtype=torch.float64)
+    mean, deviation = colors[..., None, None]
+    image = torch.rand(3, 4, 5, dtype=torch.float64)
+    maps.images([axes], [(image - mean) / deviation])
+    np.testing.assert_allclose(axes.images[0].get_array(), image.permute(1, 2, 0))
+    assert not axes.get_xticks().size and not axes.spines["left"].get_visible()
+    maps.images([axes], [torch.full((3, 2, 2), 9.0)])
+    assert axes.images[-1].get_array().max() == 1.0
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        maps.images([axes], [])
+
+
 def test_bandwidths_are_drawn_heads_down_and_layers_across(axes):
     sigma = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     image = bandwidth_map(axes, sigma)
