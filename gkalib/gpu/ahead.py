@@ -47,8 +47,8 @@ class Report:
         serialized: whether ptxas had to wait after every one of the former.
         atomics: instructions that change memory in no fixed order; exchanges publish descriptors only.
         local: loads from and stores to local memory in the hot loop.
-        loops: instructions of each innermost loop that holds a tensor-core product; the hot loop is the
-            first, or the one after that of narrower blocks.
+        loops: instructions of each innermost loop that holds a tensor-core product, or for one row an
+            exponential; the hot loop is the first, or the one after that of narrower blocks.
         per_score: instructions that a thread issues in the hot loop for each of its rows × columns scores.
         edge: columns of the narrower blocks at the edge, whose loop comes before the hot one; 0 without such.
         copies: loads from global to shared memory that a thread does not wait for.
@@ -152,10 +152,11 @@ def read(launch: Launch, compiled: Any, log: str) -> Report:
     """The report of compiled code, from ptxas's words and the disassembly."""
     code = disassemble(compiled.asm["cubin"])
     instructions, every_loop = [words for _, words in code], _loops(code)
-    product_loops = [loop for loop in every_loop if _count(_words(loop), "HGMMA")] or [
-        loop for loop in every_loop if _count(_words(loop), "HMMA")
-    ]
     config, warps = launch.config, compiled.metadata.num_warps
+    # One row is no product: there the loop that computes exponentials is the hot one.
+    kinds = ("HGMMA", "HMMA", "MUFU.EX2") if config.rows == 1 else ("HGMMA", "HMMA")
+    per_kind = ([loop for loop in every_loop if _count(_words(loop), kind)] for kind in kinds)
+    product_loops = next(filter(None, per_kind), [])
     columns = launch.arguments.get("BLOCK_EDGE", config.columns)
     edge = columns if columns < config.columns else 0
     hot = product_loops[edge > 0] if product_loops else []

@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 
+from gkalib.bench.roofline import SIZE, STATED, floor, work
 from gkalib.kernels import Gaussian
 from gkalib.layers import attention
 from gkalib.models import GPTConfig, gpt
-from gkalib.smoothing import compute_weights
+from gkalib.smoothing import Cache, compute_weights
 from gkalib.smoothing.fused.decode import parts
 from tests.tolerance import equal
 
@@ -27,6 +28,42 @@ def test_bytes_of_a_token(name, tensors: int):
     model(torch.zeros(3, 5, dtype=torch.long), caches)
     token = tensors * 3 * 4 * 12 * 4
     assert 4 * sum(cache.numbers for cache in caches) == 3 * 40 * token
+
+
+@torch.no_grad()
+def test_one_tensor_against_groups():
+    """Caches of g key heads with keys and values, and of h heads with one tensor: h/2g times as much."""
+    tokens = torch.randn(1, 8, 5, 12)
+    one = Cache(1, 40)
+    one.append(tokens, tokens)
+    for groups in (8, 4, 2, 1):
+        two = Cache(1, 40)
+        two.append(tokens[:, :groups], tokens[:, :groups].clone())
+        assert one.numbers / two.numbers == 8 / groups / 2
+
+
+def step(tensors: int, batch: int, keys: int):
+    case = {"batch": batch, "heads": 4, "queries": 1, "keys": keys, "width": 64, "dtype": "bfloat16"}
+    return work(case | {"causal": True, "window": None}, "forward", {1: "gka", 2: "softmax"}[tensors])
+
+
+@pytest.mark.parametrize("tensors", [1, 2])
+def test_the_intensity_of_a_step(tensors: int):
+    """4/(c u) operations a byte without groups, whatever the batch, but for a query and an output."""
+    for batch in (1, 8):
+        intensity = step(tensors, batch, 10**6).intensity
+        assert intensity == pytest.approx(4 / (tensors * SIZE["bfloat16"]), rel=1e-5)
+
+
+@pytest.mark.parametrize("tensors", [1, 2])
+def test_a_step_takes_the_time_of_its_bytes(tensors: int):
+    """A layer's b t β over R_M; beside it exponentials and products take no time."""
+    rates = STATED["H100"]
+    for batch, keys in ((1, 10**5), (8, 10**6)):
+        least = floor(step(tensors, batch, keys), rates)
+        seconds = batch * keys * tensors * 4 * 64 * SIZE["bfloat16"] / rates.memory
+        assert least.bound == "memory"
+        assert least.seconds == pytest.approx(seconds, rel=1e-4) and least.seconds > seconds
 
 
 def test_the_sum_of_a_row_is_between_one_and_its_length():

@@ -42,6 +42,17 @@ def test_what_does_not_compile_is_told_in_the_compilers_words():
     assert report.per_score is None, "and the child answers the next order"
 
 
+@pytest.mark.slow
+def test_the_scores_of_one_row_are_counted_in_the_loop_of_exponentials():
+    """At least two operations for each of 64 elements; with a tile of more rows no loop is a product's."""
+    arguments = normal(64), normal(256, 64), torch.empty(1), 256
+    report = compiled(kernels.one_row_kernel, *arguments, tile=(1, 32), B=32, D=64).report
+    assert not report.hgmma and not report.hmma and len(report.loops) == 1
+    assert report.per_score is not None and 2 * 64 < report.per_score < 16 * 64
+    square = compiled(kernels.one_row_kernel, *arguments, tile=(32, 32), B=32, D=64).report
+    assert square.per_score is None and not square.loops
+
+
 def test_a_source_holds_what_the_kernel_uses_and_no_more():
     source = source_of(kernels.row_kernel)
     order = [source.index(part) for part in ("LOG2_E = tl.constexpr(1.44", "def rows_of", "def row_kernel")]
