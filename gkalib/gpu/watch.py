@@ -1,4 +1,4 @@
-"""Which elements of its tensors each program instance loads and stores, seen by Triton's interpreter."""
+"""What each program instance loads, stores and multiplies, seen by Triton's interpreter."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -75,6 +75,31 @@ def watched(**tensors: Tensor) -> Iterator[list[Access]]:
     finally:
         for name in patched:
             del vars(interpreter_builder)[name]
+
+
+@contextmanager
+def products() -> Iterator[list[int]]:
+    """A list that gets, for every matrix product of two blocks within, the number of its program instance.
+
+    Raises:
+        ValueError: if Triton's interpreter is off.
+    """
+    if not interpreting():
+        raise ValueError("products: set TRITON_INTERPRET=1 before Triton is imported")
+    from triton.runtime.interpreter import interpreter_builder
+
+    found: list[int] = []
+    dot = interpreter_builder.create_dot
+
+    def noted_dot(*given: Any) -> Any:
+        found.append(int(interpreter_builder.grid_idx[0]))
+        return dot(*given)
+
+    vars(interpreter_builder)["create_dot"] = noted_dot
+    try:
+        yield found
+    finally:
+        del vars(interpreter_builder)["create_dot"]
 
 
 def times(accesses: list[Access], name: str, tensor: Tensor, program: int | None = None) -> np.ndarray:

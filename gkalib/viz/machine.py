@@ -1,7 +1,12 @@
-"""A picture of one streaming multiprocessor of an H100 and of the memories around it."""
+"""Pictures of the machine and of who does what on it.
+
+One streaming multiprocessor of an H100 with the memories around it, and the tiles of a backward pass.
+"""
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -35,6 +40,42 @@ def multiprocessor() -> Figure:
     _arrow(axes, (12, 30), (18, 30))
     _arrow(axes, (30, 47), (39, 47))
     axes.text(33.5, 51, "TMA,\ncp.async", fontsize=7, ha="center", va="center")
+    return figure
+
+
+def owners(seen: np.ndarray, block: int) -> Figure:
+    """The tiles that one program instance of a backward pass reads, and the matrix products of all instances.
+
+    One tensor is query, key and value. Left, blue tiles are those in which the instance's tokens are queries,
+    orange those in which they are keys and values. Under a symmetric mask one tile serves both and is purple,
+    its transpose is pale. Right, products of every instance; dashed, those of the forward pass.
+
+    Args:
+        seen: which block of keys each block of queries sees, ``[blocks blocks]`` of bools.
+        block: the one that the instance owns.
+    """
+    figure, (left, right) = plt.subplots(1, 2, figsize=(COLUMN, 2.9), width_ratios=[1, 1.15])
+    shade = np.where(seen[..., None], [0.87] * 3, [1.0] * 3)
+    by_row, by_column = seen.sum(1), seen.sum(0)
+    if (seen == seen.T).all():
+        purple = np.array(to_rgb(PALETTE["purple"]))
+        shade[seen[:, block], block], shade[block, seen[block]] = 0.4 * purple + 0.6, purple
+        work = 5 * by_row
+    else:
+        shade[seen[:, block], block] = to_rgb(PALETTE["orange"])
+        shade[block, seen[block]] = to_rgb(PALETTE["blue"])
+        work = 3 * by_row + 4 * by_column
+    place = np.arange(len(seen))
+    left.imshow(shade)
+    left.set(xticks=place, yticks=place, xlabel="block of keys and values", ylabel="block of queries")
+    left.set_xticks(place[1:] - 0.5, minor=True)
+    left.set_yticks(place[1:] - 0.5, minor=True)
+    left.grid(which="minor", color="white", linewidth=1.5)
+    bars = right.bar(place, work, color="lightgray")
+    bars[block].set_color(PALETTE["vermilion"])
+    right.step(place, 2 * by_row, "--", where="mid", color="black", label="forward")
+    right.set(xlabel="program instance", ylabel="products", xticks=place, ylim=(0, 6 * len(seen)))
+    right.legend(fontsize=8, loc="upper right")
     return figure
 
 

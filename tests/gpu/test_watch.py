@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib.gpu.watch import attempt, picture, times, watched
+from gkalib.gpu.watch import attempt, picture, products, times, watched
 from gkalib.smoothing.fused.launch import interpreting
 from tests.gpu import page_kernels as kernels
 
@@ -45,6 +45,16 @@ def test_keys_are_loaded_by_every_program():
     np.testing.assert_array_equal(
         figure.axes[1].images[0].get_array(), times(accesses, "query", q, program=0)
     )
+
+
+def test_products_are_counted_by_program():
+    q, k, v = torch.randn(3, 32, 16, dtype=torch.float64)
+    given = q, k, v, torch.empty_like(q), torch.ones(1, dtype=torch.float64), 32
+    with products() as found:
+        kernels.row_kernel[(2,)](*given, B=16, D=16)
+    assert found == [0] * 4 + [1] * 4, "two tiles of two products each"
+    kernels.row_kernel[(2,)](*given, B=16, D=16)
+    assert len(found) == 8
 
 
 def test_nothing_is_recorded_afterwards():

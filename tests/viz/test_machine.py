@@ -1,10 +1,11 @@
-"""The picture of a multiprocessor agrees with the rates that the floors are computed from."""
+"""The pictures agree with what they show: rates of the floors, products of a backward pass."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 from gkalib.bench.roofline import STATED
-from gkalib.viz.machine import multiprocessor
+from gkalib.viz.machine import multiprocessor, owners
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +33,18 @@ def test_no_part_covers_another():
             min(one.x1, other.x1) > max(one.x0, other.x0) and min(one.y1, other.y1) > max(one.y0, other.y0)
             for other in boxes[place + 1 :]
         )
+
+
+def test_bars_are_the_products_of_a_backward_pass():
+    """Five a tile where one serves both roles; else three as query and four as key and value."""
+    lag = np.arange(4)[:, None] - np.arange(4)
+    for seen, work in (
+        (lag < 4, [20] * 4),
+        (abs(lag) < 2, [10, 15, 15, 10]),
+        (lag >= 0, [19, 18, 17, 16]),
+    ):
+        tiles, bars = owners(seen, 1).axes
+        assert [bar.get_height() for bar in bars.patches] == work
+        colored = np.ptp(tiles.images[0].get_array(), axis=-1) > 0.01
+        assert not (colored & ~seen).any()
+        assert colored.sum() == seen[1].sum() + seen[:, 1].sum() - 1
