@@ -46,7 +46,7 @@ def attend(x: Tensor, mask: Tensor, sigma: float | Tensor = SIGMA, eps: float = 
 
 
 def parts(x: Tensor, mask: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """E, g and the slopes m_ij E_ij (g_i·x_j − δ_i)."""
+    """E, g and the slopes m_ij E_ij (g_i·x_j − D_i)."""
     e = affinities(x)
     total = (e * mask).sum(-1, keepdim=True)
     g = grad / total
@@ -56,7 +56,7 @@ def parts(x: Tensor, mask: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_the_slope_of_a_score(mask):
-    """dS_ij = w_ij (<dO_i, v_j> − D_i), with D_i = <dO_i, O_i>; each row sums to zero."""
+    """dS_ij = w_ij (<dO_i, v_j> − δ_i), with δ_i = <dO_i, O_i>; each row sums to zero."""
     query, key, value, grad = (tokens() for _ in range(4))
     hidden = MASKS[mask]() == 0
     scores = (-torch.cdist(query, key).square() / (2 * SIGMA**2)).requires_grad_()
