@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gkalib.kernels import Bank
 from gkalib.smoothing.fused.configs import standing_in
 from gkalib.smoothing.spans import Spans
 
@@ -129,6 +130,29 @@ def _smooth(
     return forward, backward
 
 
+TERMS = 64
+"""The paper's, of each head's bank."""
+
+
+def _bank(sample: Sample) -> Bank:
+    return Bank(*(sample.numbers(sample.heads, TERMS) for _ in Bank._fields))
+
+
+def bank_table(sample: Sample) -> Call:
+    """GPA's table of lags."""
+    from gkalib.smoothing.fused.bank import bank_table
+
+    return functools.partial(bank_table, _bank(sample), sample.length, sample.length)
+
+
+def bank_gradient(sample: Sample) -> Call:
+    """The gradients of the bank's parameters."""
+    from gkalib.smoothing.fused.bank import bank_gradient
+
+    grad = sample.numbers(sample.heads, 2 * sample.length - 1)
+    return functools.partial(bank_gradient, grad, _bank(sample), sample.length)
+
+
 RANK, HARMONICS = 16, 3
 """KArAt's, rounded up to what a product takes."""
 
@@ -191,6 +215,8 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
     "softmax_backward": _softmax[1],
     "gpa_forward": _gpa[0],
     "gpa_backward": _gpa[1],
+    "bank_table": bank_table,
+    "bank_gradient": bank_gradient,
     "unnormalized_forward": _plain[0],
     "unnormalized_backward": _plain[1],
     "row_features": row_features,

@@ -33,7 +33,9 @@ SHARING = {
     "gpa_decode",
 }  # fmt: skip
 """Cases whose programs and entries of the table are another case's too."""
-MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode", "gpa_decode"}
+OF_LAGS = {"bank_table", "bank_gradient"}
+"""Cases that read no heads, whose widths and types are nothing to them."""
+MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode", "gpa_decode", *OF_LAGS}
 STANDING = {
     "gka_forward_specialized": [(width, "all", LONG) for width in PAPERS],
     "gka_backward_specialized": [(width, "all", LONG) for width in PAPERS],
@@ -96,6 +98,9 @@ def everything() -> list[Sample]:
     for name in CALLS:
         if name in STANDING:
             samples += [Sample(name, width, half, mask, length) for width, mask, length in STANDING[name]]
+            continue
+        if name in OF_LAGS:
+            samples += [Sample(name, 64, half)]
             continue
         if name in SHARING:
             samples += [Sample(name, width, half) for width in PAPERS] + [Sample(name, 64, single)]

@@ -1,6 +1,6 @@
 """Similarity functions: what a smoother takes for near."""
 
-from gkalib.kernels.base import FeatureMap, Form, Kernel, Mixture, Product, over_heads
+from gkalib.kernels.base import Bank, FeatureMap, Form, Kernel, Mixture, Product, over_heads
 from gkalib.kernels.dot import ExpDot
 from gkalib.kernels.features import Dot, Elu, FeatureKernel, PositiveRandom, RandomFourier
 from gkalib.kernels.position import ALiBi, DecayingPeriodicBank, Kerple, LagKernel, LagTable, T5Buckets
@@ -18,6 +18,7 @@ from gkalib.kernels.stationary import (
 
 __all__ = [
     "ALiBi",
+    "Bank",
     "Boxcar",
     "DecayingPeriodicBank",
     "Dot",

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -93,6 +93,15 @@ def _added(first, second):
     return lambda *arguments: first(*arguments) + second(*arguments)
 
 
+class Bank(NamedTuple):
+    """The parameters of a ``DecayingPeriodicBank``, ``[h M]`` each; one program forms its table from them."""
+
+    alpha: Tensor
+    sigma: Tensor
+    log_length: Tensor
+    log_tau: Tensor
+
+
 class Form:
     r"""A log-kernel as one matrix product and cheap additions.
 
@@ -104,6 +113,7 @@ class Form:
         key_bias: b, from ``[b h m d]`` to ``[b h m]``; None is zero.
         lag_table: t, from (n, m) to the values ``[h, n + m − 1]`` at the lags 1 − n … m − 1; None is zero.
         sigma: σ of a Gaussian, given instead of both s = ν = σ⁻².
+        bank: what ``lag_table`` is the table of, where it is a bank's; a program forms it from these.
 
     Raises:
         ValueError: if ``sigma`` is given beside ``scale`` or ``norm``.
@@ -118,12 +128,14 @@ class Form:
         key_bias: Callable[[Tensor], Tensor] | None = None,
         lag_table: Callable[[int, int], Tensor] | None = None,
         sigma: float | Tensor | None = None,
+        bank: Bank | None = None,
     ):
         if sigma is not None and (_is_not_zero(scale) or _is_not_zero(norm)):
             raise ValueError("Form: sigma says what scale and norm are, so neither is given beside it")
         self.key_bias = key_bias
         self.lag_table = lag_table
         self.sigma = sigma
+        self.bank = bank
         self._scale, self._norm = scale, norm
         self._precision: float | Tensor | None = None
 
@@ -145,11 +157,12 @@ class Form:
 
     def __mul__(self, other: "Form") -> "Form":
         table = _added(self.lag_table, other.lag_table)
+        bank = self.bank if other.lag_table is None else other.bank if self.lag_table is None else None
         for content, lag in ((self, other), (other, self)):
             if content.sigma is not None and lag.of_lag_alone:
-                return Form(key_bias=content.key_bias, lag_table=table, sigma=content.sigma)
+                return Form(key_bias=content.key_bias, lag_table=table, sigma=content.sigma, bank=bank)
         bias = _added(self.key_bias, other.key_bias)
-        return Form(self.scale + other.scale, self.norm + other.norm, bias, table)
+        return Form(self.scale + other.scale, self.norm + other.norm, bias, table, bank=bank)
 
     @property
     def has_norm(self) -> bool:

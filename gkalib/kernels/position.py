@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from gkalib.kernels.base import Form, Kernel, positive
+from gkalib.kernels.base import Bank, Form, Kernel, positive
 from gkalib.shapes import Key, Lag, Query, Scores
 
 
@@ -302,6 +302,14 @@ class DecayingPeriodicBank(LagKernel):
         self.sigma = nn.Parameter(torch.full(shape, float(sigma)))
         self.log_length = nn.Parameter(torch.full(shape, float(length)).log())
         self.log_tau = nn.Parameter(torch.linspace(*tau, num_terms).log().repeat(num_heads, 1))
+
+    def bank(self) -> Bank:
+        """The parameters."""
+        return Bank(self.alpha, self.sigma, self.log_length, self.log_tau)
+
+    def form(self, head_dim: int) -> Form:
+        # An object may have been given another table in the place of its parameters'.
+        return Form(lag_table=self.table, bank=None if "lag_table" in vars(self) else self.bank())
 
     def lag_table(self, length: int) -> Tensor:
         """G at the lags 0 … length − 1, ``[h, length]``."""

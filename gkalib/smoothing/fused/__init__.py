@@ -8,7 +8,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.nn.functional import pad
 
-from gkalib.kernels import Form
+from gkalib.kernels import Bank, Form
 from gkalib.masks import Causal, KeyPadding, parts
 from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
 from gkalib.smoothing.methods.method import Method, no_form
@@ -205,8 +205,18 @@ def _table(problem: Problem, form: Form) -> Tensor | None:
     """t at the lags 1 − n … m − 1, ``[h n+m−1]``."""
     if form.lag_table is None:
         return None
-    table, _ = problem.lag_table()
+    if form.bank is not None:
+        table = _of_bank(form.bank, problem, *problem.sizes[2:])
+    else:
+        table, _ = problem.lag_table()
     return table.to(_statistics(problem)).expand(problem.sizes[1], -1)
+
+
+def _of_bank(bank: Bank, problem: Problem, queries: int, keys: int) -> Tensor:
+    """A bank's table at the lags 1 − n … m − 1, by one program."""
+    from gkalib.smoothing.fused import op
+
+    return op.bank_table(*(parameter.to(problem.query.device) for parameter in bank), queries, keys)
 
 
 def _statistics(problem: Problem) -> torch.dtype:

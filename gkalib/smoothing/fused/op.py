@@ -9,7 +9,9 @@ from torch._ops import OpOverload
 from torch.library import Library, infer_schema, register_autograd, register_fake
 from torch.utils.flop_counter import register_flop_formula
 
+from gkalib.kernels import Bank
 from gkalib.smoothing.fused import backward, forward, row_operator, symmetric
+from gkalib.smoothing.fused import bank as banks
 from gkalib.smoothing.fused import decode as decoding
 from gkalib.smoothing.fused.launch import interpreting, statistics_type, token_major
 from gkalib.smoothing.fused.plans import Planned
@@ -254,6 +256,48 @@ def _smooth_gradients(ctx, grad_out, _):
 
 register_autograd(smooth, _smooth_gradients, setup_context=_keep_smooth)
 _once_only(smooth_backward)
+
+
+# The table of a bank
+
+
+@operator
+def bank_table(
+    alpha: Tensor, sigma: Tensor, log_length: Tensor, log_tau: Tensor, queries: int, keys: int
+) -> Tensor:
+    """The table ``[h n+m−1]`` of a bank with parameters ``[h M]``."""
+    return banks.bank_table(Bank(alpha, sigma, log_length, log_tau), queries, keys)
+
+
+@register_fake(bank_table)
+def _(alpha, sigma, log_length, log_tau, queries, keys):
+    return _statistics(alpha, alpha.shape[0], queries + keys - 1)
+
+
+@operator
+def bank_gradient(
+    grad_table: Tensor, alpha: Tensor, sigma: Tensor, log_length: Tensor, log_tau: Tensor, queries: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients for the four parameters."""
+    return tuple(banks.bank_gradient(grad_table, Bank(alpha, sigma, log_length, log_tau), queries))
+
+
+@register_fake(bank_gradient)
+def _(grad_table, alpha, sigma, log_length, log_tau, queries):
+    return tuple(map(torch.empty_like, (alpha, sigma, log_length, log_tau)))
+
+
+def _keep_bank(ctx, inputs, output):
+    *parameters, ctx.queries, _ = inputs
+    ctx.save_for_backward(*parameters)
+
+
+def _bank_gradients(ctx, grad_table):
+    return *bank_gradient(grad_table, *ctx.saved_tensors, ctx.queries), None, None
+
+
+register_autograd(bank_table, _bank_gradients, setup_context=_keep_bank)
+_once_only(bank_gradient)
 
 
 # A learned operator on rows

@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gkalib.smoothing.fused import backward, configs, decode, forward, op, symmetric
+from gkalib.smoothing.fused import backward, bank, configs, decode, forward, op, symmetric
 
 STARTED: list[tuple] = []
 
@@ -109,6 +109,13 @@ def of_decoding(one: bool) -> dict[str, Callable]:
     return {"decode": arguments}
 
 
+def of_lags() -> dict[str, Callable]:
+    return {
+        "bank_table": lambda: (op.bank_table, *(numbers(2, 3) for _ in range(4)), 40, 40),
+        "bank_gradient": lambda: (op.bank_gradient, numbers(2, 79), *(numbers(2, 3) for _ in range(4)), 40),
+    }
+
+
 CASES = {
     "one tensor": of_one(),
     "one tensor, documents": of_one(*documents()),
@@ -116,13 +123,14 @@ CASES = {
     "sigma": of_three(scale=False, table=False),
     "table": of_three(scale=True, table=True),
     "documents": of_three(scale=True, table=False, **dict(zip(("first", "last"), documents(), strict=True))),
+    "lags": of_lags(),
     "decode one": of_decoding(True),
     "decode two": of_decoding(False),
 }
 GROWN = "a cache that grows: decode"
 PYTHON = [
     (symmetric, "gka_forward"), (symmetric, "gka_backward"), (forward, "smooth_forward"),
-    (backward, "smooth_backward"), (decode, "decode"),
+    (backward, "smooth_backward"), (bank, "bank_table"), (bank, "bank_gradient"), (decode, "decode"),
 ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def _calls() -> dict[str, tuple]:
     first, last = torch.zeros(1, 17, dtype=torch.int32), torch.full((1, 17), 9, dtype=torch.int32)
     grad_out, total = _x(1, 2, 17, 8, grad=False), torch.ones(1, 2, 17)
     plain, plain_scale = x.detach(), scale.detach()
-    coefficients = _x(2, 6, 20, 4)
+    coefficients, bank = _x(2, 6, 20, 4), [_x(2, 3) for _ in range(4)]
     return {
         "gka": (op.gka, (x, scale, 0, 0, None, None, 0.0)),
         "gka-given": (op.gka, (x, scale, 40, 40, first + torch.arange(17, dtype=torch.int32), last + 8, 0.1)),
@@ -68,6 +68,8 @@ def _calls() -> dict[str, tuple]:
                 True,
             ),
         ),
+        "bank_table": (op.bank_table, (*bank, 17, 20)),
+        "bank_gradient": (op.bank_gradient, (table.detach(), *(one.detach() for one in bank), 17)),
         "row_features": (op.row_features, (x, key, coefficients, scale)),
         "row_features_backward": (
             op.row_features_backward,
@@ -95,7 +97,7 @@ def _calls() -> dict[str, tuple]:
 def test_opcheck(name):
     operator, arguments = _calls()[name]
     checks = ["test_schema", "test_faketensor"]
-    if name in ("gka", "smooth", "smooth-sigma", "row_features"):
+    if name in ("gka", "smooth", "smooth-sigma", "bank_table", "row_features"):
         checks += ["test_autograd_registration", "test_aot_dispatch_static"]
     torch.library.opcheck(operator, arguments, test_utils=checks)
 

@@ -52,21 +52,31 @@ def test_the_mode_sees_what_an_operator_calls():
 
 SIGMAS = {"a head": lambda: numbers(HEADS), "one": lambda: numbers(), "a number": lambda: 2.0}
 LAGS = {"dot product": lambda sigma: kernels.ExpDot(), "Gaussian": kernels.Gaussian}
+TABLES = {
+    "table": lambda: kernels.LagTable(HEADS, TOKENS),
+    "bank": lambda: kernels.DecayingPeriodicBank(HEADS),
+}
+INPUTS = [
+    ("one tensor", ""),
+    ("three", ""),
+    ("grouped", ""),
+    *((name, table) for name in LAGS for table in TABLES),
+]
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("inputs", ["one tensor", "three", "grouped", "dot product", "Gaussian"])
-def test_forward_none_backward_two(inputs: str, causal: bool, sigma: str):
-    """The last two beside a table of lags, as GPA has one: its gradient is one sum, and σ's another."""
+@pytest.mark.parametrize(("inputs", "lags"), INPUTS)
+def test_forward_none_backward_two(inputs: str, lags: str, causal: bool, sigma: str):
+    """The gradient of a table of lags is one sum, and σ's another; a bank's table is a program's."""
     given = SIGMAS[sigma]()
     kernel = LAGS.get(inputs, kernels.Gaussian)(given)
-    table = kernels.LagTable(HEADS, TOKENS)
-    kernel = kernel * table if inputs in LAGS else kernel
+    table = TABLES[lags]() if lags else None
+    kernel = kernel * table if table else kernel
     groups = 1 if inputs == "grouped" else HEADS
     tensors = (token(),) if inputs == "one tensor" else (token(), token(groups), token(groups))
     wanted = [*tensors, *([given] if isinstance(given, Tensor) and inputs != "dot product" else [])]
-    wanted += [table.bias] if inputs in LAGS else []
+    wanted += [*table.parameters()] if table else []
     mask = masks.Causal() if causal else None
     gkalib.smooth(*tensors, kernel=kernel, mask=mask, method="fused")  # numbers reach the device once
     with collected():
@@ -77,7 +87,7 @@ def test_forward_none_backward_two(inputs: str, causal: bool, sigma: str):
             torch.autograd.grad(out, wanted, grad_out)
     assert forward.names == []
     of_sigma = ["sum"] if any(given is one for one in wanted) else []
-    of_table = ["sum"] if inputs in LAGS else []
+    of_table = ["sum"] if table else []
     assert sorted(backward.names) == sorted(of_sigma + of_table)
 
 
