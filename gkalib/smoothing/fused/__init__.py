@@ -190,7 +190,8 @@ def _sigma(form: Form, problem: Problem) -> Tensor | None:
     """σ in the type of sums, ``[h]``, or ``[1]`` where it is one for all heads; None where there is none."""
     if not isinstance(form.sigma, Tensor):
         return None if form.sigma is None else _constant(form.sigma, problem)
-    return form.sigma.to(_statistics(problem)).reshape(-1).contiguous()
+    sigma = form.sigma.to(_statistics(problem))
+    return sigma if sigma.ndim and sigma.is_contiguous() else sigma.reshape(-1).contiguous()
 
 
 def _numbers(form: Form, problem: Problem) -> tuple[Tensor | None, Tensor | None, Tensor | None]:

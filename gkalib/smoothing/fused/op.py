@@ -1,12 +1,10 @@
 """The fused operations as PyTorch operators: types, gradients, fake results and counts of operations."""
 
 import functools
-from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
-from torch.library import Library, infer_schema, register_autograd, register_fake
+from torch.library import register_fake
 from torch.utils.flop_counter import register_flop_formula
 
 from gkalib.kernels import Bank
@@ -14,28 +12,8 @@ from gkalib.smoothing.fused import backward, forward, row_operator, symmetric
 from gkalib.smoothing.fused import bank as banks
 from gkalib.smoothing.fused import decode as decoding
 from gkalib.smoothing.fused.launch import interpreting, statistics_type, token_major
-from gkalib.smoothing.fused.plans import Planned
+from gkalib.smoothing.fused.register import differentiable, once_only, operator
 from gkalib.smoothing.spans import Spans
-
-LIBRARY = Library("gkalib", "FRAGMENT")
-NO_SECOND = (
-    "smooth: the fused operations have no second derivative. Use method='dense' where one is needed, such as "
-    "for a gradient penalty"
-)
-
-
-def operator(function: Callable, growing: Callable[[tuple], Sequence[int]] | None = None) -> OpOverload:
-    """Register a function under its own name, for every device and with launch plans.
-
-    Args:
-        function: of tensors and numbers.
-        growing: says of its arguments which may grow along axis 2 without a new plan.
-    """
-    name = function.__name__
-    schema = infer_schema(function, mutates_args=())
-    LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-    LIBRARY.impl(name, Planned(function, growing), "CompositeExplicitAutograd")
-    return getattr(torch.ops.gkalib, name).default
 
 
 def _runnable(tensor: Tensor) -> Tensor:
@@ -52,15 +30,6 @@ def _number_gradient(share: Tensor, numbers: Tensor) -> Tensor:
     return share.sum((0, 2)) if len(numbers) == share.shape[1] else share.sum().reshape(1)
 
 
-def _once_only(operator: Callable) -> None:
-    """Give a backward operator a derivative that says there is none."""
-
-    def refuse(ctx, *gradients):
-        raise RuntimeError(NO_SECOND)
-
-    register_autograd(operator, refuse)
-
-
 # One tensor: query, key and value are x
 
 
@@ -73,7 +42,7 @@ def gka(
     first: Tensor | None,
     last: Tensor | None,
     eps: float,
-    ordered: bool = True,
+    ordered: bool,
 ) -> tuple[Tensor, Tensor]:
     """Gaussian smoothing of x ``[b h n d]`` by itself; the output and the row sums ``[b h n]``."""
     out, total = symmetric.gka_forward(_runnable(x), sigma, Spans(left, right, first, last), eps)
@@ -81,7 +50,7 @@ def gka(
 
 
 @register_fake(gka)
-def _(x, sigma, left, right, first, last, eps, ordered=True):
+def _(x, sigma, left, right, first, last, eps, ordered):
     return token_major(x), _statistics(x, *x.shape[:3])
 
 
@@ -96,7 +65,7 @@ def gka_backward(
     right: int,
     first: Tensor | None,
     last: Tensor | None,
-    ordered: bool = True,
+    ordered: bool,
 ) -> tuple[Tensor, Tensor]:
     """The gradient for x, and each row's share of that for σ; without ``ordered`` not deterministic."""
     given = (_runnable(tensor) for tensor in (grad_out, x, out))
@@ -105,7 +74,7 @@ def gka_backward(
 
 
 @register_fake(gka_backward)
-def _(grad_out, x, out, total, sigma, left, right, first, last, ordered=True):
+def _(grad_out, x, out, total, sigma, left, right, first, last, ordered):
     return token_major(x), _statistics(x, *x.shape[:3])
 
 
@@ -125,8 +94,8 @@ def _gka_gradients(ctx, grad_out, _):
     return grad_x, grad_sigma, *[None] * 6
 
 
-register_autograd(gka, _gka_gradients, setup_context=_keep_gka)
-_once_only(gka_backward)
+differentiable(gka, _gka_gradients, _keep_gka)
+once_only(gka_backward)
 
 
 # Query, key and value
@@ -254,8 +223,8 @@ def _smooth_gradients(ctx, grad_out, _):
     return *grads, *numbers, grad_table if for_table else None, *[None] * 5
 
 
-register_autograd(smooth, _smooth_gradients, setup_context=_keep_smooth)
-_once_only(smooth_backward)
+differentiable(smooth, _smooth_gradients, _keep_smooth)
+once_only(smooth_backward)
 
 
 # The table of a bank
@@ -296,8 +265,8 @@ def _bank_gradients(ctx, grad_table):
     return *bank_gradient(grad_table, *ctx.saved_tensors, ctx.queries), None, None
 
 
-register_autograd(bank_table, _bank_gradients, setup_context=_keep_bank)
-_once_only(bank_gradient)
+differentiable(bank_table, _bank_gradients, _keep_bank)
+once_only(bank_gradient)
 
 
 # A learned operator on rows
@@ -343,8 +312,8 @@ def _row_gradients(ctx, grad_features):
     return grad_query, grad_key, grad_coefficients, grad_scale
 
 
-register_autograd(row_features, _row_gradients, setup_context=_keep_rows)
-_once_only(row_features_backward)
+differentiable(row_features, _row_gradients, _keep_rows)
+once_only(row_features_backward)
 
 
 # One token against a cache

@@ -8,6 +8,7 @@ import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -115,7 +116,7 @@ class Recorder(TorchDispatchMode):
         reads.add(place or 0)
         return _Place(place or 0)
 
-    def plan(self, results: Sequence[Tensor], single: bool) -> "Plan | None":
+    def plan(self, results: Sequence[Tensor]) -> "Plan | None":
         """The plan of an operator with these results, without what they do not need; None without one."""
         places = self._places_of(results)
         needed, steps = set(places), []
@@ -127,7 +128,7 @@ class Recorder(TorchDispatchMode):
                 steps.append(action.make)
         if not self.possible:
             return None
-        return Plan([make() for make in reversed(steps)], len(self.tensors) - self.given, places, single)
+        return Plan([make() for make in reversed(steps)], len(self.tensors) - self.given, places)
 
     def _places_of(self, results: Sequence[Tensor]) -> list[int]:
         """Where an operator's results stand; memory takes the shape in which it is returned."""
@@ -222,8 +223,8 @@ def _start(name: str, runner: Callable, template: list) -> Step:
 class Plan:
     """The steps of an operator and where in the list of tensors its results stand."""
 
-    def __init__(self, steps: list[Step], more: int, places: list[int], single: bool):
-        self.steps, self.more, self.places, self.single = steps, [None] * more, places, single
+    def __init__(self, steps: list[Step], more: int, places: list[int]):
+        self.steps, self.more, self.results = steps, [None] * more, itemgetter(*places)
 
     def __call__(self, given: list[Tensor]) -> Any:
         """Follow the plan; the operator's tensors are in the order of its arguments."""
@@ -231,30 +232,25 @@ class Plan:
         with launch.current(given[0].device):
             for step in self.steps:
                 step(tensors)
-        if self.single:
-            return tensors[self.places[0]]
-        return tuple(tensors[place] for place in self.places)
+        return self.results(tensors)
 
 
-def kind_of(arguments: tuple, growing: Sequence[int] = ()) -> tuple[list[Tensor], tuple]:
+def kind_of(arguments: Sequence, growing: Sequence[int] = ()) -> tuple[list[Tensor], tuple]:
     """The tensors among an operator's arguments, and all that a plan depends on.
 
-    Of those that grow along axis 2 it is only the number of whole GRAINs.
+    Of those that grow along axis 2 it is only the number of whole GRAINs. One tensor given twice is not two
+    of a shape.
     """
-    tensors, kind, addresses = [], [], []
+    tensors, kind, first = [], [], {}
     for at, argument in enumerate(arguments):
         if isinstance(argument, Tensor):
-            address = argument.data_ptr()
             tensors.append(argument)
-            addresses.append(address)
-            shape = argument.shape
+            address, shape = argument.data_ptr(), argument.shape
             if at in growing:
                 shape = (*shape[:2], -(-shape[2] // GRAIN), *shape[3:])
-            kind += (shape, argument.stride(), argument.dtype, argument.device, address % 16)
-        else:
-            kind.append(argument)
-    # One tensor given twice is not two of a shape.
-    kind += map(addresses.index, addresses)
+            layout = shape, argument.stride(), argument.dtype, argument.device
+            argument = layout, address % 16, first.setdefault(address, at)
+        kind.append(argument)
     return tensors, tuple(kind)
 
 
@@ -275,10 +271,10 @@ class Planned:
         if launch.collecting() or configs.are_forced():
             return self.function(*arguments)
         tensors, kind = kind_of(arguments, self.growing(arguments) if self.growing else ())
-        if kind not in self.plans:
-            return self._record(arguments, tensors, kind)
-        plan = self.plans[kind]
-        return self.function(*arguments) if plan is None else plan(tensors)
+        plan = self.plans.get(kind)
+        if plan is not None:
+            return plan(tensors)
+        return self.function(*arguments) if kind in self.plans else self._record(arguments, tensors, kind)
 
     def _record(self, arguments: tuple, tensors: list[Tensor], kind: tuple) -> Any:
         recorder = Recorder(tensors)
@@ -286,6 +282,5 @@ class Planned:
             results = self.function(*arguments)
         if len(self.plans) == MOST:
             self.plans.clear()
-        single = isinstance(results, Tensor)
-        self.plans[kind] = recorder.plan([results] if single else results, single)
+        self.plans[kind] = recorder.plan([results] if isinstance(results, Tensor) else results)
         return results

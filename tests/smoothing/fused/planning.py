@@ -70,15 +70,15 @@ def documents() -> tuple[Tensor, Tensor]:
 def of_one(first: Tensor | None = None, last: Tensor | None = None) -> dict[str, Callable]:
     band = (80, 0, first, last)
     return {
-        "gka": lambda: (op.gka, vectors(), numbers(2), *band, 0.0),
+        "gka": lambda: (op.gka, vectors(), numbers(2), *band, 0.0, True),
         "gka_backward": lambda: (
-            op.gka_backward, vectors(), vectors(), vectors(), numbers(2, 2, 40), numbers(1), *band,
+            op.gka_backward, vectors(), vectors(), vectors(), numbers(2, 2, 40), numbers(1), *band, True,
         ),
     }  # fmt: skip
 
 
 def described() -> tuple:
-    return op.gka, vectors(width=128), numbers(2), 80, 0, None, None, 0.0
+    return op.gka, vectors(width=128), numbers(2), 80, 0, None, None, 0.0, True
 
 
 def ship(program: str, width: str, kind: str) -> None:

@@ -37,11 +37,14 @@ def _calls() -> dict[str, tuple]:
     plain, plain_scale = x.detach(), scale.detach()
     coefficients, bank = _x(2, 6, 20, 4), [_x(2, 3) for _ in range(4)]
     return {
-        "gka": (op.gka, (x, scale, 0, 0, None, None, 0.0)),
-        "gka-given": (op.gka, (x, scale, 40, 40, first + torch.arange(17, dtype=torch.int32), last + 8, 0.1)),
+        "gka": (op.gka, (x, scale, 0, 0, None, None, 0.0, True)),
+        "gka-given": (
+            op.gka,
+            (x, scale, 40, 40, first + torch.arange(17, dtype=torch.int32), last + 8, 0.1, True),
+        ),
         "gka_backward": (
             op.gka_backward,
-            (grad_out, plain, plain, total, plain_scale, 40, 40, None, None),
+            (grad_out, plain, plain, total, plain_scale, 40, 40, None, None, True),
         ),
         "smooth": (op.smooth, (x, key, value, scale, norm, None, table, 40, 0, None, None, True)),
         "smooth-plain": (op.smooth, (x, key, value, scale, None, None, None, 40, 40, first, last, False)),
@@ -182,7 +185,7 @@ def test_a_second_derivative_is_refused(kind):
 
 def test_nothing_is_computed_for_an_output_without_a_gradient():
     x = _x(1, 2, 17, 8)
-    _, total = op.gka(x, torch.ones(2), 40, 40, None, None, 0.0)
+    _, total = op.gka(x, torch.ones(2), 40, 40, None, None, 0.0, True)
     before = dict(LAUNCHES)
     (grad,) = torch.autograd.grad(total.sum() * 0 + x.sum(), x)
     assert dict(LAUNCHES) == before
