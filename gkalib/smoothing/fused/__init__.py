@@ -220,6 +220,24 @@ def _of_bank(bank: Bank, problem: Problem, queries: int, keys: int) -> Tensor:
     return op.bank_table(*(parameter.to(problem.query.device) for parameter in bank), queries, keys)
 
 
+def _lag_row(problem: Problem, form: Form) -> Tensor | None:
+    """t between the one query and each key, ``[b h m]`` or ``[1 h m]``."""
+    if form.lag_table is None:
+        return None
+    if form.bank is not None and problem.positions is None:
+        from gkalib.smoothing.fused.plans import GRAIN
+
+        # Where it starts moves while a cache grows, and its memory stays as it is: so do the plans.
+        keys = problem.sizes[3]
+        places = -(-keys // GRAIN) * GRAIN
+        row = _of_bank(form.bank, problem, places, 1)[None, :, places - keys :]
+    else:
+        # [h 1 m] or [b h 1 m]
+        row = problem.lag_scores().squeeze(-2)
+        row = row if row.ndim == 3 else row[None]
+    return row.expand(-1, problem.sizes[1], -1).to(_statistics(problem))
+
+
 def _statistics(problem: Problem) -> torch.dtype:
     """The type of sums."""
     return torch.float64 if problem.query.dtype == torch.float64 else torch.float32
@@ -272,12 +290,6 @@ def _decode(problem: Problem) -> Tensor:
 
     form = problem.form
     assert form is not None  # else it refuses
-    lag_scores = None
-    if form.lag_table is not None:
-        # [h 1 m] or [b h 1 m]
-        scores = problem.lag_scores().squeeze(-2)
-        scores = scores if scores.ndim == 3 else scores[None]
-        lag_scores = scores.expand(-1, problem.sizes[1], -1).to(_statistics(problem))
     # The newest token sees all of a cache that only causality limits, or a length, which the device keeps.
     lengths, rules = None, [rule for rule in parts(problem.mask) if not isinstance(rule, Causal)]
     if len(rules) == 1 and isinstance(rules[0], KeyPadding):
@@ -289,7 +301,7 @@ def _decode(problem: Problem) -> Tensor:
         _cast(key),
         None if value is key else _cast(value),
         *_numbers(form, problem),
-        lag_scores,
+        _lag_row(problem, form),
         None if sees_all else problem.allowed(),
         lengths if sees_all else None,
         isinstance(normalizer, RowSum),

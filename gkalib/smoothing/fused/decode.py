@@ -48,7 +48,8 @@ def load_present(head, start, present, WIDTH: tl.constexpr, BLOCK: tl.constexpr)
 
 # What changes while a cache grows is not compiled in: one program serves every length.
 @triton.jit(
-    do_not_specialize=["splits", "keys", "table_batch", "table_head", "allowed_batch", "allowed_head"]
+    do_not_specialize=["splits", "keys", "table_batch", "table_head", "allowed_batch", "allowed_head"],
+    do_not_specialize_on_alignment=["table"],
 )
 def decode_split_kernel(
     query, key, value, numbers, table, allowed, lengths, total, largest, partial, heads, group, splits, keys,
@@ -198,8 +199,9 @@ def parts(rows: int, keys: int, columns: int, processors: int = PROCESSORS) -> t
 
 def _starts(name: str, tensor: Tensor | None) -> dict[str, int]:
     """How far sequences and heads lie apart in what grows with a cache; 0 where there is no tensor."""
-    batch, head = (0, 0) if tensor is None else tensor.stride()[:2]
-    return {f"{name}_batch": batch, f"{name}_head": head}
+    if tensor is None:
+        return {f"{name}_batch": 0, f"{name}_head": 0}
+    return {f"{name}_batch": tensor.stride(0) if len(tensor) > 1 else 0, f"{name}_head": tensor.stride(1)}
 
 
 def _same(first: Tensor, second: Tensor) -> bool:
@@ -266,7 +268,7 @@ def decode(
     total = query.new_empty(batch, heads, splits, dtype=kind)
     partial = query.new_empty(batch, heads, splits, value_width, dtype=kind)
     out = query.new_empty(batch, 1, heads, value_width).transpose(1, 2)
-    table = None if table_row is None else dense_rows(table_row.expand(batch, heads, keys))
+    table = None if table_row is None else dense_rows(table_row)
     seen = None if allowed is None else dense_rows(allowed.expand(batch, heads, 1, keys)[:, :, 0])
     common = {
         "total": total,

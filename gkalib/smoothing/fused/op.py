@@ -320,8 +320,8 @@ once_only(row_features_backward)
 
 
 def _caches(arguments: tuple) -> tuple[int, ...]:
-    """Key and value grow; a row of lags or of a mask would have other strides with each token."""
-    return (1, 2) if arguments[6] is None and arguments[7] is None else ()
+    """Key and value grow, and a row of lags; that of a mask would have other strides with each token."""
+    return (1, 2, 6) if arguments[7] is None else ()
 
 
 @functools.partial(operator, growing=_caches)

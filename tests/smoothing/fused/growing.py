@@ -20,7 +20,7 @@ def programs(batch: int, heads: int, *, table: bool, masked: bool) -> int:
     scale, distinct = torch.ones(heads), set()
     for filled in [*range(1, 70), *range(128, PLACES + 1, 61), *range(128, PLACES + 1, 64)]:
         key = store[:, :, :filled]
-        lags = torch.empty(1, heads, filled).expand(batch, -1, -1) if table else None
+        lags = torch.empty(1, heads, PLACES)[:, :, PLACES - filled :] if table else None
         seen = torch.ones(batch, 1, 1, filled, dtype=torch.bool) if masked else None
         with collected() as launches:
             decode(query, key, key, scale, scale, lags, seen, True)

@@ -127,7 +127,7 @@ CASES = {
     "decode one": of_decoding(True),
     "decode two": of_decoding(False),
 }
-GROWN = "a cache that grows: decode"
+GROWN = ["a cache that grows: decode", "a cache that grows, with lags: decode"]
 PYTHON = [
     (symmetric, "gka_forward"), (symmetric, "gka_backward"), (forward, "smooth_forward"),
     (backward, "smooth_backward"), (bank, "bank_table"), (bank, "bank_gradient"), (decode, "decode"),
@@ -180,13 +180,16 @@ def compare(make: Callable) -> str:
     return "ok" if before == after else f"differs: {before} {after}"
 
 
-def grown() -> str:
-    """A cache that has grown by 28 tokens, by the plan of before: only the number of keys is another."""
-    store, query, sigma = vectors(160), vectors(1), numbers(2)
+def grown(lags: bool) -> str:
+    """A cache that has grown by 28 tokens, by the plan of before: only the number of keys is another.
+
+    A row of lags then starts 28 entries earlier.
+    """
+    store, query, sigma, row = vectors(160), vectors(1), numbers(2), numbers(1, 2, 128) if lags else None
 
     def step(length: int) -> tuple:
-        key = store[:, :, :length]
-        return op.decode, query, key, key, None, None, sigma, None, None, None, True
+        key, own = store[:, :, :length], row[:, :, 128 - length :] if row is not None else None
+        return op.decode, query, key, key, None, None, sigma, own, None, None, True
 
     before = told(lambda: step(100))
     try:
@@ -205,5 +208,6 @@ if __name__ == "__main__":
     for case, calls in CASES.items():
         for operator, make in calls.items():
             print(f"{case}: {operator}", compare(make), flush=True)
-    print(GROWN, grown(), flush=True)
+    for name in GROWN:
+        print(name, grown("lags" in name), flush=True)
     sys.exit(0)

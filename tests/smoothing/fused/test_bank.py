@@ -9,6 +9,7 @@ from gkalib.kernels import ALiBi, Bank, DecayingPeriodicBank, ExpDot, Gaussian, 
 from gkalib.smoothing.fused import op
 from gkalib.smoothing.fused.bank import GRADIENT, TABLE
 from gkalib.smoothing.fused.launch import LAUNCHES, collected
+from gkalib.smoothing.fused.plans import GRAIN
 from tests.smoothing.fused.test_backward import FLOAT64
 from tests.tolerance import agree, oracle
 
@@ -85,6 +86,21 @@ def test_a_kernel_with_a_bank_starts_its_program(name: str):
     forward, backward = programs(KERNELS[name](DecayingPeriodicBank(2, 3)))
     assert forward.count("bank_table_kernel") == 1 and forward[0] == "bank_table_kernel"
     assert backward.count("bank_gradient_kernel") == 1 and backward[-1] == "bank_gradient_kernel"
+
+
+@FLOAT64
+@pytest.mark.parametrize("keys", [1, GRAIN, GRAIN + 1])
+@torch.no_grad()
+def test_the_lags_of_one_query(keys: int, device: torch.device):
+    """As its cache grows past a number of tokens that one plan serves."""
+    kernel = ExpDot(0.3) * random_bank(3, torch.float64, device)
+    query, key, value = (
+        torch.randn(2, 2, n, 16, dtype=torch.float64, device=device) for n in (1, keys, keys)
+    )
+    before = LAUNCHES["bank_table_kernel"]
+    fused = smooth(query, key, value, kernel, method="fused")
+    assert LAUNCHES["bank_table_kernel"] == before + 1
+    oracle(fused, smooth(query, key, value, kernel, method="reference"))
 
 
 def test_two_tables_are_added_by_their_formulas():

@@ -12,7 +12,7 @@ from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.plans import Planned, Recorder, kind_of
 from tests.smoothing.fused.planning import CASES, GROWN
 
-NAMES = [f"{case}: {operator}" for case, calls in CASES.items() for operator in calls] + [GROWN]
+NAMES = [f"{case}: {operator}" for case, calls in CASES.items() for operator in calls] + GROWN
 
 
 @pytest.fixture(scope="module")

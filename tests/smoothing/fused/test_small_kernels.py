@@ -92,9 +92,11 @@ def test_forward_none_backward_two(inputs: str, lags: str, causal: bool, sigma: 
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("lags", [False, True])
 @torch.no_grad()
-def test_a_step_of_decoding(sigma: str):
+def test_a_step_of_decoding(sigma: str, lags: bool):
     kernel, query, key = kernels.Gaussian(SIGMAS[sigma]()), token(length=1), token()
+    kernel = kernel * TABLES["bank"]() if lags else kernel
     with collected():
         gkalib.smooth(query, key, key, kernel, mask=masks.Causal(), method="fused")
         with SmallKernels() as small:
