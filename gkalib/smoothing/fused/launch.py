@@ -20,6 +20,7 @@ from gkalib.smoothing.spans import Spans
 LAUNCHES: Counter[str] = Counter()
 """How often each program was started in this process, by its name; tests read it."""
 
+AS_IT_IS = nullcontext()
 _collected: list["Launch"] | None = None
 _thread = threading.local()
 
@@ -97,7 +98,9 @@ def tensors_of(arguments: Iterable[Any]) -> Iterator[Tensor]:
 
 def current(device: torch.device) -> AbstractContextManager:
     """Within it this device is where CUDA programs start."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return AS_IT_IS
+    return torch.cuda.device(device)
 
 
 @contextmanager

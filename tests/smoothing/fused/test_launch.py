@@ -60,6 +60,7 @@ def current(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     for name in ("_exchange_device", "_maybe_exchange_device"):
         monkeypatch.setattr(torch.cuda, name, exchange)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
     return current
 
 
