@@ -12,7 +12,7 @@ from typing import Any, final
 
 from gkalib.bench.cases import Case
 from gkalib.bench.goals import PACKAGE
-from gkalib.bench.roofline import STATED, Rates, Work, floor, visible, work
+from gkalib.bench.roofline import CLOCK, STATED, Rates, Work, floor, visible, work
 
 STATED_RATES = STATED["H200"]
 RATES = Rates(
@@ -28,7 +28,7 @@ SDPA = {(64, False): (184e12, 143e12), (64, True): (337e12, 280e12), (128, True)
 forward and backward. Without a mask these are 197 tokens, whose tiles hold 1.7 pairs for each true one."""
 FLEX = 0.75, 0.6
 """What FlexAttention reaches of that, forward and backward, on the tiles that a mask leaves."""
-ATOMICS = 132 * 1.755e9
+ATOMICS = 132 * CLOCK
 """Additions a second to a table of lags, as FlexAttention forms its gradient: one a clock and processor."""
 SLICES = 2048
 """Of a table's gradient, over all heads, where four a head are fewer."""

@@ -32,10 +32,11 @@ class Rates:
     issue: Number = math.inf
 
 
-_H100 = {"products": 989e12, "exponentials": 16 * 132 * 1.755e9, "issue": 128 * 132 * 1.755e9}
+CLOCK = 1.83e9
+"""Hertz at which 132 processors of an H100 in its SXM form do the products of its data sheet."""
+_H100 = {"products": 989e12, "exponentials": 16 * 132 * CLOCK, "issue": 128 * 132 * CLOCK}
 STATED = {"H100": Rates(memory=3.35e12, **_H100), "H200": Rates(memory=4.8e12, **_H100)}
-"""Of the data sheets, bfloat16; exponentials and issue: 16 and 128 per clock on each of 132 processors at
-1.755 GHz."""
+"""Of the data sheets, bfloat16; exponentials and issue: 16 and 128 per clock on each of 132 processors."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ def ceilings(device: str) -> tuple[Rates, float | None]:
     if on_gpu:
         processors = torch.cuda.get_device_properties(0).multi_processor_count
         clock = multiplied.clock_mhz
-        lanes = processors * (clock or 1755.0) * 1e6
+        lanes = processors * (clock or CLOCK / 1e6) * 1e6
         return Rates(products, memory, 16 * lanes, 128 * lanes), clock
     return Rates(products, memory, _exponentials(torch.randn(2**12))), None
 

@@ -18,26 +18,26 @@ def case(family: str, shape: str) -> dict:
 
 # family, shape, pass, kind, designed: GFLOP, then microseconds of products, exponentials and memory
 FIGURES = [
-    ("gka", "vit-ti", "forward", "softmax", False, 7.6, 7.7, 8.0, 23.1),
-    ("gka", "vit-ti", "forward", "gka", False, 7.6, 7.7, 8.0, 11.6),
-    ("gka", "vit-ti", "backward", "softmax", False, 19.1, 19.3, 8.0, 46.2),
-    ("gka", "vit-ti", "backward", "gka", True, 19.1, 19.3, 8.0, 34.7),
-    ("gka", "vit-ti", "backward", "gka", False, 19.1, 19.3, 8.0, 23.1),
-    ("gka", "vit-s", "forward", "gka", False, 15.3, 15.4, 16.1, 23.1),
-    ("gka", "vit-s", "backward", "gka", True, 38.2, 38.6, 16.1, 69.4),
-    ("gka", "vit-b", "forward", "softmax", False, 30.5, 30.9, 32.2, 92.5),
-    ("gka", "vit-b", "backward", "gka", True, 76.3, 77.2, 32.2, 138.7),
-    ("gka", "text", "forward", "gka", False, 85.9, 86.9, 45.3, 25.0),
-    ("gka", "text", "backward", "softmax", False, 214.9, 217.2, 45.3, 100.2),
-    ("gka", "text", "backward", "gka", True, 300.8, 304.1, 90.6, 75.1),
-    ("gka", "text", "backward", "softmax", True, 300.8, 304.1, 90.6, 125.2),
-    ("gka", "text-1024", "forward", "softmax", False, 64.4, 65.2, 34.0, 50.1),
-    ("gka", "text-512", "backward", "softmax", False, 94.0, 95.0, 19.8, 100.2),
-    ("gpa", "dickens", "forward", "softmax", False, 17.2, 17.4, 9.1, 80.1),
-    ("gpa", "dickens", "backward", "softmax", True, 60.4, 61.0, 18.2, 200.3),
-    ("gpa", "dickens", "backward", "softmax", False, 43.1, 43.6, 9.1, 160.3),
-    ("karat", "vit-ti", "forward", "karat", False, 10.2, 10.3, 16.1, 23.1),
-    ("karat", "vit-b", "forward", "karat", False, 40.6, 41.1, 64.3, 92.5),
+    ("gka", "vit-ti", "forward", "softmax", False, 7.6, 7.7, 7.7, 23.1),
+    ("gka", "vit-ti", "forward", "gka", False, 7.6, 7.7, 7.7, 11.6),
+    ("gka", "vit-ti", "backward", "softmax", False, 19.1, 19.3, 7.7, 46.2),
+    ("gka", "vit-ti", "backward", "gka", True, 19.1, 19.3, 7.7, 34.7),
+    ("gka", "vit-ti", "backward", "gka", False, 19.1, 19.3, 7.7, 23.1),
+    ("gka", "vit-s", "forward", "gka", False, 15.3, 15.4, 15.4, 23.1),
+    ("gka", "vit-s", "backward", "gka", True, 38.2, 38.6, 15.4, 69.4),
+    ("gka", "vit-b", "forward", "softmax", False, 30.5, 30.9, 30.9, 92.5),
+    ("gka", "vit-b", "backward", "gka", True, 76.3, 77.2, 30.9, 138.7),
+    ("gka", "text", "forward", "gka", False, 85.9, 86.9, 43.4, 25.0),
+    ("gka", "text", "backward", "softmax", False, 214.9, 217.2, 43.4, 100.2),
+    ("gka", "text", "backward", "gka", True, 300.8, 304.1, 86.9, 75.1),
+    ("gka", "text", "backward", "softmax", True, 300.8, 304.1, 86.9, 125.2),
+    ("gka", "text-1024", "forward", "softmax", False, 64.4, 65.2, 32.6, 50.1),
+    ("gka", "text-512", "backward", "softmax", False, 94.0, 95.0, 19.0, 100.2),
+    ("gpa", "dickens", "forward", "softmax", False, 17.2, 17.4, 8.7, 80.1),
+    ("gpa", "dickens", "backward", "softmax", True, 60.4, 61.0, 17.4, 200.3),
+    ("gpa", "dickens", "backward", "softmax", False, 43.1, 43.6, 8.7, 160.3),
+    ("karat", "vit-ti", "forward", "karat", False, 10.2, 10.3, 15.4, 23.1),
+    ("karat", "vit-b", "forward", "karat", False, 40.6, 41.1, 61.7, 92.5),
     ("decode", "gka", "forward", "gka", False, 0.1, 0.1, 0.0, 12.5),
     ("decode", "gka", "forward", "softmax", False, 0.1, 0.1, 0.0, 25.1),
 ]
@@ -62,8 +62,14 @@ def test_what_binds_each_shape():
         ("gka", "text-1024"),
     }
     assert set(bound.values()) == {"products", "memory"}
+
+
+def test_exponentials_take_as_long_as_products_at_a_width_of_64():
+    """A half, once and twice of 64: 4 d operations a pair at 989e12 a second, beside one exponential."""
     article = next(entry for entry in shapes("rbf", "full", "cuda") if entry["shape"] == "article-8192")
-    assert least(article, "forward", "softmax", H100)[2] == "exponentials"
+    for width in (32, 64, 128):
+        done = floor(work({**article, "width": width}, "forward", "softmax"), H100)
+        assert done.products / done.exponentials == pytest.approx(width / 64, rel=2e-3)
 
 
 def test_one_pass_after_the_other_takes_as_long_as_both():
@@ -76,13 +82,13 @@ def test_one_pass_after_the_other_takes_as_long_as_both():
 
 def test_instructions_are_counted_when_given():
     actual = floor(work(case("gka", "vit-ti"), "forward", "gka", instructions=6.5), H100)
-    assert 1e6 * actual.issue == pytest.approx(6.5, abs=0.05)
+    assert 1e6 * actual.issue == pytest.approx(6.27, abs=0.05)
     assert floor(Work(1, 1, 1, 1, 1e6), H100).bound == "issue"
 
 
 def test_the_rates_of_one_card():
-    assert H100.exponentials == pytest.approx(3.71e12, rel=1e-3)
-    assert H100.issue == pytest.approx(29.7e12, rel=2e-3)
+    assert H100.exponentials == pytest.approx(3.865e12, rel=1e-3)
+    assert H100.issue == pytest.approx(30.9e12, rel=2e-3)
     assert STATED["H200"].memory / H100.memory == pytest.approx(1 / 0.7, rel=0.01)
     assert roofline.stated("NVIDIA H100 80GB HBM3") is H100
     assert roofline.stated("NVIDIA A100") is None

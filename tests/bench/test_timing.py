@@ -1,6 +1,7 @@
 """The clock is warm, rotates its inputs and replays graphs; memory is what a call takes."""
 
 import contextlib
+import math
 import weakref
 
 import pytest
@@ -102,3 +103,16 @@ def test_a_gpu_is_timed_by_events_and_short_calls_as_a_graph(fails, monkeypatch,
         assert timing.timed([call], "cuda", graph=True).graph
     monkeypatch.setattr(timing, "GRAPH_BELOW", 9.0)
     assert not timing.timed([call], "cuda", graph=False).graph
+
+
+@pytest.mark.parametrize("count", [6, 10, 20, 200, 1000])
+def test_the_interval_of_a_median_holds_it_in_95_of_100_cases(count):
+    """The median lies between ranks r and s if at least r and fewer than s of the times are below it."""
+    low, high = timing.median_interval([float(n) for n in range(count, 0, -1)])
+    inside = sum(math.comb(count, below) for below in range(int(low), int(high))) / 2**count
+    assert 0.93 < inside < 0.98
+
+
+def test_an_interval_needs_six_times():
+    with pytest.raises(ValueError, match="six times at least, not 5"):
+        timing.median_interval([1.0] * 5)
