@@ -12,6 +12,8 @@
   const COLORS = { Gaussian: "var(--gk-blue)", ExpDot: "var(--gk-green)" };
   const FINE = 200; // steps of the curve
   const WIDEST = 80; // a line's width for a flow of 1
+  const CELLS = 60; // of a field, along each axis
+  const LEVELS = [0.05, 0.2, 0.5, 0.8, 0.95]; // above each of them a field is a shade darker
 
   function weights(query, keys, sigma, kernel) {
     const scores = keys.map((key) => SCORES[kernel](query, key, sigma));
@@ -32,15 +34,23 @@
     return similar.map((row) => row.map((one) => one / total));
   }
 
+  /* The weight that the chosen key would get from a query in the middle of each cell of the plane, row by row. */
+  function field(state, kernel) {
+    const middle = ([low, high], i) => low + ((i + 0.5) / CELLS) * (high - low), cells = [...Array(CELLS).keys()];
+    return cells.flatMap((row) => cells.map((column) =>
+      weights([middle(state.x, column), middle(state.y, row)], state.keys, state.sigma, kernel)[state.chosen]));
+  }
+
   /* What every kernel makes of a state: weights of the query (the chosen key where there is none), their average of the
      values (of the keys where there are none), effective neighbors, and the trace of the keys' own weights; of a walk
-     also its flows, and the share of its steps that stay where they are. */
+     also its flows, and the share of its steps that stay where they are; of a field its numbers and their mean. */
   function numbers(state) {
     const query = state.query || state.keys[state.chosen];
     return state.kernels.map((kernel) => {
       const row = weights(query, state.keys, state.sigma, kernel);
-      const steps = state.walk && flows(state, kernel);
+      const steps = state.walk && flows(state, kernel), shares = state.field && field(state, kernel);
       return {
+        ...(shares && { field: shares, share: shares.reduce((sum, one) => sum + one) / shares.length }),
         ...(steps && { flows: steps, stays: steps.reduce((sum, one, i) => sum + one[i], 0) }),
         weights: row,
         estimate: average(row, state.values || state.keys),
@@ -111,6 +121,7 @@
       if (!first) group.setAttribute("aria-hidden", "true");
       if (query && line) make(group, "path", { class: "gk-line" });
       if (!query) make(group, "circle", { class: "gk-weight" });
+      if (!query && state.field) make(group, "text", { class: "gk-number", x: 9, y: -7 });
       make(group, "circle", { class: "gk-hit", r: 13 });
       make(group, query ? "path" : "circle", { class: "gk-dot", r: 4, d: line ? "M-8,-13h16l-8,13z" : "M-7,0h14M0,-7v14" });
       const aim = (event) => {
@@ -147,6 +158,7 @@
     }
 
     for (const panel of panels) {
+      panel.shades = state.field ? LEVELS.map(() => make(svg, "path", { class: "gk-shade", "aria-hidden": "true" })) : [];
       panel.frame = make(svg, "g", { class: "gk-frame", "aria-hidden": "true" });
       panel.steps = make(svg, "g", { class: "gk-steps", "aria-hidden": "true" });
       panel.curve = make(svg, "path", { class: "gk-curve", "aria-hidden": "true" });
@@ -198,7 +210,8 @@
           const [x, y] = at(j);
           place(group, x, y);
           group.querySelector(".gk-weight").setAttribute("r", 24 * Math.sqrt(result.weights[j]));
-          group.classList.toggle("gk-chosen", !state.query && j === state.chosen);
+          group.classList.toggle("gk-chosen", (!state.query || state.field) && j === state.chosen);
+          if (state.field) group.querySelector(".gk-number").textContent = show(result.weights[j]);
           group.setAttribute("tabindex", p === 0 && j === state.chosen ? 0 : -1);
           tell(group, line ? y : x, line ? start.y : start.x, `${show(x)}, ${show(y)}, weight ${show(result.weights[j])}`);
         });
@@ -208,6 +221,12 @@
           panel.query.setAttribute("tabindex", p === 0 ? 0 : -1);
           tell(panel.query, state.query[0], start.x, state.query.map(show).join(", "));
         }
+        panel.shades.forEach((shade, l) => {
+          const width = panel.width / CELLS, height = panel.height / CELLS;
+          const cell = (share, i) => share > LEVELS[l] ? `M${panel.left + (i % CELLS) * width},` +
+            `${panel.top + panel.height - Math.floor(i / CELLS) * height}h${width}v${-height}h${-width}z` : "";
+          shade.setAttribute("d", result.field.map(cell).join(""));
+        });
         if (state.walk) {
           panel.steps.replaceChildren();
           state.keys.forEach(([x, y], i) => state.keys.slice(0, i).forEach(([u, v], j) => make(panel.steps, "path", {
@@ -226,9 +245,10 @@
       slider.value = (100 * Math.log(state.sigma / low)) / Math.log(high / low);
       slider.setAttribute("aria-valuetext", show(state.sigma));
       width.textContent = show(state.sigma);
-      said.textContent = results.map((one, p) => (line ? "" : `${state.kernels[p]}: `) +
-        `estimate ${one.estimate.map(show).join(", ")}; effective neighbors ${show(one.neighbors)}; ` +
-        `tr W ${show(one.trace)}` + (state.walk ? `; of its steps the walk stays in ${show(one.stays)}` : "")).join(". ");
+      said.textContent = results.map((one, p) => (line ? "" : `${state.kernels[p]}: `) + (state.field
+        ? `the chosen ${names.key} gets ${show(one.weights[state.chosen])}, on average over the plane ${show(one.share)}`
+        : `estimate ${one.estimate.map(show).join(", ")}; effective neighbors ${show(one.neighbors)}; ` +
+          `tr W ${show(one.trace)}` + (state.walk ? `; of its steps the walk stays in ${show(one.stays)}` : ""))).join(". ");
     }
 
     function tell(group, value, [low, high], text) {

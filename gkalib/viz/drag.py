@@ -15,7 +15,10 @@ from gkalib.viz import style
 from gkalib.viz.digest import MIME, array, digest
 
 KERNELS = {"Gaussian": Gaussian, "ExpDot": lambda sigma: ExpDot(1 / sigma**2)}
-WIDEST = 80.0  # a line's width for a flow of 1, as in drag.js
+# As in drag.js: a line's width for a flow of 1, the cells of a field along an axis, the levels of its shades.
+WIDEST = 80.0
+CELLS = 60
+LEVELS = (0.05, 0.2, 0.5, 0.8, 0.95)
 WORDS = {"x": "x", "y": "y", "sigma": "bandwidth σ", "key": "key", "query": "query"}
 
 
@@ -30,6 +33,7 @@ def drag(
     limits: Sequence[Sequence[float | int]],
     labels: Mapping[str, str] | None = None,
     walk: bool = False,
+    field: bool = False,
 ) -> "Drag":
     """Draw a kernel smoother whose keys, query and bandwidth a reader drags on the page.
 
@@ -49,12 +53,15 @@ def drag(
         walk: whether to join every pair of keys by a line whose width is the share of its steps that a random
             walk with these weights takes from one to the other, in the long run. The keys lie in the plane,
             and the kernel is the Gaussian.
+        field: whether to shade the plane, for each kernel, by the weight that the chosen key would get from a
+            query at each place, a shade for each of ``LEVELS``. The keys lie in the plane, with a query.
 
     Raises:
         ValueError: with an empty alt text, an unknown kernel or label, a bandwidth outside its range, keys,
-            values and query that do not fit together, or a walk of anything but keys under a Gaussian.
+            values and query that do not fit together, a walk of anything but keys under a Gaussian, or a
+            field of anything but keys in the plane with a query.
 
-    Taught in: chapters 01 and 07.
+    Taught in: chapters 01, 04 and 07.
     """
     keys, values = array(keys), None if values is None else array(values)
     _validate(keys.shape, None if values is None else values.shape, query)
@@ -67,6 +74,8 @@ def drag(
         )
     if walk and (query is not None or keys.shape[1] == 1 or tuple(kernels) != ("Gaussian",)):
         raise ValueError("drag: walk needs keys in the plane without a query, and the Gaussian alone")
+    if field and (query is None or keys.shape[1] == 1):
+        raise ValueError("drag: field needs keys in the plane and a query")
     if not set(labels) <= set(WORDS):
         raise ValueError(f"drag: labels {sorted(labels)}; there are {sorted(WORDS)}")
     if not 0 < low <= start <= high:
@@ -83,6 +92,7 @@ def drag(
         "y": list(limits[1]),
         "labels": {**WORDS, **labels},
         "walk": walk,
+        "field": field,
     }
     return _stored(data)
 
@@ -134,9 +144,24 @@ def _panel(axes, data: dict, kernel) -> None:
             for i, j in torch.combinations(torch.arange(len(x))).tolist():
                 width = WIDEST * float(affinity[i, j] / affinity.sum())
                 axes.plot(x[[i, j]], y[[i, j]], color=blue, alpha=0.6, linewidth=width, zorder=0)
+        if data["field"]:
+            _shade(axes, data, keys, kernel)
+            axes.plot(x[0], y[0], "o", color=orange)
         axes.plot(*query[0, 0, 0], "+", color=orange, markersize=12, markeredgewidth=2)
     axes.plot(*estimate, "o", color=blue, markersize=9, fillstyle="none")
     axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
+
+
+def _shade(axes, data: dict, keys: torch.Tensor, kernel) -> None:
+    """A shade for each level that the first key's weight exceeds, from a query in the middle of each cell."""
+    across, up = (
+        low + (torch.arange(CELLS, dtype=torch.float64) + 0.5) / CELLS * (high - low)
+        for low, high in (data["x"], data["y"])
+    )
+    places = torch.stack(torch.meshgrid(across, up, indexing="xy"), dim=-1).reshape(1, 1, -1, 2)
+    share = attention_weights(places, keys, kernel)[0, 0, :, 0].reshape(CELLS, CELLS)
+    for level in LEVELS:
+        axes.contourf(across, up, share, levels=[level, 1.01], colors=[style.PALETTE["blue"]], alpha=0.14)
 
 
 @final

@@ -18,7 +18,7 @@ from tests.book.test_browser import (  # noqa: F401  two are fixtures
     sideways,
 )
 from tests.tolerance import oracle
-from tests.viz.test_drag import a_walk, in_the_plane, on_a_line
+from tests.viz.test_drag import a_field, a_walk, in_the_plane, on_a_line
 
 pytestmark = pytest.mark.browser
 
@@ -49,6 +49,14 @@ def expected(state: dict) -> list[dict]:
             visits = sums / sums.sum()
             oracle(visits @ every, visits)  # a step of the walk leaves them as they are
             found[-1] |= {"flows": visits[:, None] * every, "stays": visits @ every.diagonal()}
+        if state["field"]:
+            axes = (
+                low + (torch.arange(60, dtype=torch.float64) + 0.5) / 60 * (high - low)
+                for low, high in (state["x"], state["y"])
+            )
+            places = torch.stack(torch.meshgrid(*axes, indexing="xy"), dim=-1).reshape(1, 1, -1, 2)
+            shares = gkalib.attention_weights(places, keys, kernel)[0, 0, :, state["chosen"]]
+            found[-1] |= {"field": shares, "share": shares.mean()}
     return found
 
 
@@ -68,6 +76,9 @@ def compare(figure) -> dict:
         for name, value in theirs.items():
             computed = torch.tensor(ours[name], dtype=torch.float64).reshape(value.shape)
             oracle(computed, value)
+        if state["field"]:
+            every += [theirs["weights"][state["chosen"]].item(), theirs["share"].item()]
+            continue
         every += [*theirs["estimate"].tolist(), theirs["neighbors"].item(), theirs["trace"].item()]
         every += [theirs["stays"].item()] if state["walk"] else []
     assert len(shown) == len(every)
@@ -80,7 +91,7 @@ def page(chromium, tmp_path):  # noqa: F811
     for name in ("drag.js", "book.css"):
         shutil.copy(ROOT / "book" / "_static" / name, tmp_path)
     body = on_a_line().to_html() + in_the_plane().to_html() + in_the_plane(query=[1.0, 1.0]).to_html()
-    body += a_walk().to_html()
+    body += a_walk().to_html() + a_field().to_html()
     (tmp_path / "page.html").write_text(PAGE.format(body), encoding="utf-8")
     server, url = serve(tmp_path)
     context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
@@ -97,7 +108,7 @@ def page(chromium, tmp_path):  # noqa: F811
 
 def test_the_page_computes_what_the_library_computes(page):
     assert sideways(page) == 0
-    for index in range(4):
+    for index in range(5):
         figure = page.locator(".gk-drag").nth(index)
         assert not figure.locator("img").is_visible()
         before = compare(figure)
@@ -115,6 +126,30 @@ def test_the_page_computes_what_the_library_computes(page):
         assert after["chosen"] == 1 and after["keys"] != before["keys"]
         figure.locator("button").click()
         assert compare(figure) == before
+
+
+def test_shades_and_numbers_of_a_field_follow_the_chosen_key(page):
+    """As many cells are shaded at each level as have more than that, and another key has another field."""
+    figure = page.locator(".gk-drag").nth(4)
+    for _ in range(2):
+        state, found = figure.evaluate(NOW)
+        for panel, one in enumerate(found):
+            paths = figure.locator(".gk-shade").all()[5 * panel : 5 * panel + 5]
+            cells = [path.get_attribute("d").count("M") for path in paths]
+            assert cells == [
+                sum(share > level for share in one["field"]) for level in (0.05, 0.2, 0.5, 0.8, 0.95)
+            ]
+            assert 0 < cells[2] < 3600
+            shown = (
+                figure.locator("svg > g:has(> .gk-handle)")
+                .nth(panel)
+                .locator(".gk-number")
+                .all_text_contents()
+            )
+            assert [float(number) for number in shown] == pytest.approx(one["weights"], abs=0.0051)
+        figure.locator(".gk-chosen").first.focus()
+        page.keyboard.press("PageDown")
+        assert compare(figure)["chosen"] == state["chosen"] + 1
 
 
 def test_a_query_and_a_key_follow_the_mouse_and_the_finger(page):
@@ -146,6 +181,7 @@ def test_a_query_and_a_key_follow_the_mouse_and_the_finger(page):
     ("chapter", "dot", "moved"),
     [
         ("01-nadaraya-watson", ".gk-query", lambda state: state["query"][0]),
+        ("04-attention-is-smoothing", '.gk-chosen[tabindex="0"]', lambda state: state["keys"][0][0]),
         ("07-gaussian-kernel-attention", '[tabindex="0"]', lambda state: state["keys"][0][0]),
     ],
 )

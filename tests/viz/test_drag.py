@@ -32,6 +32,10 @@ def a_walk(**changes):
     return in_the_plane(**{"kernels": ("Gaussian",), "walk": True, **changes})
 
 
+def a_field(**changes):
+    return in_the_plane(**{"query": [1.0, 1.0], "field": True, **changes})
+
+
 def data_of(figure) -> dict:
     return json.loads(html.unescape(re.findall(r'data-drag="(.*?)"', figure.to_html())[0]))
 
@@ -73,6 +77,7 @@ def test_it_holds_its_data_and_a_picture_and_leaves_no_figure_open():
         ({"kernels": ("Gaussian", "ExpDot")}, "on a line one"),
         ({"labels": {"z": "height"}}, "labels"),
         ({"walk": True}, "walk needs"),
+        ({"field": True}, "field needs"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes, words):
@@ -90,6 +95,26 @@ def test_a_walk_is_of_keys_under_a_gaussian(changes):
     assert data_of(a_walk())["walk"] is True
     with pytest.raises(ValueError, match="walk needs"):
         a_walk(**changes)
+
+
+def test_a_field_needs_a_query():
+    assert data_of(a_field())["field"] is True
+    with pytest.raises(ValueError, match="field needs"):
+        a_field(query=None)
+
+
+def test_a_field_is_shaded_where_the_first_key_gets_more_than_each_level(monkeypatch):
+    """Of two keys and a Gaussian the share exceeds one half on the first key's side of their bisector."""
+    drawn = []
+    monkeypatch.setattr(
+        "matplotlib.axes.Axes.contourf", lambda axes, *numbers, **how: drawn.append((numbers, how))
+    )
+    a_field(keys=[[-1.0, 0.0], [1.0, 0.0]], kernels=("Gaussian",))
+    assert [how["levels"][0] for _, how in drawn] == [0.05, 0.2, 0.5, 0.8, 0.95]
+    across, _, share = drawn[0][0]
+    assert ((share > 0.5) == (across < 0)).all()
+    # e^{-(x+1)²/2} against e^{-(x-1)²/2}: a logistic function of −2x
+    assert share[0].tolist() == pytest.approx([1 / (1 + math.exp(2 * x)) for x in across.tolist()])
 
 
 def test_lines_of_a_walk_are_as_wide_as_its_flows(monkeypatch):
