@@ -197,6 +197,12 @@ def evaluation_transform(config: VisionConfig) -> Transform:
     return transforms.Compose([_mode(config), transform])
 
 
+def augmented(config: VisionConfig, image: Image.Image, seed: int) -> Float[Tensor, "c s s"]:
+    """One image as a run sees it, before mixing, with random numbers from a seed. Chapter 21 shows some."""
+    with seeded(seed):
+        return training_transform(config)(image)
+
+
 def mixer(config: VisionConfig) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]:
     r"""What mixes the pictures of a part with one another, and makes targets of their labels.
 

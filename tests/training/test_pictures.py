@@ -17,6 +17,8 @@ from gkalib.training.distributed import Processes
 from gkalib.training.sampler import Sampler, key
 from gkalib.training.vision import (
     ImageWorkload,
+    Samples,
+    augmented,
     evaluation_transform,
     held_out,
     mixer,
@@ -42,6 +44,14 @@ def run_with(augment: Augment = EVERYTHING, **changes) -> VisionConfig:
 
 def pictures(run: VisionConfig, rank: int = 0, size: int = 1, workers: int = 0) -> ImageWorkload:
     return ImageWorkload(run, DATA, processes(rank, size), workers=workers)
+
+
+def test_one_image_is_augmented_as_a_run_reads_it():
+    run = run_with()
+    image = DATA.train.picture(3)
+    read, _ = Samples(DATA.train, training_transform(run))[3, 7]
+    equal(augmented(run, image, 7), read)
+    assert not torch.equal(augmented(run, image, 8), read)
 
 
 def parts(run: VisionConfig, start: int = 0, **where: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
