@@ -272,6 +272,35 @@ def step_cosine(snapshots: Sequence[Weights]) -> float:
     return (products.diagonal(1) / (lengths[1:] * lengths[:-1])).mean().item()
 
 
+def persistent_shares(snapshots: Sequence[Weights]) -> Float[Tensor, " steps"]:
+    r"""The shares of a walk with a run's step lengths and, for each k, its mean cosine of steps k apart.
+
+    $$\langle e_s, e_t \rangle = \ell_s \ell_t\, c_{|s - t|}$$
+
+    How long a run's steps were and how alike they were are kept, and nothing of where they led.
+
+    Args:
+        snapshots: T + 1 sets of weights by name, in order.
+
+    Raises:
+        ValueError: if two successive snapshots are equal.
+
+    Taught in: chapter 24.
+    """
+    products = _products(snapshots)
+    lengths = products.diagonal().clamp(min=0).sqrt()
+    if not bool((lengths > 0).all()):
+        raise ValueError("persistent_shares: two successive snapshots are equal")
+    cosines = products / (lengths * lengths[:, None])
+    mean = torch.stack([cosines.diagonal(apart).mean() for apart in range(len(lengths))])
+    place = torch.arange(len(lengths))
+    inner = torch.zeros(len(lengths) + 1, len(lengths) + 1, dtype=torch.float64)
+    kept = lengths * lengths[:, None] * mean[(place - place[:, None]).abs()]
+    inner[1:, 1:] = kept.cumsum(0).cumsum(1)
+    centered = inner - inner.mean(0) - inner.mean(1, keepdim=True) + inner.mean()
+    return torch.linalg.eigvalsh(centered).flip(0)[:-1] / centered.trace()
+
+
 def _products(snapshots: Sequence[Weights]) -> Tensor:
     """The inner products of successive differences, ``[T T]``."""
     products = torch.zeros(len(snapshots) - 1, len(snapshots) - 1, dtype=torch.float64)

@@ -19,7 +19,7 @@ def singular_values(matrices: Float[Tensor, "*batch n m"]) -> Float[Tensor, "*ba
     Returns:
         ``[... k]``, k = min(n, m).
 
-    Taught in: chapter 24.
+    Taught in: chapter 27.
     """
     return torch.linalg.svdvals(matrices.detach().double())
 
@@ -36,7 +36,7 @@ def spectrum(matrices: Float[Tensor, "*batch n m"]) -> Float[Tensor, " k"]:
         matrices: ``[... n m]``, B of them.
 
     References:
-        Maity et al., Kolmogorov–Arnold attention, 2025, figure 7. Taught in: chapter 24.
+        Maity et al., Kolmogorov–Arnold attention, 2025, figure 7. Taught in: chapter 27.
     """
     values = singular_values(matrices)
     return values.reshape(-1, values.shape[-1]).mean(0).log()
@@ -56,7 +56,7 @@ def effective_rank(values: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]
         ValueError: if a matrix has no singular value above zero.
 
     References:
-        Roy and Vetterli, The effective rank, 2007. Taught in: chapter 24.
+        Roy and Vetterli, The effective rank, 2007. Taught in: chapter 27.
     """
     total = _total(values, "effective_rank")
     return torch.special.entr(values / total).sum(-1).exp()
@@ -74,7 +74,7 @@ def energy_rank(values: Float[Tensor, "*batch k"], share: float = 0.99) -> Int64
     Raises:
         ValueError: if the share is not in (0, 1], or a matrix has no singular value above zero.
 
-    Taught in: chapter 24.
+    Taught in: chapter 27.
     """
     if not 0 < share <= 1:
         raise ValueError(f"energy_rank: share must be above 0 and at most 1, not {share}")
@@ -97,7 +97,7 @@ def matrices(weights: Weights) -> dict[str, Tensor]:
     Args:
         weights: parameters by name, such as ``dict(model.named_parameters())`` or a snapshot.
 
-    Taught in: chapter 24.
+    Taught in: chapter 27.
     """
     return {
         name: tensor.detach()
@@ -145,7 +145,7 @@ def histogram(weights: Weights, *, bins: int = 61, span: float | None = None) ->
         ValueError: if there are no parameters, or ``bins`` or ``span`` is not positive.
 
     References:
-        Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 24.
+        Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 27.
     """
     if not weights:
         raise ValueError("histogram: needs parameters, and none are given")

@@ -1,6 +1,6 @@
 """The book's figures: their style, digests and controls, maps of weights, and a trained model's figures."""
 
-from gkalib.viz import dots, figures, lags, machine, maps, style
+from gkalib.viz import dots, figures, lags, machine, maps, style, surfaces
 from gkalib.viz.drag import Drag, drag
 from gkalib.viz.explore import Explore, explore
 from gkalib.viz.figures import bandwidth_lines, bandwidth_map, bank_lines
@@ -19,4 +19,5 @@ __all__ = [
     "machine",
     "maps",
     "style",
+    "surfaces",
 ]

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from gkalib.analysis.landscape import (
     Surface,
     loss_on,
+    persistent_shares,
     random_plane,
     random_walk,
     snapshot,
@@ -236,6 +237,19 @@ def test_a_walk_of_uneven_steps_has_nearly_these():
     found, expected = trajectory_plane(snapshots).explained[:4], walk_shares(step_lengths(snapshots))[:4]
     assert (found / expected - 1).abs().max() < 0.02
     assert abs(found[0] - 6 / math.pi**2) > 5 * abs(found[0] - expected[0])
+
+
+def test_a_persistent_walk_has_the_shares_of_its_inner_products():
+    """Steps of one length with the cosine 0.6 to the power of their distance, made exactly so."""
+    apart = (torch.arange(30) - torch.arange(30)[:, None]).abs()
+    gram = 0.6 ** apart.double()
+    steps = torch.linalg.cholesky(gram)  # rows with these inner products
+    path = [{"a": row} for row in torch.cat([torch.zeros(1, 30).double(), steps.cumsum(0)])]
+    found = persistent_shares(path)
+    oracle(found, trajectory_plane(path).explained)
+    assert found[0] > walk_shares(torch.ones(30))[0] + 0.02
+    with pytest.raises(ValueError, match=r"^persistent_shares: two successive snapshots are equal"):
+        persistent_shares([path[0], path[0], path[1]])
 
 
 def test_the_cosine_of_steps():

@@ -1,6 +1,5 @@
-"""What chapter 24 proves: rescaled models, walks as chains, minima of noise, rows and their spectrum."""
+"""What chapter 24 proves: rescaled models, walks as chains, minima of noise, sorted weights."""
 
-import copy
 import math
 
 import pytest
@@ -10,9 +9,7 @@ from torch.func import functional_call
 
 from gkalib.analysis.landscape import Surface, loss_on, random_plane, snapshot, walk_shares
 from gkalib.analysis.sharpness import sharpness
-from gkalib.analysis.spectrum import effective_rank, singular_values
 from gkalib.layers import attention
-from gkalib.normalizers import RowOperator
 from tests.tolerance import equal, oracle
 
 F64 = torch.float64
@@ -137,63 +134,10 @@ def test_sorted_weights_are_paired_most_cheaply():
         assert moved <= (one - other[torch.randperm(50)]).abs().mean() + 1e-12
 
 
-@pytest.mark.parametrize("name", ["softmax", "karat"])
-def test_gradients_balance_within_a_head(name: str):
-    """Along the rescaling the loss is constant, so both parts have one inner product with the gradient."""
-    layer, x = _layer(name), torch.randn(4, 5, HEADS * WIDTH, dtype=F64)
-    layer(x).pow(3).sum().backward()
-    parts = [layer.value.weight, layer.value.bias[:, None]]  # pyright: ignore
-    slopes = [layer.value.weight.grad, layer.value.bias.grad[:, None]]  # pyright: ignore
-    rows = (torch.cat(parts, dim=1) * torch.cat(slopes, dim=1)).unflatten(0, (HEADS, WIDTH)).sum((1, 2))
-    columns = (layer.proj.weight * layer.proj.weight.grad).unflatten(1, (HEADS, WIDTH)).sum((0, 2))  # pyright: ignore
-    equal(rows, columns)
-    assert rows.abs().min() > 1e-6
-
-
-def test_descent_keeps_the_difference_of_the_norms():
-    """To first order in the step: over the same time, half the step leaves half the drift."""
-    x, start = torch.randn(4, 5, HEADS * WIDTH, dtype=F64), _layer()
-    drifts, moved = [], 0.0
-    for rate, steps in ((4e-3, 50), (2e-3, 100)):
-        layer = copy.deepcopy(start)
-        before = _norms(layer)
-        for _ in range(steps):
-            layer.zero_grad()
-            layer(x).square().mean().backward()
-            with torch.no_grad():
-                for one in layer.parameters():
-                    if one.grad is not None:
-                        one -= rate * one.grad
-        change = _norms(layer) - before
-        moved = change.abs().max()
-        drifts.append((change[0] - change[1]).abs().max())
-    assert drifts[0] < moved / 50
-    assert drifts[1] / drifts[0] == pytest.approx(0.5, abs=0.05)
-
-
-def _norms(layer: nn.Module) -> Tensor:
-    """Of each head, the squared norms of its values' rows and of its columns of the output, ``[2 h]``."""
-    rows = torch.cat([layer.value.weight, layer.value.bias[:, None]], dim=1)  # pyright: ignore
-    return torch.stack(
-        [
-            one.detach().unflatten(0, (HEADS, WIDTH)).square().sum((1, 2))
-            for one in (rows, layer.proj.weight.T)
-        ]  # pyright: ignore
-    )
-
-
-def test_the_energy_of_averages_counts_their_neighbors():
-    weights = (2 * torch.randn(6, 9, 9, dtype=F64)).softmax(-1)
-    values = singular_values(weights)
-    neighbors = 1 / weights.square().sum(-1)
-    oracle(values.square().sum(-1), (1 / neighbors).sum(-1))
-    assert (values[:, 0] >= 1).all()
-    assert (effective_rank(values) - effective_rank(5 * values)).abs().max() < 1e-12
-
-
-def test_an_operator_gives_matrices_of_its_rank():
-    weights = RowOperator(2, 11, rank=3, dtype=F64)(torch.randn(4, 2, 11, 11, dtype=F64))
-    values = singular_values(weights)
-    assert (values[..., 2] > 1e-6).all()
-    assert (values[..., 3:] < 1e-10).all()
-    assert (effective_rank(values) <= 3 + 1e-9).all()
+def test_two_weights_by_hand():
+    """Of (ab - 1)² at two of its minima: the Hessian, and the same in units of the weights."""
+    for a, b, largest in ((1.0, 1.0, 4.0), (10.0, 0.1, 200.02)):
+        at = torch.tensor([a, b], dtype=F64)
+        hessian = torch.autograd.functional.hessian(lambda w: (w[0] * w[1] - 1) ** 2, at)
+        assert float(torch.linalg.eigvalsh(hessian)[-1]) == pytest.approx(largest)
+        equal(hessian * at * at[:, None], torch.full((2, 2), 2.0, dtype=F64))
