@@ -1,7 +1,7 @@
 """What GKA leaves out is worth on Fashion-MNIST: values, queries and keys; and what learning σ is worth.
 
-Trained on the published 60,000 pictures and tested on the published 10,000. Arms share batches, test pictures
-and, where shapes match, initial weights. Six arms and five seeds are 1 core-hour.
+Trained on the published 60,000 images and tested on the published 10,000. Arms share batches, test images
+and, where shapes match, initial weights. Six arms and five seeds are 0.8 core-hours.
 """
 
 from gkalib.experiments import gka_sigma

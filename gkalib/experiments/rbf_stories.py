@@ -2,7 +2,7 @@
 
 The article's γ = 1/√d makes the dot product's factor 2/√d: "rbf" is at the temperature of "dot-double", and
 "rbf-half" at that of "dot". Arms share windows, held-out windows and initial weights.
-Each arm has the learning rate that its sweep found. Ten arms and five seeds are 0.4 core-hours.
+Each arm has the learning rate that its sweep found. Ten arms and five seeds are 1.2 core-hours.
 """
 
 from gkalib.experiments.decisions import Contrast, difference

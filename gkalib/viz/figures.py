@@ -331,7 +331,7 @@ def spectra(model: nn.Module, attention: Sequence[Weights]) -> Figure:
     """The singular values of each layer's attention, and the effective ranks of the weight matrices.
 
     References:
-        Maity et al., Kolmogorov–Arnold attention, 2025, figure 7. Taught in: chapter 24.
+        Maity et al., Kolmogorov–Arnold attention, 2025, figure 7. Taught in: chapter 27.
     """
     figure, (left, right) = _row(2, height=3.2)
     for number, weights in enumerate(attention):
@@ -358,7 +358,7 @@ def histograms(model: nn.Module) -> Figure:
     """How the parameters are spread, a panel a kind.
 
     References:
-        Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 24.
+        Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 27.
     """
     by_kind = spectrum.histogram(dict(model.named_parameters()))
     columns = 4
