@@ -30,10 +30,10 @@ def agree(actual: Tensor, exact: Tensor, same_dtype: Tensor) -> None:
 
 
 def oracle(actual: Tensor, exact: Tensor) -> None:
-    """Assert that a fused operation in float64 is its formula: error ≤ 1e-12 of the largest number.
+    """Assert that a sum in float64 is its formula: error ≤ 1e-12 of the largest number.
 
-    Its sums run in another order and over more terms than the reference's, so that 64 spacings are not always
-    enough; a wrong term would be off by many orders more.
+    Fused operations sum in another order, and others over terms that cancel, so that 64 spacings are not
+    always enough; a wrong term would be off by many orders more.
     """
     assert actual.shape == exact.shape, f"shape {list(actual.shape)}, expected {list(exact.shape)}"
     assert actual.dtype == exact.dtype == torch.float64, f"dtypes {actual.dtype}, {exact.dtype}"

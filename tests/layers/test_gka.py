@@ -8,7 +8,7 @@ import torch
 from gkalib.kernels import ExpDot
 from gkalib.layers import attention
 from gkalib.smoothing import compute_weights, smooth
-from tests.tolerance import agree, equal
+from tests.tolerance import agree, equal, oracle
 
 HEADS, DIM, LENGTH = 4, 32, 17
 SIGMAS = [0.8, 1.5, 2.5, 4.0]
@@ -165,7 +165,8 @@ def test_the_gradient_of_the_log_bandwidth():
     gh, squares = heads(g), torch.cdist(xh, xh) ** 2
     gain = gh @ xh.mT - (gh * (w @ xh)).sum(-1, keepdim=True)
     variance = torch.tensor(SIGMAS, dtype=torch.float64) ** 2
-    equal(module.kernel.log_sigma.grad, (w * gain * squares).sum((0, 2, 3)) / variance)
+    # a sum over all pairs of both signs, which cancel
+    oracle(module.kernel.log_sigma.grad, (w * gain * squares).sum((0, 2, 3)) / variance)
 
 
 def test_the_output_projection_mixes_the_heads():

@@ -83,14 +83,19 @@ def test_a_signal_saves_and_ends_well(name: str, unbroken: Path, tmp_path: Path)
 
 
 def test_a_second_interrupt_ends_at_once(tmp_path: Path):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+
     def event(step: int) -> float:
         if step == 3:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
         return 1.0
 
-    with pytest.raises(KeyboardInterrupt):
-        toy.fit(toy.toy(), launch(tmp_path), event=event)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            toy.fit(toy.toy(), launch(tmp_path), event=event)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert steps(tmp_path) == []
 
 
