@@ -103,9 +103,7 @@ async def run(
     return {
         "records": {run: record_hash(root, run) for run in after["records"]},
         "asked": after["asked"],
-        "seconds": round(
-            min(seconds, after["work"]), 1
-        ),  # on a quiet machine the clock's, on a busy one the work
+        "seconds": round(min(seconds, after["work"]), 1),  # the clock's, or on a busy machine the work
         "peak_mib": round(int(after["peak"]) / 1024) if "peak" in after else None,
         "versions": {name: after[name] for name in ("python", "torch") if name in after},
     }

@@ -31,9 +31,7 @@ class Standings:
     cells: tuple[tuple[str, ...], ...]
 
     def __str__(self) -> str:
-        lines = [self.header, *self.cells]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.header))]
-        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        return results.as_text(self.header, self.cells)
 
     __repr__ = __str__
 

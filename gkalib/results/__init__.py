@@ -2,7 +2,7 @@
 
 from gkalib.results.record import BUSY, SCALES, SOURCES, Record, digest, load_average, processor, provenance
 from gkalib.results.store import experiments, find, folder, items, load, rows, save
-from gkalib.results.table import Table, as_html, table
+from gkalib.results.table import Table, as_html, as_text, table
 
 __all__ = [
     "BUSY",
@@ -11,6 +11,7 @@ __all__ = [
     "Record",
     "Table",
     "as_html",
+    "as_text",
     "digest",
     "experiments",
     "find",

@@ -39,6 +39,13 @@ def table(
     return Table(tuple(records), metrics or tuple(known), digits)
 
 
+def as_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of text in columns as wide as their widest cell."""
+    lines = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
 def as_html(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str, kinds: Iterable[str] = ()
 ) -> str:
@@ -92,10 +99,7 @@ class Table:
         ]
 
     def __str__(self) -> str:
-        """The table in columns of equal width."""
-        lines = [self.header, *self.cells]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.header))]
-        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        return as_text(self.header, self.cells)
 
     __repr__ = __str__
 
