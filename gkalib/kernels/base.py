@@ -40,11 +40,11 @@ def positive(owner: str, name: str, parameter: float | Tensor) -> float | Tensor
             raise ValueError(f"{owner}: {name} must be floating point, not {parameter.dtype}")
         if torch.compiler.is_compiling() or parameter.device.type != "cpu":
             return parameter
-        values = parameter.detach().reshape(-1).tolist()
+        values = parameter.tolist() if parameter.ndim else [parameter.item()]
     else:
         parameter = float(parameter)
         values = [parameter]
-    wrong = [value for value in values if not (math.isfinite(value) and value > 0)]
+    wrong = [value for value in values if not 0 < value < math.inf]
     if wrong:
         raise ValueError(f"{owner}: {name} must be positive and finite, not {wrong[0]}")
     return parameter

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gkalib.kernels import Form, Kernel, Product
 from gkalib.kernels.base import owner_of_heads
@@ -75,9 +74,8 @@ class Problem:
             return True
         if self.query.requires_grad or self.grouped_key.requires_grad or self.grouped_value.requires_grad:
             return True
-        slots = (self.kernel, self.normalizer)
-        given = chain(*(chain(slot.parameters(), slot.buffers()) for slot in slots))
-        return any(t.requires_grad for t in given) or (self.bias is not None and self.bias.requires_grad)
+        of_bias = self.bias is not None and self.bias.requires_grad
+        return of_bias or _has_grad(self.kernel) or _has_grad(self.normalizer)
 
     @property
     def query_position(self) -> Tensor:
@@ -228,6 +226,14 @@ def lag_factors(kernel: Kernel) -> list[Kernel]:
             return []
         return [factor for _, own in sides for factor in own]
     return [kernel] if kernel.of_lag and not kernel.of_content else []
+
+
+def _has_grad(module: nn.Module) -> bool:
+    """Whether a module's own tensor has a gradient; its ``parameters()`` take longer than a small problem."""
+    for tensor in (*module._parameters.values(), *module._buffers.values()):
+        if tensor is not None and tensor.requires_grad:
+            return True
+    return any(map(_has_grad, module.children()))
 
 
 def _all_if_none(rows: slice | None) -> slice:

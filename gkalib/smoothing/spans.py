@@ -1,6 +1,6 @@
 """Masks as one interval of keys for each query, which a loop over blocks of keys can start and stop at."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,8 +9,7 @@ from gkalib.masks import Causal, Document, KeyPadding, Window, parts
 from gkalib.smoothing.problem import Problem
 
 
-@dataclass(frozen=True)
-class Spans:
+class Spans(NamedTuple):
     r"""The keys that query i may see, $\mathrm{first}_i \le j < \mathrm{last}_i$; neither end ever goes back.
 
     Without vectors the interval is a band around key i + m − n, on which query i sits:
@@ -70,13 +69,14 @@ def spans_of(problem: Problem) -> Spans:
         elif isinstance(rule, Window):
             left, right = min(left, rule.size - 1), min(right, rule.size - 1)
     band = Spans(left, right)
-    if not any(isinstance(rule, Document | KeyPadding) for rule in rules):
+    others = [rule for rule in rules if isinstance(rule, Document | KeyPadding)]
+    if not others:
         return band
     first, last = band.ends(queries, keys, problem.query.device)
-    for rule in rules:
+    for rule in others:
         if isinstance(rule, KeyPadding):
             last = torch.minimum(last, rule.lengths.to(last)[:, None])
-        elif isinstance(rule, Document):
+        else:
             start, stop = rule.runs()
             first = torch.maximum(first, start[:, keys - queries :])
             last = torch.minimum(last, stop[:, keys - queries :])

@@ -1,5 +1,6 @@
 """Fused operations: GPU programs that compute a whole problem without an array of n × m numbers."""
 
+import functools
 import importlib.util
 import os
 
@@ -19,6 +20,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 WIDEST = 256
 MOST_CONSTANTS = 1000
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
+_capability = functools.cache(torch.cuda.get_device_capability)
 
 
 class Fused(Method):
@@ -78,7 +80,7 @@ def _no_machine(problem: Problem) -> str | None:
         return f"fused operations run on a CUDA device, and the query is on {device}"
     if dtype not in TYPES:
         return f"fused operations take float16, bfloat16 and float32 on a GPU, not {dtype}"
-    if not torch.compiler.is_compiling() and torch.cuda.get_device_capability(device)[0] < 8:
+    if not torch.compiler.is_compiling() and _capability(device)[0] < 8:
         return "fused operations need a GPU of compute capability 8.0 or later"
     return None
 
@@ -149,15 +151,15 @@ def _of_itself(problem: Problem, form: Form) -> bool:
 
 def _one_token(problem: Problem) -> bool:
     """Whether this is a step of decoding: one query, and no gradient."""
-    return problem.sizes[2] == 1 and not problem.needs_grad
+    return problem.query.shape[2] == 1 and not problem.needs_grad
 
 
-def _cast(tensor: Tensor) -> Tensor:
-    """In autocast's type where autocast is on."""
-    device = tensor.device.type
-    if torch.is_autocast_enabled(device) and tensor.dtype != torch.float64:
-        return tensor.to(torch.get_autocast_dtype(device))
-    return tensor
+def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Tensors of one type and device, in autocast's type where autocast is on."""
+    device = tensors[0].device.type
+    if torch.is_autocast_enabled(device) and tensors[0].dtype != torch.float64:
+        return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
+    return tensors
 
 
 _constants: dict[tuple[float, int, torch.dtype, torch.device], Tensor] = {}
@@ -165,17 +167,18 @@ _constants: dict[tuple[float, int, torch.dtype, torch.device], Tensor] = {}
 
 def _constant(number: float, problem: Problem) -> Tensor:
     """A number for each head ``[h]``, kept so that not every call fills it in."""
-    query, heads, dtype = problem.query, problem.sizes[1], _statistics(problem)
+    query, heads, dtype = problem.query, problem.query.shape[1], _statistics(problem)
     key = number, heads, dtype, query.device
     traced = torch.compiler.is_compiling() or isinstance(query, FakeTensor)
+    if key in _constants and not traced:
+        return _constants[key]
     captured = query.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
     # What is kept is kept for good: a captured graph may read it.
-    if traced or (key not in _constants and (captured or len(_constants) == MOST_CONSTANTS)):
+    if traced or captured or len(_constants) == MOST_CONSTANTS:
         return torch.full((heads,), number, dtype=dtype, device=query.device)
-    if key not in _constants:
-        with torch.inference_mode(False):
-            # From the host, which waits for the copy: another stream may read it at once.
-            _constants[key] = torch.tensor([number] * heads, dtype=dtype, device=query.device)
+    with torch.inference_mode(False):
+        # From the host, which waits for the copy: another stream may read it at once.
+        _constants[key] = torch.tensor([number] * heads, dtype=dtype, device=query.device)
     return _constants[key]
 
 
@@ -183,14 +186,14 @@ def _per_head(number: float | Tensor, problem: Problem) -> Tensor:
     """A number, or one per head, as ``[h]`` in the type of sums."""
     if not isinstance(number, Tensor):
         return _constant(number, problem)
-    return number.to(_statistics(problem)).reshape(-1).expand(problem.sizes[1]).contiguous()
+    return _summed(number, problem).reshape(-1).expand(problem.sizes[1]).contiguous()
 
 
 def _sigma(form: Form, problem: Problem) -> Tensor | None:
     """σ in the type of sums, ``[h]``, or ``[1]`` where it is one for all heads; None where there is none."""
     if not isinstance(form.sigma, Tensor):
         return None if form.sigma is None else _constant(form.sigma, problem)
-    sigma = form.sigma.to(_statistics(problem))
+    sigma = _summed(form.sigma, problem)
     return sigma if sigma.ndim and sigma.is_contiguous() else sigma.reshape(-1).contiguous()
 
 
@@ -206,11 +209,12 @@ def _table(problem: Problem, form: Form) -> Tensor | None:
     """t at the lags 1 − n … m − 1, ``[h n+m−1]``."""
     if form.lag_table is None:
         return None
+    _, heads, queries, keys = problem.sizes
     if form.bank is not None:
-        table = _of_bank(form.bank, problem, *problem.sizes[2:])
+        table = _summed(_of_bank(form.bank, problem, queries, keys), problem)
     else:
-        table, _ = problem.lag_table()
-    return table.to(_statistics(problem)).expand(problem.sizes[1], -1)
+        table = form.lag_table(queries, keys).to(problem.query.device, _statistics(problem))
+    return table if table.shape[0] == heads else table.expand(heads, -1)
 
 
 def _of_bank(bank: Bank, problem: Problem, queries: int, keys: int) -> Tensor:
@@ -224,18 +228,23 @@ def _lag_row(problem: Problem, form: Form) -> Tensor | None:
     """t between the one query and each key, ``[b h m]`` or ``[1 h m]``."""
     if form.lag_table is None:
         return None
-    if form.bank is not None and problem.positions is None:
+    _, heads, _, keys = problem.sizes
+    if problem.positions is not None:
+        # [h 1 m] or [b h 1 m]
+        row = problem.lag_scores().squeeze(-2)
+        row = _summed(row if row.ndim == 3 else row[None], problem)
+    else:
         from gkalib.smoothing.fused.plans import GRAIN
 
         # Where it starts moves while a cache grows, and its memory stays as it is: so do the plans.
-        keys = problem.sizes[3]
         places = -(-keys // GRAIN) * GRAIN
-        row = _of_bank(form.bank, problem, places, 1)[None, :, places - keys :]
-    else:
-        # [h 1 m] or [b h 1 m]
-        row = problem.lag_scores().squeeze(-2)
-        row = row if row.ndim == 3 else row[None]
-    return row.expand(-1, problem.sizes[1], -1).to(_statistics(problem))
+        if form.bank is not None:
+            row = _summed(_of_bank(form.bank, problem, places, 1), problem)[None, :, places - keys :]
+        else:
+            table = form.lag_table(1, keys)
+            row = problem.query.new_empty(1, table.shape[0], places, dtype=_statistics(problem))
+            row = row[:, :, places - keys :].copy_(table.flip(-1))
+    return row if row.shape[1] == heads else row.expand(-1, heads, -1)
 
 
 def _statistics(problem: Problem) -> torch.dtype:
@@ -243,26 +252,23 @@ def _statistics(problem: Problem) -> torch.dtype:
     return torch.float64 if problem.query.dtype == torch.float64 else torch.float32
 
 
+def _summed(numbers: Tensor, problem: Problem) -> Tensor:
+    """Numbers in the type of sums."""
+    dtype = _statistics(problem)
+    return numbers if numbers.dtype == dtype else numbers.to(dtype)
+
+
 def _gka(problem: Problem, form: Form, center: bool, ordered: bool) -> Tensor:
     from gkalib.smoothing.fused import op
 
-    x, spans, eps = _cast(problem.query), spans_of(problem), problem.normalizer.eps
+    (x,), eps = _cast(problem.query), problem.normalizer.eps
     mean = None
     if center:
         mean = x.mean(2, keepdim=True)
         x = x - mean
         # Beside an eps the weights do not sum to one: a column of ones is smoothed to what the mean takes.
         x = pad(x, (0, 1), value=1.0) if eps else x
-    out, _ = op.gka(
-        x,
-        _sigma(form, problem),
-        spans.left,
-        spans.right,
-        spans.first,
-        spans.last,
-        eps,
-        ordered,
-    )
+    out, _ = op.gka(x, _sigma(form, problem), *spans_of(problem), eps, ordered)
     if mean is None:
         return out
     return out[..., :-1] + out[..., -1:] * mean if eps else out + mean
@@ -271,15 +277,11 @@ def _gka(problem: Problem, form: Form, center: bool, ordered: bool) -> Tensor:
 def _smooth(problem: Problem, form: Form) -> Tensor:
     from gkalib.smoothing.fused import op
 
-    spans = spans_of(problem)
     out, _ = op.smooth(
-        *(_cast(tensor) for tensor in (problem.query, problem.grouped_key, problem.grouped_value)),
+        *_cast(problem.query, problem.grouped_key, problem.grouped_value),
         *_numbers(form, problem),
         _table(problem, form),
-        spans.left,
-        spans.right,
-        spans.first,
-        spans.last,
+        *spans_of(problem),
         isinstance(problem.normalizer, RowSum),
     )
     return out
@@ -297,9 +299,8 @@ def _decode(problem: Problem) -> Tensor:
     sees_all = problem.positions is None and not rules
     key, value, normalizer = problem.grouped_key, problem.grouped_value, problem.normalizer
     return op.decode(
-        _cast(problem.query),
-        _cast(key),
-        None if value is key else _cast(value),
+        *_cast(problem.query, key),
+        *((None,) if value is key else _cast(value)),
         *_numbers(form, problem),
         _lag_row(problem, form),
         None if sees_all else problem.allowed(),
@@ -322,7 +323,7 @@ def _rows(problem: Problem) -> Tensor:
         table = units.basis_scale[..., None] * table
     # [h r m 2G] to [h 2G m r]
     table = table.permute(0, 3, 2, 1).to(_statistics(problem)).contiguous()
-    query, key, value = (_cast(t) for t in (problem.query, problem.grouped_key, problem.grouped_value))
+    query, key, value = _cast(problem.query, problem.grouped_key, problem.grouped_value)
     features = op.row_features(query, key, table, _per_head(form.scale, problem))
     mixed = operator.mix.mT.to(value.dtype) @ value
     return features.to(value.dtype) @ mixed

@@ -131,5 +131,5 @@ def new_slices(query: Tensor, keys: int, block: Config) -> Tensor:
 
 def sum_slices(slices: Tensor, rows: int, keys: int, block: Config) -> Tensor:
     """The table's gradient ``[h n+m−1]``; a slice starts at the lag of row 0 and the last block's end."""
-    origin = triton.cdiv(keys, block.columns) * block.columns
-    return slices[..., origin - keys + 1 :][..., : rows + keys - 1].sum((0, 2))
+    start = triton.cdiv(keys, block.columns) * block.columns - keys + 1
+    return slices[..., start : start + rows + keys - 1].sum((0, 2))

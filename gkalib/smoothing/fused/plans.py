@@ -22,6 +22,9 @@ from gkalib.smoothing.fused.launch import LAUNCHES, Launch, Size
 MOST = 1024
 """So many plans an operator keeps before it starts over."""
 
+NUMBERS = (int, float, type(None))
+"""What an operator's argument may be beside a tensor; to ask whether it is a tensor takes longer."""
+
 GRAIN = 128
 """A plan serves a cache while it grows by so many tokens, split into as many parts as at first."""
 
@@ -243,7 +246,7 @@ def kind_of(arguments: Sequence, growing: Sequence[int] = ()) -> tuple[list[Tens
     """
     tensors, kind, first = [], [], {}
     for at, argument in enumerate(arguments):
-        if isinstance(argument, Tensor):
+        if not isinstance(argument, NUMBERS):
             tensors.append(argument)
             address, shape = argument.data_ptr(), argument.shape
             if at in growing:

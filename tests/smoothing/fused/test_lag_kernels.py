@@ -6,9 +6,11 @@ from torch import Tensor
 
 from gkalib.kernels import ALiBi, DecayingPeriodicBank, ExpDot, Gaussian, Kernel, Kerple, LagTable, T5Buckets
 from gkalib.masks import Causal
-from gkalib.smoothing import smooth
+from gkalib.smoothing import make_problem, smooth
+from gkalib.smoothing.fused import _lag_row
 from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.launch import LAUNCHES
+from gkalib.smoothing.fused.plans import GRAIN
 from tests.smoothing.fused.test_backward import FLOAT64
 from tests.tolerance import oracle
 
@@ -54,3 +56,22 @@ def test_values_and_gradients_are_the_references(lags: str, content: str, causal
     ):
         oracle(fused, exact)
         assert torch.equal(fused, same)
+
+
+@pytest.mark.parametrize("lags", LAGS)
+@torch.no_grad()
+def test_a_cache_that_grows_keeps_the_layout_of_its_lags(lags: str):
+    """One query's row has the strides of 128 tokens, so that one launch plan serves them all."""
+    kernel = (ExpDot() * LAGS[lags]()).double()
+    query, cache = (torch.randn(1, HEADS, length, 16, dtype=torch.float64) for length in (1, LENGTH))
+    before, strides = LAUNCHES.copy(), set()
+    for keys in (1, LENGTH - 1, LENGTH):
+        problem = make_problem(query, cache[:, :, :keys], None, kernel)
+        row = _lag_row(problem, kernel.form(16))
+        assert row is not None
+        strides.add(row.stride()[1:])
+        oracle(row, problem.lag_scores().squeeze(-2)[None])
+        out = smooth(query, cache[:, :, :keys], None, kernel, method="fused")
+        oracle(out, smooth(query, cache[:, :, :keys], None, kernel, method="reference"))
+    assert (LAUNCHES - before)["decode_split_kernel"] == 3
+    assert strides == {(GRAIN, 1)}
