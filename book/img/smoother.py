@@ -3,20 +3,17 @@
 Left, a Nadaraya-Watson fit of the motorcycle readings; right, the attention weights that made it.
 """
 
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
-from PIL import Image, PngImagePlugin
 
 import gkalib
 from gkalib import data, kernels
 from gkalib.viz import maps, style
-from gkalib.viz.digest import digest
+from gkalib.viz.digest import save
 
-PICTURE = Path(__file__).with_suffix(".png")
 BANDWIDTH = 1.5  # milliseconds
 QUERIES = 60
 FRAMED = 20
@@ -53,14 +50,5 @@ def draw() -> Figure:
     return figure
 
 
-def main() -> None:
-    """Write the picture, with the digest of what it plots, which a test compares."""
-    figure = draw()
-    figure.savefig(PICTURE)
-    note = PngImagePlugin.PngInfo()
-    note.add_text("digest", json.dumps(digest(figure)))
-    Image.open(PICTURE).convert("RGB").quantize(64).save(PICTURE, optimize=True, pnginfo=note)
-
-
 if __name__ == "__main__":
-    main()
+    save(draw(), Path(__file__).with_suffix(".png"))

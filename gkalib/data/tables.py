@@ -25,6 +25,35 @@ class Table(NamedTuple):
     target: str
 
 
+def random_splits(table: Table, count: int, *, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Random quarters of a table left out, standardized by the mean and deviation of what stays.
+
+    Args:
+        table: what to split.
+        count: how many splits.
+        seed: of the permutations.
+
+    Returns:
+        x and y of what stays, ``[count n d]`` and ``[count n 1]``, then x and y of what is left out.
+
+    Raises:
+        ValueError: if no case would be left out, or there is no split.
+
+    References:
+        Chapter 2 compares metrics on such splits.
+    """
+    left_out = len(table.y) // 4
+    if not left_out or count < 1:
+        raise ValueError(f"random_splits: {count} splits of {len(table.y)} cases, a quarter left out")
+    rng, parts = np.random.default_rng(seed), []
+    for _ in range(count):
+        test, fit = np.split(rng.permutation(len(table.y)), [left_out])
+        both = np.column_stack([table.x, table.y])
+        both = (both - both[fit].mean(axis=0)) / both[fit].std(axis=0)
+        parts.append((both[fit, :-1], both[fit, -1:], both[test, :-1], both[test, -1:]))
+    return tuple(np.stack(part) for part in zip(*parts, strict=True))
+
+
 @dataset(
     description="Head acceleration in a simulated motorcycle crash: 133 readings against time",
     source="Schmidt, Mattern and Schüler 1981, as in Silverman 1985; statsmodels",

@@ -1,6 +1,6 @@
 """The book's figures: their style, digests and controls, maps of weights, and a trained model's figures."""
 
-from gkalib.viz import dots, figures, lags, machine, maps, style, surfaces
+from gkalib.viz import compared, dots, figures, harmonics, lags, machine, maps, smoothers, style, surfaces
 from gkalib.viz.drag import Drag, drag
 from gkalib.viz.explore import Explore, explore
 from gkalib.viz.figures import bandwidth_lines, bandwidth_map, bank_lines
@@ -11,13 +11,16 @@ __all__ = [
     "bandwidth_lines",
     "bandwidth_map",
     "bank_lines",
+    "compared",
     "dots",
     "drag",
     "explore",
     "figures",
+    "harmonics",
     "lags",
     "machine",
     "maps",
+    "smoothers",
     "style",
     "surfaces",
 ]

@@ -1,5 +1,8 @@
 """A short text that says what a figure plots, so that a stale picture is found without comparing pixels."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import Collection
@@ -7,6 +10,7 @@ from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.quiver import Quiver
+from PIL import Image, PngImagePlugin
 
 MIME = "application/vnd.gkalib.digest+json"
 
@@ -105,3 +109,11 @@ def _collection(collection: Collection) -> list[str]:
     if collection.get_array() is not None:
         entries.append(f"colours {summary(collection.get_array())}")
     return entries
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG of 64 colors that carries the digest of what it plots."""
+    figure.savefig(path)
+    note = PngImagePlugin.PngInfo()
+    note.add_text("digest", json.dumps(digest(figure)))
+    Image.open(path).convert("RGB").quantize(64).save(path, optimize=True, pnginfo=note)

@@ -122,3 +122,21 @@ def test_passages_that_the_text_or_the_model_does_not_hold_are_refused(count, le
     need("minilm")
     with pytest.raises(ValueError, match=message):
         data.trained_heads(count, length)
+
+
+def test_random_splits_share_no_case_and_are_standardized():
+    table = data.Table(np.arange(22.0)[:, None] ** 2, np.arange(22.0), ("square",), "number")
+    x, y, queries, truth = data.random_splits(table, 3)
+    assert x.shape == y.shape == (3, 17, 1) and queries.shape == truth.shape == (3, 5, 1)
+    np.testing.assert_allclose([x.mean(1), y.mean(1)], 0.0, atol=1e-12)
+    np.testing.assert_allclose([x.std(1), y.std(1)], 1.0)
+    for fit, test in zip(y, truth, strict=True):
+        assert len(np.unique(np.concatenate([fit, test]).round(9))) == 22
+    assert not np.array_equal(y[0], y[1])
+    np.testing.assert_array_equal(data.random_splits(table, 3)[1], y)
+
+
+def test_random_splits_need_cases_to_leave_out():
+    few = data.Table(np.ones((3, 1)), np.ones(3), ("one",), "one")
+    with pytest.raises(ValueError, match="1 splits of 3 cases"):
+        data.random_splits(few, 1)

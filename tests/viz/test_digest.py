@@ -8,12 +8,6 @@ import torch
 from gkalib.viz.digest import array, digest, summary
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
 def test_a_summary_reads_shape_extremes_and_projections():
     # cos(c n + c) for c = 0.1, 1.3, 2.9 at n = 0, 1, over sqrt(2), in steps of a hundredth
     expected = [np.floor(value * 100 + 0.2718) for value in (1.0, 2.0)]

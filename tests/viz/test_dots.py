@@ -27,4 +27,3 @@ def test_rows_go_down_in_the_order_of_the_groups():
     assert [line.get_xdata()[0] for line in ticks] == [0.5, 0.6, 0.7]
     assert [text.get_text() for text in axes.texts] == ["first", "second"]
     np.testing.assert_allclose(np.mean(drawn[0].get_ydata()), rows["a"])
-    plt.close(figure)

@@ -124,7 +124,6 @@ def test_lines_of_a_walk_are_as_wide_as_its_flows(monkeypatch):
     a_walk(keys=[[0.0, 0.0], [1.0, 0.0]])
     k = math.exp(-0.5)
     monkeypatch.undo()
-    plt.close(kept[0])
     (line,) = (
         one for one in kept[0].axes[0].lines if one.get_linestyle() == "-" and len(one.get_xdata()) == 2
     )

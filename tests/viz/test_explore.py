@@ -69,7 +69,6 @@ def test_it_carries_the_digest_of_every_frame():
     bundle = two()._repr_mimebundle_()
     assert sorted(bundle) == [MIME, "text/html", "text/plain"]
     assert bundle[MIME]["power=2 shift=0.5"] == digest(draw(2, 0.5))
-    plt.close("all")
 
 
 def test_the_reader_starts_where_told():

@@ -7,12 +7,6 @@ import pytest
 from gkalib.viz.lags import neighbors, tile, turned
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
 @pytest.mark.parametrize(("down", "across"), [(0, 0), (1, 0), (0, 2), (2, 1)])
 def test_the_frame_of_the_table_holds_the_lags_of_the_tile(down, across):
     above, below = tile(down, across).axes

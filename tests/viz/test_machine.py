@@ -8,12 +8,6 @@ from gkalib.bench.roofline import STATED
 from gkalib.viz.machine import multiprocessor, owners
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
 def test_four_quarters_add_up_to_the_rates_of_the_data_sheet():
     words = [text.get_text() for text in multiprocessor().axes[0].texts]
     quarters = [

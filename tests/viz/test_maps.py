@@ -15,13 +15,6 @@ from gkalib.viz import bandwidth_lines, bandwidth_map, bank_lines, maps
 PICTURE = np.linspace(0, 1, 8 * 12).reshape(8, 12)
 
 
-@pytest.fixture
-def axes():
-    figure, axes = plt.subplots()
-    yield axes
-    plt.close(figure)
-
-
 def test_the_diagonal_is_set_to_zero_and_nothing_else():
     matrix = torch.rand(2, 4, 4) + 1
     found = maps.off_diagonal(matrix)
@@ -107,4 +100,4 @@ def test_rows_have_a_color_per_document_and_a_dot_where_one_begins(axes):
     numbers = np.array([[1, 1, 1, 2], [2, 2, 3, 3], [4, 4, np.nan, np.nan]])
     np.testing.assert_allclose(shades, numbers * 7 % 20)
     (dots,) = axes.lines
-    assert dots.get_ydata().tolist() == [0, 2] and axes.get_title() == "rows"
+    assert dots.get_ydata().tolist() == [0, 2] and axes.get_title("left") == "rows"

@@ -15,14 +15,6 @@ from gkalib.viz import maps, style
 from gkalib.viz.digest import MIME, digest
 
 
-@pytest.fixture(autouse=True)
-def _style():
-    with mpl.rc_context():
-        style.use()
-        yield
-    plt.close("all")
-
-
 def sine():
     figure, axes = plt.subplots()
     axes.plot(np.linspace(0, 6, 300), np.sin(np.linspace(0, 6, 300)))

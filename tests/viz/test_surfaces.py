@@ -13,7 +13,6 @@ def drawn(losses):
     first, second = torch.linspace(-2, 2, 9), torch.linspace(-1, 1, 9)
     shown = surface(axes, Surface(first, second, losses(first[:, None], second)), lines=(0.5, 1), lowest=0.1,
                     highest=10)  # fmt: skip
-    plt.close(figure)
     return axes, shown
 
 
@@ -32,4 +31,3 @@ def test_a_loss_of_zero_is_drawn_and_colors_without_range_are_refused():
         surface(
             plt.figure().subplots(), Surface(*torch.eye(3)[:2], torch.eye(3)), lines=(1,), lowest=0, highest=1
         )
-    plt.close("all")

@@ -1,0 +1,37 @@
+"""Draws the front page's comparison: ``python book/img/compared.py`` writes ``compared.png`` beside itself.
+
+Each variant's difference from softmax attention, with the interval and the verdict of chapter 30.
+"""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+from gkalib.experiments.claims import claims
+from gkalib.viz import compared, style
+from gkalib.viz.digest import save
+
+
+def draw() -> Figure:
+    """The figure, from the recorded runs."""
+    style.use()
+    judged = {
+        kind: {
+            next(iter(one.weights)): found
+            for one, seeds, found in claims(f"one-budget-{kind}").judged
+            if seeds > 1
+        }
+        for kind in ("images", "text")
+    }
+    order = sorted(judged["images"], key=lambda arm: -judged["images"][arm].estimate.value)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.2), sharey=True)
+    compared.intervals(left, judged["images"], order=order, delta=0.01, factor=100, limits=(-14, 9))
+    compared.intervals(right, judged["text"], order=order, delta=0.02, limits=(-0.06, 0.26))
+    left.set(title="Images: right of zero is better", xlabel="accuracy minus softmax (points)")
+    right.set(title="Text: left of zero is better", xlabel="loss minus softmax (nats)")
+    return figure
+
+
+if __name__ == "__main__":
+    save(draw(), Path(__file__).with_suffix(".png"))

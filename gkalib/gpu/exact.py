@@ -1,0 +1,113 @@
+"""What the kernels of chapter 16 should compute: gradients by autograd in float64, from the definition."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+LOG2_E = math.log2(math.e)
+Rows = Float64[Tensor, "n d"]
+Terms = Float64[Tensor, " n"]
+
+
+class ThreeTensors(NamedTuple):
+    """The gradients of queries, keys and values, and what the kernels for them are given.
+
+    Args:
+        half: half the squared norm of each key.
+        log_sum: the logarithm to base 2 of each row's sum of exponentials.
+        delta: of each row, the inner product of the output and its gradient.
+        query, key, value: the gradients.
+    """
+
+    half: Terms
+    log_sum: Terms
+    delta: Terms
+    query: Rows
+    key: Rows
+    value: Rows
+
+
+class OneTensor(NamedTuple):
+    """The gradients of a tensor that is query, key and value, and what the kernel for it is given.
+
+    Args:
+        g: the gradient of the output over the row's sum, in its own type.
+        norm: half the squared norm of each token over σ², to base 2.
+        delta: of each row, the inner product of g and the output.
+        out: the output.
+        x, sigma: the gradients.
+    """
+
+    g: Tensor
+    norm: Terms
+    delta: Terms
+    out: Rows
+    x: Rows
+    sigma: Tensor
+
+
+def three_tensors(
+    q: Tensor, k: Tensor, v: Tensor, grad: Tensor, *, scale: float, causal: bool
+) -> ThreeTensors:
+    r"""Gradients of Gaussian attention, $w_{ij} \propto \exp(-\text{scale}\, \|q_i - k_j\|^2/2)$.
+
+    Args:
+        q, k, v: of one head, ``[n d]``, in any type.
+        grad: of the output, ``[n d]``.
+        scale: 1/σ².
+        causal: whether a query sees only itself and what is before it.
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    References:
+        Chapter 16, whose kernels are compared with it.
+    """
+    _same(q, k, v, grad)
+    q, k, v = (one.detach().double().requires_grad_() for one in (q, k, v))
+    half = k.square().sum(-1) / 2
+    scores = scale * (q @ k.mT - half)
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+    out = scores.softmax(-1) @ v
+    gradients = torch.autograd.grad(out, (q, k, v), grad.double())
+    log_sum, delta = scores.logsumexp(-1) * LOG2_E, (grad.double() * out).sum(-1)
+    return ThreeTensors(half.detach(), log_sum.detach(), delta.detach(), *gradients)
+
+
+def one_tensor(x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> OneTensor:
+    """Gradients of Gaussian kernel attention, where one tensor is query, key and value.
+
+    Args:
+        x: tokens of one head, ``[n d]``, in any type.
+        grad: of the output, ``[n d]``.
+        sigma: the bandwidth.
+        causal: whether a token sees only itself and what is before it.
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    References:
+        Chapter 16, whose kernel is compared with it.
+    """
+    _same(x, grad)
+    x = x.detach().double().requires_grad_()
+    width = torch.tensor(sigma, dtype=torch.float64, requires_grad=True)
+    half = x.square().sum(-1) / 2
+    e = ((x @ x.mT - half - half[:, None]) / width**2).exp()
+    e = e.tril() if causal else e
+    total = e.sum(-1, keepdim=True)
+    out = e @ x / total
+    of_x, of_sigma = torch.autograd.grad(out, (x, width), grad.double())
+    g = (grad / total).to(grad.dtype)
+    norm, delta = LOG2_E * half / width**2, (g * out).sum(-1)
+    return OneTensor(g.detach(), norm.detach(), delta.detach(), out.detach(), of_x, of_sigma)
+
+
+def _same(*tensors: Tensor) -> None:
+    shapes = [list(one.shape) for one in tensors]
+    if any(shape != shapes[0] for shape in shapes) or len(shapes[0]) != 2:
+        raise ValueError(f"gradients: all tensors are [n d] of one size, not {shapes}")

@@ -1,0 +1,95 @@
+"""The tests of the puzzles in chapters 15 to 17: a reader's kernel is run, judged and drawn.
+
+Each function takes a kernel under ``triton.jit`` with the signature of the chapter's stub, and returns what
+``attempt`` draws. The tensors are drawn from torch's generator.
+"""
+
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from gkalib.gpu.exact import three_tensors
+from gkalib.gpu.watch import attempt
+
+H, W = 4, 8  # of the image
+B = 16
+
+
+def _scale(value: float) -> Tensor:
+    return torch.tensor([value], dtype=torch.float64)
+
+
+def norms(kernel: Any) -> Figure:
+    """Squared norms of 37 rows of 21 features: chapter 15."""
+    x, out = torch.randn(37, 21).double(), torch.empty(37).double()
+    return attempt(kernel, 3, x, out, 37, 21, B=B, D=32, expected={"out": x.square().sum(-1)})
+
+
+def sums(kernel: Any) -> Figure:
+    """Sums of values with Gaussian weights that are not normalized, at scale 1/4: chapter 15."""
+    q, k, v = torch.randn(3, 48, 16, dtype=torch.float64)
+    kappa = (-0.125 * (q[:, None] - k).square().sum(-1)).exp()
+    given = q, k, v, k.square().sum(-1) / 2, torch.empty_like(q), _scale(0.25), 48
+    return attempt(kernel, 3, *given, B=B, D=16, expected={"out": kappa @ v})
+
+
+def prepare(kernel: Any) -> Figure:
+    """The gradient of the output over the row's sum, and its inner product with the output: chapter 16."""
+    grad, out, total = *torch.randn(2, 48, 16).double(), 1 + torch.rand(48).double()
+    g, delta = torch.empty_like(grad), torch.empty_like(total)
+    right = {"g": grad / total[:, None], "delta": (grad * out).sum(-1) / total}
+    return attempt(kernel, 3, grad, out, total, g, delta, B=B, D=16, expected=right)
+
+
+def order(kernel: Any, q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> Figure:
+    """The gradients of three tensors, that of the queries in a part for each block of keys: chapter 16.
+
+    Args:
+        kernel: the reader's.
+        q, k, v, grad: of one head, ``[n 16]`` in float64 with n a multiple of 16; the scale is 1/8.
+
+    Raises:
+        ValueError: if the tensors do not fill whole blocks.
+    """
+    n, d = q.shape
+    if n % B or d != B:
+        raise ValueError(f"order: blocks have {B} tokens of {B} features, queries {list(q.shape)} fill none")
+    exact = three_tensors(q, k, v, grad, scale=0.125, causal=False)
+    slope = (0.125 * (q @ k.mT - exact.half)).softmax(-1) * (grad @ v.mT - exact.delta[:, None])
+    blocks = zip(slope.split(B, 1), k.split(B), strict=True)
+    right = {"parts": torch.stack([0.125 * s @ own for s, own in blocks])}
+    right |= {"grad_key": exact.key, "grad_value": exact.value}
+    outs = (torch.empty_like(one) for one in right.values())
+    given = q, k, v, grad, *exact[:3], _scale(0.125), *outs, n
+    return attempt(kernel, n // B, *given, B=B, D=d, expected=right)
+
+
+def diagonals(kernel: Any) -> Figure:
+    """The sums of a matrix along its diagonals, for each block of 16 of its 48 rows: chapter 17."""
+    ds, slices = torch.randn(48, 32).double(), torch.empty(3, 80).double()
+    right = torch.zeros_like(slices)
+    for i in range(48):
+        right[i // B, i - torch.arange(32) + 32] += ds[i]
+    return attempt(kernel, 3, ds, slices, 48, 32, B=B, expected={"slices": right})
+
+
+def image(kernel: Any) -> Figure:
+    """The biases of all pairs of places in an image of 4 × 8, from a table of two lags: chapter 17."""
+    i = torch.arange(H * W)
+    down, across = i // W - (i // W)[:, None], i % W - (i % W)[:, None]
+    table = torch.randn(2 * H - 1, 2 * W - 1).double()
+    right = table[H - 1 - down, W - 1 - across]
+    out = torch.empty_like(right)
+    return attempt(kernel, 2, table, out, H * W, H=H, W=W, B=B, expected={"out": right})
+
+
+def coefficients(kernel: Any) -> Figure:
+    """The gradients of the coefficients of three harmonics, for 32 keys and 16 sums: chapter 17."""
+    q, k, grad = torch.randn(3, 32, 16).double()
+    angles = torch.arange(1, 4)[:, None, None] * (0.25 * k @ q.T)
+    right = torch.cat([angles.cos() @ grad, angles.sin() @ grad])
+    given = q, k, grad, torch.empty_like(right), _scale(0.25), 32
+    sizes = {"FAST": False, "G": 3, "R": 16, "B": B, "D": 16}
+    return attempt(kernel, 6, *given, **sizes, expected={"grad_coefficients": right})

@@ -1,0 +1,89 @@
+"""What puzzles expect, computed another way; that right kernels are told so, the chapters' solutions show."""
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from gkalib.gpu import puzzles
+from tests.tolerance import equal
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What a puzzle hands to ``attempt``: its tensors, how many instances, and what is expected."""
+
+    def of(puzzle, *given):
+        calls = []
+
+        def attempt(*words, **names):
+            calls.append((words, names))
+            return Figure()
+
+        monkeypatch.setattr(puzzles, "attempt", attempt)
+        puzzle(None, *given)
+        ((_, grid, *arguments), names) = calls[0]
+        return arguments, grid, names["expected"]
+
+    return of
+
+
+def test_norms(told):
+    (x, _, *size), grid, expected = told(puzzles.norms)
+    assert size == list(x.shape) and 16 * (grid - 1) < size[0] <= 16 * grid
+    equal(expected["out"], torch.linalg.vector_norm(x, dim=1) ** 2)
+
+
+def test_sums(told):
+    (q, k, v, half, _, scale, m), grid, expected = told(puzzles.sums)
+    assert len(k) == m and 16 * grid == len(q)
+    equal(half, (k * k).sum(1) / 2)
+    weights = torch.exp(scale * (q @ k.mT - half - q.square().sum(-1, keepdim=True) / 2))
+    equal(expected["out"], weights @ v)
+
+
+def test_prepare(told):
+    (grad, out, total, *_), grid, expected = told(puzzles.prepare)
+    assert 16 * grid == len(out)
+    equal(expected["g"], torch.diag(1 / total) @ grad)
+    equal(expected["delta"], torch.einsum("nd,nd->n", expected["g"], out))
+
+
+def test_order(told):
+    given = torch.randn(4, 32, 16, dtype=torch.float64)
+    (q, k, v, grad, half, *_), grid, expected = told(puzzles.order, *given)
+    leaves = [one.clone().requires_grad_() for one in (q, k, v)]
+    out = (0.125 * (leaves[0] @ leaves[1].mT - leaves[1].square().sum(-1) / 2)).softmax(-1) @ leaves[2]
+    exact = torch.autograd.grad(out, leaves, grad)
+    assert expected["parts"].shape == (grid, 32, 16) and torch.equal(half, k.square().sum(-1) / 2)
+    for mine, right in zip((expected["parts"].sum(0), *list(expected.values())[1:]), exact, strict=True):
+        equal(mine, right)
+    with pytest.raises(ValueError, match=r"queries \[30, 16\] fill none"):
+        puzzles.order(None, *given[:, :30])
+
+
+def test_diagonals(told):
+    (ds, slices, n, m), grid, expected = told(puzzles.diagonals)
+    assert ds.shape == (n, m) and slices.shape == (grid, n + m)
+    # Offsets of torch's diagonals grow to the right, lags of query minus key to the left.
+    equal(expected["slices"].sum(0), torch.stack([ds.diagonal(-lag).sum() for lag in range(-m, n)]))
+    equal(expected["slices"][1].sum(), ds[16:32].sum())
+
+
+def test_image(told):
+    (table, _, n), grid, expected = told(puzzles.image)
+    assert 16 * grid == n == puzzles.H * puzzles.W
+    for i in range(n):
+        for j in range(n):
+            (y, x), (other_y, other_x) = divmod(i, puzzles.W), divmod(j, puzzles.W)
+            bias = table[y - other_y + puzzles.H - 1, x - other_x + puzzles.W - 1]
+            assert expected["out"][i, j] == bias
+
+
+def test_coefficients(told):
+    (q, k, grad, _, scale, n), grid, expected = told(puzzles.coefficients)
+    assert grid == 3 * n // 16
+    scores, leaf = scale * q @ k.mT, torch.zeros(6, n, 16, dtype=torch.float64, requires_grad=True)
+    waves = [*((g * scores).cos() for g in (1, 2, 3)), *((g * scores).sin() for g in (1, 2, 3))]
+    features = sum(wave @ part for wave, part in zip(waves, leaf, strict=True))
+    (exact,) = torch.autograd.grad(features, leaf, grad)
+    equal(expected["grad_coefficients"], exact)
