@@ -3,7 +3,7 @@
 The paper's GKA has 0.42 of the baseline's parameters and half its operations, most of the first because value
 embeddings are gone. Here the baseline also goes without them, and GKA is as wide as either budget allows.
 All arms read the same windows of a short text about ten times, so that a train–held-out gap can open.
-Five arms and five seeds are 1.6 core-hours.
+Five arms and five seeds are 1.1 core-hours.
 """
 
 import math
@@ -25,6 +25,13 @@ ARMS = {
     "gka": ("gka", GKA, 128, False),
     "gka-operations": ("gka", GKA, 144, False),
     "gka-parameters": ("gka", GKA, 164, False),
+}
+RATES = {
+    "baseline": 8e-3,
+    "no-value-embeddings": 8e-3,
+    "gka": 8e-3,
+    "gka-operations": 8e-3,
+    "gka-parameters": 4e-3,
 }
 NANOCHAT = {
     "depth": 4,
@@ -50,10 +57,11 @@ def studies() -> list[Study]:
             attention=attention,
             options=options,
             model={**NANOCHAT, "dim": dim, "value_embeddings": values},
-            data={"context": 128, "limit": 700_000, "tokens": 1024, "windows": 512},
-            steps=1000,
-            warmup=50,
+            data={"context": 128, "limit": 500_000, "tokens": 1024, "windows": 512},
+            steps=700,
+            warmup=35,
             batch=16,
+            lr=RATES[arm],
             shared=True,
         )
         for arm, (attention, options, dim, values) in ARMS.items()
