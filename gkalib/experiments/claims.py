@@ -93,8 +93,8 @@ def newest(studies: Sequence[Study]) -> list[results.Record]:
     name = studies[0].experiment
     recipes = {study.arm: study.recorded() for study in studies}
     found: dict[tuple[str, int], results.Record] = {}
-    for record in results.load(name, scale="reduced") if name in results.experiments() else []:
-        if record.recipe == recipes.get(record.arm):
+    for record in results.load(name) if name in results.experiments() else []:
+        if record.scale == "reduced" and record.recipe == recipes.get(record.arm):
             found.setdefault((record.arm, record.seed), record)
     return [*found.values()]
 

@@ -70,7 +70,7 @@ def _loss(model: Any, learned: Any, kernel: Callable[[int, int], Kernel], draw: 
     own = [block.attn.kernel for block in model.blocks]
     for number, block in enumerate(model.blocks):
         block.attn.kernel = kernel(number, draw + number)
-    loss = learned.losses(model).mean().item()
+    loss = learned.outcomes(model).losses.mean().item()
     for block, before in zip(model.blocks, own, strict=True):
         block.attn.kernel = before
     return loss

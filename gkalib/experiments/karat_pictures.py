@@ -122,7 +122,7 @@ class Early(Observer):
     @torch.no_grad()
     def measure(self, model: Any, learned: Any) -> dict[str, float | Tensor]:
         """``early_accuracy``, and what ``karat-arms`` measures."""
-        early = learned.right(self.early.eval())
+        early = learned.outcomes(self.early.eval()).right
         return {"early_accuracy": early} | karat_arms.measure(model, learned)
 
 

@@ -146,9 +146,9 @@ def evaluate(model: nn.Module, learned: Task) -> dict[str, float]:
 def _evaluated(model: nn.Module, learned: Task) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """The metrics, and the outcomes of single items: whether a picture is right, or the loss of a window."""
     model.eval()
-    losses, baseline = learned.losses(model), learned.baseline()
+    losses, right = learned.outcomes(model)
+    baseline = learned.baseline()
     better = baseline - losses
-    right = learned.right(model)
     metrics = {
         "val_loss": losses.mean().item(),
         "baseline_loss": baseline.mean().item(),

@@ -19,6 +19,7 @@ from gkalib.experiments.tasks import Task, task
 from gkalib.models import count
 
 WARM, TIMED = 2, 9  # steps
+FREE = ("lr", "steps", "warmup")  # settings that a step's costs do not depend on
 STUDIES = {
     f"{kind}-{study.arm}": study
     for kind, module in (("images", one_budget_images), ("text", one_budget_text))
@@ -83,6 +84,6 @@ def measure(arm: str, seed: int) -> Measured:
 EXPERIMENT = Experiment(
     name="one-budget-costs",
     arms={arm: partial(measure, arm) for arm in STUDIES},
-    recipe=lambda arm: {**STUDIES[arm].recorded(), "lr": "any", "threads": 1},
+    recipe=lambda arm: {**STUDIES[arm].recorded(), **dict.fromkeys(FREE, "any"), "threads": 1},
     threads=1,
 )

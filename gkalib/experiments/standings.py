@@ -1,13 +1,16 @@
 """Every variant of a comparison at one budget in one table: its outcome, how far from softmax, its costs."""
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import final
 
 from gkalib import results
 from gkalib.experiments.claims import claims, newest, number
 
+MEASURED = "one-budget-costs"
 COSTS = {
     "parameters": ("{:,.0f}", 1),
     "flops": ("{:.1f}", 1e6),
@@ -54,44 +57,75 @@ def standings(name: str) -> Standings:
 
     Taught in: chapter 30.
     """
-    names = ("one-budget-images", "one-budget-text")
-    if name not in names:
-        raise ValueError(f"standings: no comparison {name!r}. Known: {', '.join(names)}")
-    module = import_module(f"gkalib.experiments.{name.replace('-', '_')}")
+    module = _module(name)
     studies, contrasts = module.studies(), module.CONTRASTS
-    metric, unit = contrasts[0].metric, contrasts[0].unit
     judged = {next(iter(one.weights)): (one, found) for one, _, found in claims(name).judged}
-    records = newest(studies)
-    factor, digits = (100, 1) if unit == "points" else (1, 3)
+    found, spent = outcomes(name), step_costs(name)
+    factor, digits = (100, 1) if contrasts[0].unit == "points" else (1, 3)
     rows = []
     for study in studies:
-        runs = [record for record in records if record.arm == study.arm]
-        outcomes = [factor * record.metrics[metric] for record in runs]
+        values = [factor * value for value in found.get(study.arm, {}).values()]
         compared = ("–", "–", "–")
-        if study.arm in judged and len(runs) > 1:
-            one, found = judged[study.arm]
-            interval = f"{number(one, found.low)} to {number(one, found.high)}"
-            compared = (number(one, found.estimate.value), interval, found.verdict)
+        if study.arm in judged and len(values) > 1:
+            one, of = judged[study.arm]
+            interval = f"{number(one, of.low)} to {number(one, of.high)}"
+            ahead = (of.estimate.value > 0) == (one.metric == "accuracy")
+            side = (", ahead" if ahead else ", behind") if of.verdict == "not" else ""
+            compared = (number(one, of.estimate.value), interval, of.verdict + side)
         rows.append(
             (
                 study.arm,
-                f"{statistics.mean(outcomes):.{digits}f}" if runs else "–",
-                f"{statistics.stdev(outcomes):.{digits}f}" if len(runs) > 1 else "–",
+                f"{statistics.mean(values):.{digits}f}" if values else "–",
+                f"{statistics.stdev(values):.{digits}f}" if len(values) > 1 else "–",
                 *compared,
                 f"{study.lr:g}",
-                *_costs(f"{name.rsplit('-', 1)[-1]}-{study.arm}"),
+                *_written(spent.get(study.arm)),
             )
         )
-    outcome = "accuracy, %" if metric == "accuracy" else "loss, nats"
+    outcome = "accuracy, %" if contrasts[0].metric == "accuracy" else "loss, nats"
     header = ("variant", outcome, "spread", "minus softmax", "interval", "verdict", "rate", *NAMES)
     return Standings(header, tuple(rows))
 
 
-def _costs(arm: str) -> tuple[str, ...]:
-    """Of a training step, from the newest record of it."""
-    name = "one-budget-costs"
-    found = results.load(name) if name in results.experiments() else []
-    record = next((record for record in found if record.arm == arm), None)
-    if record is None:
+def outcomes(name: str) -> dict[str, dict[int, float]]:
+    """The accuracy or the loss of each variant that was trained, by seed.
+
+    Args:
+        name: as for ``standings``.
+    """
+    module = _module(name)
+    runs: dict[str, dict[int, float]] = {}
+    for record in newest(module.studies()):
+        runs.setdefault(record.arm, {})[record.seed] = float(record.metrics[module.CONTRASTS[0].metric])
+    return runs
+
+
+def step_costs(name: str) -> dict[str, dict[str, float]]:
+    """What a training step of each variant costs, by its newest record: the metrics of ``one-budget-costs``.
+
+    Args:
+        name: as for ``standings``.
+    """
+    _module(name)
+    kind, spent = f"{name.rsplit('-', 1)[-1]}-", {}
+    for record in results.load(MEASURED) if MEASURED in results.experiments() else []:
+        if record.arm.startswith(kind):
+            spent.setdefault(
+                record.arm.removeprefix(kind), {cost: float(record.metrics[cost]) for cost in COSTS}
+            )
+    return spent
+
+
+def _module(name: str) -> ModuleType:
+    """The comparison's file."""
+    names = ("one-budget-images", "one-budget-text")
+    if name not in names:
+        raise ValueError(f"standings: no comparison {name!r}. Known: {', '.join(names)}")
+    return import_module(f"gkalib.experiments.{name.replace('-', '_')}")
+
+
+def _written(costs: Mapping[str, float] | None) -> tuple[str, ...]:
+    """The costs of a step as text."""
+    if costs is None:
         return ("–",) * len(COSTS)
-    return tuple(form.format(record.metrics[cost] / unit) for cost, (form, unit) in COSTS.items())
+    return tuple(form.format(costs[cost] / unit) for cost, (form, unit) in COSTS.items())

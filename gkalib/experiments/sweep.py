@@ -8,6 +8,7 @@ from gkalib import results
 from gkalib.data.registry import checksum
 from gkalib.experiments.loop import evaluate, fit
 from gkalib.experiments.study import Study
+from gkalib.training.loop import NotFinite
 
 SEED = 100  # none of the seeds that decide
 FACTOR = 2.0  # between neighboring rates
@@ -18,10 +19,11 @@ def sweep(study: Study) -> results.Record:
     """Train an arm at half its steps with neighboring rates, until the best lies between two others.
 
     The first five are half the study's rate to eight times it. What is compared is the held-out loss at the
-    study's seed. A run whose loss is not finite is the worst.
+    study's seed. A run whose loss is not finite is the worst. The rate below it is not taken either, since
+    another seed may break there.
 
     Returns:
-        A record of the experiment ``<name>-rates``, which is kept, with the metrics ``lr``, the best rate,
+        A record of the experiment ``<name>-rates``, which is kept, with the metrics ``lr``, the rate taken,
         and its ``val_loss``. Its rows are the rates that were tried.
     """
     start, losses = time.perf_counter(), {}
@@ -29,13 +31,19 @@ def sweep(study: Study) -> results.Record:
     def loss_at(power: int) -> float:
         if power not in losses:
             chosen = replace(study, steps=study.steps // 2, lr=study.lr * FACTOR**power)
-            loss = evaluate(*fit(chosen)[:2])["val_loss"]
+            try:
+                loss = evaluate(*fit(chosen)[:2])["val_loss"]
+            except NotFinite:
+                loss = math.inf
             losses[power] = loss if math.isfinite(loss) else math.inf
         return losses[power]
 
     best = min(FIRST, key=loss_at)
     while (better := min((best, best - 1, best + 1), key=loss_at)) != best:
         best = better
+    if math.isinf(loss_at(best + 1)):
+        best -= 1
+        loss_at(best - 1)  # it lies between two others as well
     record = results.Record(
         experiment=f"{study.experiment}-rates",
         arm=study.arm,

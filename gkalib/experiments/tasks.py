@@ -4,7 +4,7 @@ import math
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,13 @@ from gkalib.layers import Attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 
 Batch = tuple[Tensor, Tensor]
+
+
+class Outcomes(NamedTuple):
+    """The loss of each held-out item, in nats per label, and whether each label is the likeliest."""
+
+    losses: Tensor
+    right: Tensor
 
 
 class Task(ABC):
@@ -39,16 +46,15 @@ class Task(ABC):
     def log_frequencies(self) -> Tensor:
         """The logarithm of how often each class occurs in the training part."""
 
-    def losses(self, model: nn.Module, size: int = 64) -> Tensor:
-        """The held-out loss of each item, in nats per label."""
+    def outcomes(self, model: nn.Module, size: int = 64) -> Outcomes:
+        """What a model makes of the held-out items, ``size`` of them at a time."""
         inputs, labels = self.held_out
-        batches = zip(inputs.split(size), labels.split(size), strict=True)
-        return torch.cat([_per_item(model(batch), label) for batch, label in batches])
-
-    def right(self, model: nn.Module, size: int = 64) -> Tensor:
-        """Whether each held-out label is the likeliest."""
-        inputs, labels = self.held_out
-        return torch.cat([model(batch).argmax(-1) for batch in inputs.split(size)]) == labels
+        losses, right = [], []
+        for batch, label in zip(inputs.split(size), labels.split(size), strict=True):
+            logits = model(batch)
+            losses.append(_per_item(logits, label))
+            right.append(logits.argmax(-1) == label)
+        return Outcomes(torch.cat(losses), torch.cat(right))
 
     def baseline(self) -> Tensor:
         """The held-out loss of each item where only the frequencies of the classes are known."""

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 import gkalib
 from gkalib.data import registry
-from gkalib.training.checkpoint import KEPT
+from gkalib.training.checkpoint import KEPT, newest, step_of
 from gkalib.training.config import LaunchConfig, TrainConfig
 from gkalib.training.distributed import HOLDER, LOCK, run_folder
 from gkalib.training.launch import chosen_run, cost, device_of, plan
@@ -133,15 +133,13 @@ class Launch:
         if missing := self.missing:
             raise ValueError("launch: the run cannot start here.\n" + "\n".join(missing))
         self.folder.mkdir(parents=True, exist_ok=True)
-        root = str(Path(gkalib.__file__).parents[1])
-        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         with (self.folder / PRINTED).open("ab") as printed:
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"PYTHONPATH": paths},
+                env=_environment(),
                 start_new_session=True,
             )
 
@@ -227,6 +225,47 @@ def launch(
     if start:
         found.start()
     return found
+
+
+def train_and_kill(words: Sequence[str], folder: Path, *, step: int) -> int:
+    """Train on one thread of the CPU, saving after each step, and kill the process after a step is saved.
+
+    The signal is one that no program can catch, so the process may be writing when it ends.
+
+    Args:
+        words: of ``python -m gkalib train``: the recipe, its arm and scale.
+        folder: of the run.
+        step: the checkpoint to wait for; others may follow before the process has ended.
+
+    Returns:
+        The exit code: minus the signal's number.
+
+    Raises:
+        ValueError: if the process ends by itself before that step.
+
+    References:
+        Chapter 20 goes on with such a run.
+    """
+    options = ["--save-every", "0", "--log-every", "1", "--quiet", "--device", "cpu", "--out"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gkalib", "train", *words, *options, str(folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=_environment() | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},  # two round differently
+    )
+    while (found := newest(folder)) is None or step_of(found) < step:
+        if process.poll() is not None:
+            raise ValueError(f"train: {' '.join(words)} ended with {process.returncode} before step {step}")
+        time.sleep(0.002)
+    process.kill()
+    return process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """That of a process which finds this library, installed or not."""
+    root = str(Path(gkalib.__file__).parents[1])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
 
 
 def _size(count: int) -> str:

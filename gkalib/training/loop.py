@@ -128,6 +128,11 @@ def gradient(
 
 
 @final
+class NotFinite(ValueError):
+    """The loss of a run, or its gradient, is no number any more."""
+
+
+@final
 class Trainer:
     """One process's part in a run, from its start, or from where it was interrupted, to its end.
 
@@ -347,7 +352,7 @@ class Trainer:
     def _refuse_nan(self, step: int) -> None:
         bad = self._finite.first()
         if bad is not None:
-            raise ValueError(
+            raise NotFinite(
                 f"train: the loss or its gradient is not a finite number at step {bad}; stopped after step "
                 f"{step}, and nothing was saved since. {self._last_checkpoint()}. The same settings "
                 "would fail again: a smaller --lr, more --warmup or --clip 1 makes it another run, with "

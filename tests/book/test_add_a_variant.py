@@ -8,10 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from gkalib import layers
+from gkalib.experiments import loop, one_budget_costs, one_budget_images
+from gkalib.experiments.__main__ import main
+from gkalib.experiments.standings import standings
 from tests import cases, variants
 from tests.book.conftest import ROOT
 from tests.kernels import test_kernel_laws as kernel_laws
 from tests.layers import test_variant_laws as attention_laws
+from tests.need import need
 from tests.normalizers import test_averages as normalizer_laws
 from tests.smoothing import test_agreement as agreement
 from tests.smoothing import test_laws as laws
@@ -20,7 +24,8 @@ pytestmark = pytest.mark.usefixtures("as_a_user")
 
 PAGE = (ROOT / "book" / "add-a-variant.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^#{1,2} (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
-LINE = re.compile(r"# tests/(?:cases|variants)\.py, in (\w+)\n(.*)", re.S)
+LINE = re.compile(r"# (?:tests|gkalib/experiments)/\w+\.py, in (\w+)\n(.*)", re.S)
+TABLES = {"VARIANTS": variants.VARIANTS, "RATES": one_budget_images.RATES}  # all others are of tests/cases.py
 
 
 def blocks(text: str) -> list[str]:
@@ -54,7 +59,7 @@ def added(page, monkeypatch) -> dict[str, dict]:
     """The lines of the page, added to the tables of the tests."""
     for table, lines in page[1].items():
         for name, case in lines.items():
-            monkeypatch.setitem(getattr(variants if table == "VARIANTS" else cases, table), name, case)
+            monkeypatch.setitem(TABLES[table] if table in TABLES else getattr(cases, table), name, case)
     # The page's layer stands where it would be once its file is in the library.
     layer = page[0]["SigmoidAttention"]
     monkeypatch.setattr(layer, "__module__", "gkalib.layers.sigmoid")
@@ -62,7 +67,8 @@ def added(page, monkeypatch) -> dict[str, dict]:
         sys.modules, layer.__module__, SimpleNamespace(SigmoidAttention=layer, __all__=[layer.__name__])
     )
     known = [*layers.variants(), "sigmoid"]
-    monkeypatch.setattr(layers, "variants", lambda: known)
+    for module in (layers, one_budget_images):
+        monkeypatch.setattr(module, "variants", lambda: known)
     return page[1]
 
 
@@ -90,6 +96,7 @@ def test_the_page_adds_a_line_to_each_table(page):
         "MASKS": ["neighborhood"],
         "NORMALIZERS": ["sigmoid"],
         "VARIANTS": ["sigmoid"],
+        "RATES": ["sigmoid"],
     }
 
 
@@ -148,3 +155,21 @@ def test_the_layer_obeys_the_laws_of_all_variants(added):
         attention_laws.test_the_method_chosen_gives_the_definition("sigmoid", causal)
     for options in ({}, {"position": "rope", "registers": 2}):
         attention_laws.test_one_token_from_a_cache_is_its_row_of_the_full_pass("sigmoid", 5, options)
+
+
+def test_the_layer_enters_the_comparison_at_one_budget(added, tmp_path, monkeypatch, capsys):
+    """The commands of the page, in their smoke form; its line gives the variant its rate."""
+    need("fashion-mnist")
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    few = loop.task("fashion-mnist", train=64, test=64, published=True)  # read once for all runs
+    monkeypatch.setattr(loop, "task", lambda name, **data: few)
+    lines = re.findall(r"^python -m gkalib experiment (one-budget-\S+ .*)", PAGE, re.M)
+    rates, seeds, costs = (line.split() for line in lines)
+    assert main([*rates, "--smoke"]) == 0
+    assert capsys.readouterr().out.startswith("sigmoid-smoke-s100")
+    assert main([*seeds, "--smoke"]) == 0
+    assert capsys.readouterr().out.count("sigmoid-smoke-s") == 5
+    assert costs == ["one-budget-costs", "images-sigmoid"] and "images-gka" in one_budget_costs.STUDIES
+    header, table = (found := standings("one-budget-images")).header, found.cells
+    row = next(dict(zip(header, cells, strict=True)) for cells in table if cells[0] == "sigmoid")
+    assert row["rate"] == f"{added['RATES']['sigmoid']:g}"

@@ -1,5 +1,6 @@
 """An experiment is run by its name, trained or measured, and leaves one record an arm and seed."""
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from gkalib.data import Heads
 from gkalib.experiments import approximations, runner, traps
 from gkalib.experiments.__main__ import main
 from gkalib.experiments.sweep import sweep
+from gkalib.training.loop import NotFinite
 from tests.bare import BARE, only
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +84,22 @@ def test_a_sweep_goes_on_until_the_best_rate_lies_between_two_others(store):
     assert rates == pytest.approx([5e-4 * 2**power for power in range(len(rows))])
     assert len(rates) > 4 and (record.metrics["val_loss"], record.metrics["lr"]) == min(rows)
     assert min(rows)[1] == rates[-2]
+
+
+def test_a_rate_at_which_the_loss_is_no_number_is_the_worst_and_its_neighbor_is_not_taken(store, monkeypatch):
+    (study,) = (one for one in experiments.experiment("variants-digits")[0] if one.arm == "softmax")
+
+    def diverges(chosen):
+        if chosen.lr > 0.009:
+            raise NotFinite("train: the loss is not a finite number")
+        return chosen, None
+
+    monkeypatch.setattr("gkalib.experiments.sweep.fit", diverges)
+    monkeypatch.setattr("gkalib.experiments.sweep.evaluate", lambda chosen, _: {"val_loss": 1 - chosen.lr})
+    record = sweep(replace(study, lr=8e-3, seed=7))
+    losses = {float(row["lr"]): float(row["val_loss"]) for row in results.rows(record)}
+    assert min(losses, key=losses.get) == 0.008 and losses[0.016] == math.inf
+    assert record.metrics == {"lr": 0.004, "val_loss": losses[0.004]} and 0.002 in losses
 
 
 def test_what_cannot_be_run_is_refused(store, capsys):

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gkalib import results
-from gkalib.experiments import one_budget_images
+from gkalib.experiments import one_budget_images, one_budget_text
 from gkalib.experiments.one_budget_costs import STUDIES, costs, kept
-from gkalib.experiments.standings import standings
+from gkalib.experiments.standings import outcomes, standings, step_costs
 from gkalib.experiments.tasks import task
 from tests.experiments.test_claims import keep, store  # noqa: F401  one is a fixture
 
@@ -21,7 +21,7 @@ def rows(name: str) -> dict[str, dict[str, str]]:
 
 def test_without_runs_each_variant_has_its_name_and_rate_alone(store):  # noqa: F811
     found = rows("one-budget-text")
-    assert found["softmax"].pop("rate") == "0.002"
+    assert found["softmax"].pop("rate") == f"{one_budget_text.RATES['softmax']:g}"
     for name, row in found.items():
         row.pop("rate", None)
         assert set(row.values()) == {name, "–"}
@@ -50,14 +50,24 @@ def test_a_row_has_the_outcome_the_difference_and_the_costs(store):  # noqa: F81
     runs = [record.metrics["accuracy"] for record in results.load("one-budget-images", arm="gka")]
     assert float(gka["spread"]) == round(100 * statistics.stdev(runs), 1)
     assert gka["minus softmax"][:2] in ("−5", "−4")
-    assert gka["verdict"] == "not" and re.fullmatch(r"−\d\.\d to −\d\.\d", gka["interval"])
+    assert gka["verdict"] == "not, behind" and re.fullmatch(r"−\d\.\d to −\d\.\d", gka["interval"])
     assert [gka[name] for name in ("parameters", "Mflop", "ms", "MiB")] == ["12,345", "2.5", "30", "1.2"]
     assert softmax["verdict"] == softmax["parameters"] == "–"
+    assert step_costs("one-budget-images") == {"gka": metrics} and step_costs("one-budget-text") == {}
+    found = outcomes("one-budget-images")["gka"]
+    assert list(found) == [*range(5)] and sorted(found.values()) == sorted(runs)
 
 
-def test_another_experiment_is_no_comparison_at_one_budget():
+def test_a_lower_loss_is_ahead(store):  # noqa: F811
+    keep("one-budget-text", "val_loss", {"softmax": 1.5, "gka": 1.2, "vlt": 1.8})
+    found = rows("one-budget-text")
+    assert [found[arm]["verdict"] for arm in ("gka", "vlt")] == ["not, ahead", "not, behind"]
+
+
+@pytest.mark.parametrize("read", [standings, outcomes, step_costs])
+def test_another_experiment_is_no_comparison_at_one_budget(read):
     with pytest.raises(ValueError, match="no comparison 'gka-pictures'"):
-        standings("gka-pictures")
+        read("gka-pictures")
 
 
 def test_costs_are_those_of_the_models_that_are_trained():

@@ -14,6 +14,8 @@ import pytest
 from gkalib import results
 from gkalib.data import registry
 from gkalib.training import Launch, launch
+from gkalib.training.background import train_and_kill
+from gkalib.training.checkpoint import newest, step_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 400
@@ -103,3 +105,16 @@ def test_what_is_no_run_is_refused():
         launch("gpa-dickens", scale="tiny")
     with pytest.raises(ValueError, match="'bnak'"):
         launch("gpa-dickens", "bnak")
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_a_whole_checkpoint_of_that_step_or_later(places):
+    words = ["gpa-dickens", "--arm", "bank-rope", "--smoke", "--steps", "200"]
+    assert train_and_kill(words, places / "killed", step=3) == -signal.SIGKILL
+    assert 3 <= step_of(newest(places / "killed")) < 200
+
+
+@pytest.mark.slow
+def test_a_run_that_ends_too_early_is_no_killed_one(places):
+    with pytest.raises(ValueError, match="train: no-such-recipe ended with 2 before step 3"):
+        train_and_kill(["no-such-recipe"], places / "killed", step=3)
