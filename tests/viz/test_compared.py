@@ -1,6 +1,5 @@
 """Many arms beside one: what is drawn of verdicts, costs and rates, and that names keep clear."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 

@@ -7,7 +7,7 @@ from gkalib.viz import dots, style
 
 
 def test_rows_go_down_in_the_order_of_the_groups():
-    figure, axes = plt.subplots()
+    _, axes = plt.subplots()
     values = {"c": [1.0], "a": [2.0, 3.0], "b": [4.0]}
     rows = dots.grouped(
         axes,

@@ -1,6 +1,5 @@
 """The recurrence of cosines in float32, against exact cosines, and what the figure draws of it."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 

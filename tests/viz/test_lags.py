@@ -1,6 +1,5 @@
 """Pictures of lags show what they say: the stretch of the table under a tile, and one lag for each column."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 

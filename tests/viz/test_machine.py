@@ -1,8 +1,6 @@
 """The pictures agree with what they show: rates of the floors, products of a backward pass."""
 
-import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 
 from gkalib.bench.roofline import STATED
 from gkalib.viz.machine import multiprocessor, owners

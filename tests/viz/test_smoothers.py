@@ -1,6 +1,5 @@
 """What was removed is the difference, and eigenvectors are drawn with the largest entry 1 and one sign."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 

@@ -3,7 +3,6 @@
 import io
 import itertools
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest

@@ -9,7 +9,7 @@ from gkalib.viz.surfaces import surface
 
 
 def drawn(losses):
-    figure, axes = plt.subplots()
+    _, axes = plt.subplots()
     first, second = torch.linspace(-2, 2, 9), torch.linspace(-1, 1, 9)
     shown = surface(axes, Surface(first, second, losses(first[:, None], second)), lines=(0.5, 1), lowest=0.1,
                     highest=10)  # fmt: skip
