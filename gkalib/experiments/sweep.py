@@ -11,6 +11,7 @@ from gkalib.experiments.study import Study
 from gkalib.training.loop import NotFinite
 
 SEED = 100  # none of the seeds that decide
+START = Study.lr  # of every sweep, whatever rate a study was given since: a second sweep tries the same rates
 FACTOR = 2.0  # between neighboring rates
 FIRST = range(-1, 4)  # the powers of it that are tried in any case: a loss may have several valleys
 
@@ -18,9 +19,9 @@ FIRST = range(-1, 4)  # the powers of it that are tried in any case: a loss may 
 def sweep(study: Study) -> results.Record:
     """Train an arm at half its steps with neighboring rates, until the best lies between two others.
 
-    The first five are half the study's rate to eight times it. What is compared is the held-out loss at the
-    study's seed. A run whose loss is not finite is the worst. The rate below it is not taken either, since
-    another seed may break there.
+    The first five are half of ``START`` to eight times it, whatever the study's own rate is. What is compared
+    is the held-out loss at the study's seed. A run whose loss is not finite is the worst. The rate below it
+    is not taken either, since another seed may break there.
 
     Returns:
         A record of the experiment ``<name>-rates``, which is kept, with the metrics ``lr``, the rate taken,
@@ -30,7 +31,7 @@ def sweep(study: Study) -> results.Record:
 
     def loss_at(power: int) -> float:
         if power not in losses:
-            chosen = replace(study, steps=study.steps // 2, lr=study.lr * FACTOR**power)
+            chosen = replace(study, steps=study.steps // 2, lr=START * FACTOR**power)
             try:
                 loss = evaluate(*fit(chosen)[:2])["val_loss"]
             except NotFinite:
@@ -52,12 +53,12 @@ def sweep(study: Study) -> results.Record:
         seed=study.seed,
         device=results.processor(),
         wall_seconds=round(time.perf_counter() - start, 1),
-        metrics={"lr": study.lr * FACTOR**best, "val_loss": losses[best]},
+        metrics={"lr": START * FACTOR**best, "val_loss": losses[best]},
         data_sha256=checksum(study.task),
         **results.provenance("torch", "numpy"),
     )
     results.save(
         record,
-        rows=[{"lr": study.lr * FACTOR**power, "val_loss": losses[power]} for power in sorted(losses)],
+        rows=[{"lr": START * FACTOR**power, "val_loss": losses[power]} for power in sorted(losses)],
     )
     return record

@@ -74,10 +74,11 @@ def test_only_what_is_missing_is_run(store, capsys):
     assert capsys.readouterr().out.startswith(record.run)  # whose recipe was another
 
 
-def test_a_sweep_goes_on_until_the_best_rate_lies_between_two_others(store):
+def test_a_sweep_goes_on_until_the_best_rate_lies_between_two_others(store, monkeypatch):
     """It begins with half a rate that is too low, and ends with the best of at least five."""
+    monkeypatch.setattr("gkalib.experiments.sweep.START", 1e-3)
     (study,) = (one for one in experiments.experiment("variants-digits")[0] if one.arm == "softmax")
-    record = sweep(replace(study, steps=160, batch=16, warmup=0, lr=1e-3, seed=7))
+    record = sweep(replace(study, steps=160, batch=16, warmup=0, seed=7))
     assert (record.experiment, record.seed, record.recipe["steps"]) == ("variants-digits-rates", 7, 80)
     rows = [(float(row["val_loss"]), float(row["lr"])) for row in results.rows(record)]
     rates = sorted(rate for _, rate in rows)
@@ -100,6 +101,20 @@ def test_a_rate_at_which_the_loss_is_no_number_is_the_worst_and_its_neighbor_is_
     losses = {float(row["lr"]): float(row["val_loss"]) for row in results.rows(record)}
     assert min(losses, key=losses.get) == 0.008 and losses[0.016] == math.inf
     assert record.metrics == {"lr": 0.004, "val_loss": losses[0.004]} and 0.002 in losses
+
+
+def test_a_second_sweep_tries_the_rates_of_the_first(store, monkeypatch):
+    """Its study has the rate by then that the first one found."""
+    (study,) = (one for one in experiments.experiment("variants-digits")[0] if one.arm == "softmax")
+    monkeypatch.setattr("gkalib.experiments.sweep.fit", lambda chosen: (chosen, None))
+    monkeypatch.setattr(
+        "gkalib.experiments.sweep.evaluate", lambda chosen, _: {"val_loss": abs(chosen.lr - 0.03)}
+    )
+    first = sweep(replace(study, seed=7))
+    rows = results.rows(first)
+    assert [float(row["lr"]) for row in rows] == [study.lr * 2.0**power for power in range(-1, 6)]
+    second = sweep(replace(study, seed=7, lr=first.metrics["lr"]))
+    assert (results.rows(second), second.metrics, second.recipe) == (rows, first.metrics, first.recipe)
 
 
 def test_what_cannot_be_run_is_refused(store, capsys):
