@@ -74,7 +74,7 @@ def resolve(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             url = f"{options['repository_url'].rstrip('/')}/blob/{branch}/{file}#L{tick['line']}"
             test = nodes.reference("", "", test, refuri=url, internal=False)
         line = nodes.paragraph(classes=["gk-tick"])
-        line += [nodes.inline("", "\N{CHECK MARK}", classes=["gk-tick-mark"]), nodes.Text(" computed by ")]
+        line += [nodes.inline("", "\N{CHECK MARK}", classes=["gk-tick-mark"]), nodes.Text(" holds for ")]
         line += [function, nodes.Text(", checked by "), test]
         tick.replace_self(line)
 

@@ -27,6 +27,28 @@ def test_a_circle_of_twice_the_length_holds_the_product():
     equal(sums[0, 0], toeplitz @ x)
 
 
+def test_the_rounding_of_a_row_is_relative_to_the_largest_sum():
+    """In float32, with weights that grow up to a millionfold; the library's float64 follows the same rule."""
+    n, growth = 256, 1e6
+    lag = torch.arange(1 - n, n, dtype=torch.float64)
+    t = torch.where(lag < 0, 0.0, growth ** (lag / (n - 1)))
+    x = torch.rand(n, 1, dtype=torch.float64) + 0.5  # positive, so that a row's sum is that of its sizes
+    exact = t[torch.arange(n)[:, None] - torch.arange(n) + n - 1] @ x
+    circle = torch.cat([t[n - 1 :], t.new_zeros(1), t[: n - 1]]).float()
+    product = torch.fft.fft(circle)[:, None] * torch.fft.fft(x.float(), 2 * n, dim=0)
+    error = (torch.fft.ifft(product, dim=0).real[:n] / exact - 1).abs()
+    predicted = torch.finfo(torch.float32).eps * exact.max() / exact
+    ratio = error / predicted
+    assert ratio.max() < 5 and 0.02 < ratio.median() < 5
+    assert (error[:20].mean() / error[-20:].mean()) > 1e4  # the early rows' sums are small
+    query = torch.zeros(1, 1, n, 1, dtype=torch.float64)
+    table = LagTable(1, n).double()
+    table.bias.data = t.clamp(min=1e-300).log()[None]
+    sums = smooth(query, query, x[None, None], table, normalizer=Unnormalized(), method="toeplitz")
+    double = torch.finfo(torch.float64).eps * exact.max() / exact
+    assert ((sums[0, 0] / exact - 1).abs() < 5 * double + 1e-12).all()
+
+
 def test_the_error_of_a_ratio():
     """No errors of numerator and denominator within their bounds move the ratio more than the bound says."""
     votes = torch.rand(200, 30, dtype=torch.float64)
