@@ -24,7 +24,11 @@ Scale = Literal["smoke", "reduced", "full"]
 
 
 def _positive(words: list[str]) -> int:
-    if (number := int(words[0])) < 1:
+    try:
+        number = int(words[0])
+    except ValueError:
+        raise ValueError(f"must be a whole number, not {words[0]!r}") from None
+    if number < 1:
         raise ValueError(f"must be at least 1, not {number}")
     return number
 
@@ -115,6 +119,8 @@ class Explain:
 
         from gkalib import explain, kernels, masks, normalizers
 
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("explain: no GPU can be reached from here; --device cpu asks about this machine")
         kind = getattr(kernels, self.kernel.title().replace("-", ""))
         rule = getattr(normalizers, self.normalizer.title().replace("-", ""))
         kernel = kind() if self.kernel == "exp-dot" else kind(self.sigma)
@@ -394,7 +400,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tyro.extras.subcommand_cli_from_dict(
                 COMMANDS, args=words, prog=PROGRAM, description=about, config=config
             )()
+        sys.stdout.flush()
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    except BrokenPipeError:  # who reads, head for example, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return 0

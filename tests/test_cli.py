@@ -67,6 +67,15 @@ def test_the_module_runs():
     assert "explain" in done.stdout and done.stderr == ""
 
 
+def test_a_reader_that_has_seen_enough_is_no_fault():
+    command = [sys.executable, "-m", "gkalib", "results", "list"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as run:
+        assert run.stdout is not None and run.stderr is not None
+        run.stdout.close()
+        assert run.stderr.read() == "" and run.wait() == 1
+
+
 def test_no_command_is_an_error(capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit) as stopped:
         main([])
@@ -177,9 +186,35 @@ def test_explain_refuses_a_size_of_zero(capsys: pytest.CaptureFixture):
     assert "must be at least 1, not 0" in capsys.readouterr().err
 
 
+def test_a_size_that_is_no_number_is_said_so(capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as stopped:
+        main(["variants", "--dim", "wide"])
+    assert stopped.value.code == 2
+    assert "Error parsing --dim: must be a whole number, not 'wide'" in capsys.readouterr().err
+
+
+def test_explain_without_a_card_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["explain", "--device", "cuda"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("explain: no GPU can be reached from here") and printed.out == ""
+    assert printed.err.count("\n") == 1
+
+
 def test_explain_passes_on_what_does_not_fit(capsys: pytest.CaptureFixture):
     assert main(["explain", "--heads", "4", "--key-heads", "3"]) == 2
     assert "3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "generate", "look"])
+def test_a_folder_without_a_model_is_named_in_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    for folder, said in ((tmp_path / "none", "no folder"), (tmp_path, "there is no checkpoint in")):
+        assert main([command, str(folder)]) == 2
+        printed = capsys.readouterr()
+        assert printed.err.startswith(f"{said} {folder}") and printed.out == ""
+        assert printed.err.count("\n") == 1
 
 
 def test_bench_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
@@ -214,11 +249,19 @@ def test_reproduce_fails_when_a_job_does(monkeypatch: pytest.MonkeyPatch, capsys
         return [("one", "done"), ("two", "failed with status 1")]
 
     monkeypatch.setattr("gkalib.gpu.queue.reproduce", reproduce)
-    assert main(["reproduce", "two", "--device", "cpu", "--minutes", "3"]) == 2
+    assert main(["reproduce", "correctness-gka", "--device", "cpu", "--minutes", "3"]) == 2
     assert "two did not end well" in capsys.readouterr().err
     assert main(["reproduce", "--device", "cpu", "--batch", "1"]) == 2
     named = {"device": "cpu", "out": None}
-    assert asked == [(3.0, named | {"names": ("two",)}), (9.0, named | {"names": ()})]
+    assert asked == [(3.0, named | {"names": ("correctness-gka",)}), (9.0, named | {"names": ()})]
+
+
+@pytest.mark.parametrize("words", [["no-such-job"], ["--minutes", "-3"], ["--minutes", "0"]])
+def test_what_reproduce_cannot_do_is_one_line_and_no_list(words, capsys: pytest.CaptureFixture):
+    assert main(["reproduce", *words, "--device", "cpu"]) == 2
+    printed = capsys.readouterr()
+    said = "reproduce: minutes must be above 0" if "--minutes" in words else "reproduce: no job 'no-such-job'"
+    assert printed.err.startswith(said) and printed.err.count("\n") == 1 and printed.out == ""
 
 
 def test_a_plan_shows_one_batch_or_all(capsys: pytest.CaptureFixture):

@@ -75,9 +75,10 @@ def agreement_metrics(
         ``class_row`` of rollout, by discard (``rollout_occlusion_50``), of that of the last layer
         (``last_occlusion``) and of the size of ``saliency`` (``saliency_occlusion``). Of rollout with the
         layers in the other order (``reversed_occlusion``) and with ``residual_share`` for the residual
-        (``measured_occlusion``). And of two maps that do not look at the picture: another picture's rollout
-        (``other_occlusion``) and the mean occlusion of all (``mean_occlusion``). Nothing where a token cannot
-        be taken out: where the attention is made for a number of tokens, or counts them.
+        (``measured_occlusion``). And of two maps for comparison: another picture's rollout
+        (``other_occlusion``) and the mean occlusion of all pictures, the one at hand among them
+        (``mean_occlusion``). Nothing where a token cannot be taken out: where the attention is made for a
+        number of tokens, or counts them.
 
     Taught in: chapter 23.
     """

@@ -132,7 +132,7 @@ def _longer(model: Any, learned: Any) -> dict[str, float]:
 
 
 def _newlines(model: Any, learned: Any) -> dict[str, float]:
-    """The loss of newlines late in a window, where there are any."""
+    """The loss of newlines late in a window, where there are any; it includes guessing that a word ends."""
     inputs, labels = learned.held_out
     newline = labels == learned.characters.index("\n")
     newline[:, : CONTEXT - LATE] = False

@@ -68,9 +68,9 @@ def reproduce(
     """
     end = time.monotonic() + 60 * minutes
     jobs = [job for job in jobs if device in job.devices]
-    unknown = [name for name in names if not any(_matches(job, [name]) for job in jobs)]
-    if unknown:
-        raise ValueError(f"reproduce: no job {unknown[0]!r}. Known: {', '.join(job.name for job in jobs)}")
+    _refuse_unknown(jobs, names)
+    if minutes <= 0:
+        raise ValueError(f"reproduce: minutes must be above 0, not {minutes:g}")
     if not present(device):
         raise ValueError(
             "reproduce: no CUDA device is here, and this work needs one. "
@@ -90,6 +90,12 @@ def reproduce(
         for alone, group in itertools.groupby(todo[len(first) :], key=lambda each: each.job.alone):
             queue.run(list(group), 1 if alone else at_once)
     return queue.ended
+
+
+def _refuse_unknown(jobs: Sequence[Job], names: Sequence[str]) -> None:
+    unknown = [name for name in names if not any(_matches(job, [name]) for job in jobs)]
+    if unknown:
+        raise ValueError(f"reproduce: no job {unknown[0]!r}. Known: {', '.join(job.name for job in jobs)}")
 
 
 @final
@@ -319,12 +325,14 @@ def command(
     queue_jobs = [job for job in jobs() if device in job.devices]
     if batch not in (None, *BATCHES):
         raise ValueError(f"reproduce: there is no batch {batch}. Known: {', '.join(map(str, BATCHES))}")
+    _refuse_unknown(queue_jobs, names)  # before a long list is printed
     if planned:
         print(plan(queue_jobs, batch))
         return
     if batch is not None:
         queue_jobs = [job for job in queue_jobs if job.batch == batch]
-    minutes = minutes or (10.0 if batch is None else MINUTES)
+    if minutes is None:
+        minutes = 10.0 if batch is None else MINUTES
     if show or not present(device):
         print(listing(queue_jobs, device))
     if show:

@@ -51,10 +51,17 @@ def record_of(
 
 
 def open_run(folder: Path, *, step: int | None = None, averaged: bool = False) -> TrainedModel:
-    """A trained model from its folder."""
+    """A trained model from its folder, for the commands that read one.
+
+    Raises:
+        ValueError: if there is no folder or no such checkpoint in it, in words that fit every command.
+    """
     if not folder.is_dir():
-        raise ValueError(f"evaluate: no folder {folder}; training writes to runs/RECIPE/ARM-SCALE-sSEED")
-    return load_checkpoint(folder, step=step, averaged=averaged)
+        raise ValueError(f"no folder {folder}; training writes to runs/RECIPE/ARM-SCALE-sSEED")
+    try:
+        return load_checkpoint(folder, step=step, averaged=averaged)
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("train: ")) from error
 
 
 def evaluate(
