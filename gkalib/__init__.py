@@ -27,6 +27,7 @@ _PUBLIC = {
     "replace_attention": "gkalib.models",
     "capture_attention": "gkalib.analysis",
     "load": "gkalib.training",
+    "save": "gkalib.training",
     "train": "gkalib.training",
 }
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from gkalib.models import count, gpt, replace_attention, vit
     from gkalib.regression import LocalLinear, NadarayaWatson
     from gkalib.smoothing import attention_weights, explain, smooth
-    from gkalib.training import load, train
+    from gkalib.training import load, save, train
 
 __all__ = [
     "LocalLinear",
@@ -57,6 +58,7 @@ __all__ = [
     "normalizers",
     "replace_attention",
     "results",
+    "save",
     "smooth",
     "train",
     "vit",

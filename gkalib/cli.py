@@ -197,7 +197,7 @@ class Train:
 class Trained:
     """A trained model."""
 
-    run: Positional[Path]  # a run's folder, or one of its checkpoints
+    run: Positional[Path]  # a run's folder, one of its checkpoints, or a name in data/models
     step: int | None = None  # which checkpoint; the newest
     average: bool = False  # take the moving average of the weights
     device: Device | None = None  # where; a GPU where there is one
@@ -205,7 +205,7 @@ class Trained:
     def open(self) -> tuple[Any, Any]:
         """The model, and the processes that share the work."""
         from gkalib.training.distributed import start
-        from gkalib.training.record import open_run
+        from gkalib.training.trained import open_run
 
         return open_run(self.run, step=self.step, averaged=self.average), start(self.device)
 
@@ -213,7 +213,7 @@ class Trained:
 @final
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained run on its held-out data, or score a model of text on benchmark tasks."""
+    """Measure a trained model on its held-out data, or score a model of text on benchmark tasks."""
 
     trained: OmitArgPrefixes[Trained]
     tasks: tuple[str, ...] = ()  # CORE's, for example hellaswag; the held-out data where none is named
@@ -241,6 +241,29 @@ class Evaluate:
 
 @final
 @dataclass(frozen=True)
+class Save:
+    """Store a finished run's model in data/models, where the other commands find it by its name.
+
+    Stored are its weights, the moving average of them where the run has one, its settings and its record.
+    """
+
+    run: Positional[Path]  # a run's folder
+    name: Positional[str]  # words in lower case joined by hyphens
+    device: Device | None = None  # where its held-out part is measured; a GPU where there is one
+
+    def __call__(self) -> None:
+        """Print where it is stored, and a line a number."""
+        from gkalib.training import save
+        from gkalib.training.trained import models
+
+        numbers = save(self.run, self.name, device=self.device)
+        size = sum(path.stat().st_size for path in (models() / self.name).iterdir())
+        print(f"{models() / self.name}, {size / 2**20:.2f} MiB")
+        print(*(f"{name:<13} {value:.6g}" for name, value in numbers.items()), sep="\n")
+
+
+@final
+@dataclass(frozen=True)
 class Generate:
     """Let a trained model of text write."""
 
@@ -261,7 +284,7 @@ class Generate:
 @final
 @dataclass(frozen=True)
 class Look:
-    """Draw what a trained run does inside: rollout, maps of attention, bandwidths or banks, spectra.
+    """Draw what a trained model does inside: rollout, maps of attention, bandwidths or banks, spectra.
 
     One picture, or one text, is read; with --held-out the numbers are those of that many held-out items.
     """
@@ -270,7 +293,7 @@ class Look:
     picture: Annotated[str | None, SUBJECT] = None  # astronaut, camera, cat, coffee, or a file; the cat
     text: Annotated[str | None, SUBJECT] = None  # what a model of text reads; a sentence of Dickens
     held_out: Positive | None = None  # numbers of so many held-out items; of the one that is drawn
-    out: Path | None = None  # a folder for the figures; looks/RECIPE/ARM-SCALE-sSEED
+    out: Path | None = None  # a folder for the figures; looks/RECIPE/ARM-SCALE-sSEED, or looks/NAME
     keep: bool = False  # keep the record in data/results
 
     def __call__(self) -> None:
@@ -286,12 +309,13 @@ class Look:
         subject, other = ("text", "picture") if is_text else ("pictures", "text")
         if getattr(self, other) is not None:
             raise ValueError(f"look: {run.experiment} reads {subject}: leave --{other} out")
+        of_run = Path(run.experiment) / f"{run.arm}-{run.scale}-s{run.seed}"
         lines = inspect_run(
             *(model, processes),
             folder=self.trained.run,
             subject=self.picture or self.text,
             held_out=self.held_out or 0,
-            out=self.out or Path("looks") / run.experiment / f"{run.arm}-{run.scale}-s{run.seed}",
+            out=self.out or "looks" / (of_run if self.trained.run.is_dir() else self.trained.run),
             keep=self.keep,
         )
         print(*lines, sep="\n")
@@ -381,7 +405,10 @@ class Reproduce:
         queue.command(**{words.get(name, name): value for name, value in vars(self).items()})
 
 
-EVERY = Data, Results, Explain, Variants, Train, Evaluate, Generate, Look, Experiment, Bench, Tune, Reproduce
+EVERY = (
+    *(Data, Results, Explain, Variants, Train, Save, Evaluate, Generate, Look),
+    *(Experiment, Bench, Tune, Reproduce),
+)
 COMMANDS: dict[str, type] = {command.__name__.lower(): command for command in EVERY}
 
 

@@ -30,6 +30,7 @@ generate: run step=None average=False device=None prompt= count=200 temperature=
 look: run step=None average=False device=None picture=None text=None held_out=None out=None keep=False
 reproduce: job=() batch=None plan=False minutes=None out=None device=cuda list=False unpack=None report=False
 results: action experiment= metric=() scale=None
+save: run name device=None
 train: name arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
 workers=None compile=False shard=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
 keep=False quiet=False in_memory=False

@@ -36,7 +36,7 @@ def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
     Args:
         packages: names of distributions whose versions matter to the run, where they are installed.
         root: a folder inside the repository; the one that holds this file where not given. Files below
-            ``data/results`` do not make the tree unclean: runs write there.
+            ``data/results`` and ``data/models`` do not make the tree unclean: runs write there.
     """
     where = root or Path(__file__).parent
 
@@ -48,7 +48,8 @@ def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
         return done.stdout.strip() if done.returncode == 0 else None
 
     torch = sys.modules.get("torch")
-    changes = git("status", "--porcelain", "--", ":/", ":(exclude,top)data/results")
+    written = (f":(exclude,top)data/{name}" for name in ("results", "models"))
+    changes = git("status", "--porcelain", "--", ":/", *written)
     return {
         "commit": git("rev-parse", "--short=12", "HEAD") or "unknown",
         "clean": changes == "",

@@ -12,7 +12,7 @@ from gkalib.training.config import (
 )
 from gkalib.training.launch import Cost, cost, launch_lines, plan
 from gkalib.training.recipes import recipe, recipes
-from gkalib.training.trained import load
+from gkalib.training.trained import load, save
 
 
 def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
@@ -71,5 +71,6 @@ __all__ = [
     "plan",
     "recipe",
     "recipes",
+    "save",
     "train",
 ]

@@ -131,7 +131,7 @@ def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = F
     """A trained model from a run's folder, or from one checkpoint's, built from the settings stored there.
 
     Args:
-        folder: of a run, or of a checkpoint in it.
+        folder: of a run, or of a checkpoint, be it in a run or in ``data/models``.
         step: which checkpoint; None is the newest.
         averaged: whether to take the moving average of the weights.
 
@@ -139,7 +139,8 @@ def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = F
         ValueError: if there is no checkpoint, it is damaged, or it keeps no average.
     """
     folder = Path(folder)
-    path = folder if NAME.fullmatch(folder.name) else newest(folder, step)
+    alone = NAME.fullmatch(folder.name) or (folder / STATE).is_file()
+    path = folder if alone else newest(folder, step)
     if path is None:
         raise ValueError(f"train: there is no checkpoint in {folder}")
     config = config_of(read_state(path)["settings"])
@@ -152,7 +153,8 @@ def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = F
         stored, files = _read_checkpoint(path, state)
     except ValueError as error:
         others = [str(step_of(other)) for other in checkpoints(path.parent) if other != path]
-        raise ValueError(f"{error}. Others of this run: --step {' or '.join(others) or 'none'}") from None
+        hint = f". Others of this run: --step {' or '.join(others)}" if others else ""
+        raise ValueError(f"{error}{hint}") from None
     for name, module in _modules(state).items():
         fill(module, files[name])
     text = None

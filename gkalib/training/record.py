@@ -12,7 +12,7 @@ from gkalib.data.tokenizers import Tokenizer, tokenizer_of
 from gkalib.evaluation import TaskResult, core
 from gkalib.evaluation import evaluate as evaluate_tasks
 from gkalib.models import GPT
-from gkalib.training.checkpoint import TrainedModel, load_checkpoint
+from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LanguageConfig, TrainConfig, VisionConfig
 from gkalib.training.distributed import Processes
 from gkalib.training.log import thinned
@@ -48,20 +48,6 @@ def record_of(
     if keep:
         processes.first(lambda: results.save(record, rows=thinned(fitted.rows)))
     return record
-
-
-def open_run(folder: Path, *, step: int | None = None, averaged: bool = False) -> TrainedModel:
-    """A trained model from its folder, for the commands that read one.
-
-    Raises:
-        ValueError: if there is no folder or no such checkpoint in it, in words that fit every command.
-    """
-    if not folder.is_dir():
-        raise ValueError(f"no folder {folder}; training writes to runs/RECIPE/ARM-SCALE-sSEED")
-    try:
-        return load_checkpoint(folder, step=step, averaged=averaged)
-    except ValueError as error:
-        raise ValueError(str(error).removeprefix("train: ")) from error
 
 
 def evaluate(

@@ -13,7 +13,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import gkalib
 from gkalib.models import ViTConfig
 from gkalib.training import TrainConfig, checkpoint
 from gkalib.training.optim import TrainState, optimizers, weight_average
@@ -313,27 +312,3 @@ def test_the_seal_is_the_hash_of_each_file(folder: Path):
     assert sorted(files) == sorted(file.name for file in path.iterdir() if file.name != checkpoint.STATE)
     for name, written in files.items():
         assert hashlib.sha256((path / name).read_bytes()).hexdigest() == written["sha256"]
-
-
-def test_a_trained_model_is_loaded_by_its_folder_or_its_name(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    model = gkalib.load(folder)
-    assert not model.training
-    path = folder / "step-00000004" / checkpoint.MODEL
-    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in load_file(path).items())
-    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "results"))
-    with pytest.raises(ValueError, match=r"^load: no folder and no trained model 'toy'. Known: none yet"):
-        gkalib.load("toy")
-    home = tmp_path / "models" / "toy"
-    home.mkdir(parents=True)
-    shutil.copy(path, home)
-    stored = {"settings": toy.toy().settings(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-    (home / "run.json").write_text(json.dumps(stored))
-    again = gkalib.load("toy").state_dict()
-    assert all(torch.equal(again[name], tensor) for name, tensor in model.state_dict().items())
-    flip(home / checkpoint.MODEL, -5)
-    with pytest.raises(ValueError, match="has changed since it was written"):
-        gkalib.load("toy")
-    with pytest.raises(ValueError, match=f"^load: there is no checkpoint in {home.parent}"):
-        gkalib.load(home.parent)
