@@ -18,7 +18,7 @@ from gkalib.data import registry
 from gkalib.training.checkpoint import KEPT, newest, step_of
 from gkalib.training.config import LaunchConfig, TrainConfig
 from gkalib.training.distributed import HOLDER, LOCK, run_folder
-from gkalib.training.launch import chosen_run, cost, device_of, plan
+from gkalib.training.launch import chosen_run, cost, device_of, plan, recipe_arm
 from gkalib.training.log import CURVE, read_curve
 from gkalib.training.recipes import recipe
 
@@ -212,7 +212,7 @@ def launch(
     words = [
         name,
         "--arm",
-        config.arm,
+        recipe_arm(config),
         "--seed",
         str(seed),
         "--device",

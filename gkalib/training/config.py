@@ -16,7 +16,7 @@ from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 from gkalib.training.sampler import key
 
 R = TypeVar("R", bound="TrainConfig")
-LOADERS = 15  # processes that load pictures, on a host of sixteen cores with one card
+LOADERS = 15  # processes that load images, on a host of sixteen cores with one card
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,8 +276,9 @@ class LaunchConfig:
     Args:
         out: its folder, for checkpoints, curves and samples; one below $GKALIB_RUNS or ./runs if not given.
         device: ``cpu`` or ``cuda``; None takes the GPU where there is one.
-        workers: processes that load pictures beside each training process; None is one less than its share of
-            the cores, at most 15, beside a GPU, and none on a CPU, where training has the cores.
+        workers: processes that load images beside each training process, where a run has images; None is one
+            less than its share of the cores, at most 15, beside a GPU, and none on a CPU, where training has
+            the cores.
         compile: whether the model goes through ``torch.compile``.
         shard: whether parameters, gradients and optimizer states are split over the processes (FSDP2).
         save_every: seconds between checkpoints; there is one at the end in any case.

@@ -21,7 +21,7 @@ from gkalib.training.recipes import recipe, recipes
 
 PEAK = 989e12  # dense bf16 operations per second of an H100, as NVIDIA states them
 SHARE = 0.3  # of which we count on
-# Pictures that a core reads and augments in a second, as measured: of ImageNet's size, of 32 × 32 pixels
+# Images that a core reads and augments in a second, as measured: of ImageNet's size, of 32 × 32 pixels
 # enlarged to 224, and of 32 × 32.
 PHOTOGRAPHS, ENLARGED_PICTURES, SMALL_PICTURES = 202, 402, 2532
 
@@ -85,6 +85,9 @@ def cost(config: TrainConfig) -> Cost:
 def apply_settings(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     """The configuration with what is given as ``--lr 3e-4 --model.depth 6``; ``--help`` lists the settings.
 
+    A run with another attention than its arm's is no run of this arm, so it gets a name, a folder and a
+    record of its own: ``deit`` with ``--attention rbf`` is called ``deit-rbf``.
+
     Raises:
         ValueError: if the settings do not fit together, or an option of the command chooses one of them.
         SystemExit: if there is no such setting, or a value has another type.
@@ -104,6 +107,8 @@ def apply_settings(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     for name in NAMES:
         if getattr(updated, name) != getattr(config, name):
             raise ValueError(f"train: {name} is chosen by --arm, --smoke, --reduced and --seed, not set")
+    if isinstance(updated.attention, str) and updated.attention != config.attention:
+        updated = replace(updated, arm=config.arm + _suffix(updated))
     return replace(updated, smaller=config.smaller)
 
 
@@ -115,12 +120,12 @@ def launch_lines(config: TrainConfig, *, workers: int | None = None) -> dict[str
 
     Args:
         config: what is to be trained.
-        workers: processes that load pictures beside each that trains; None is as many as a common host has.
+        workers: processes that load images beside each that trains; None is as many as a common host has.
     """
     words, on_cpu = _changed_settings(config)
     scale = {"full": "", "reduced": " --reduced", "smoke": " --smoke"}[config.scale]
     seed = f" --seed {config.seed}" if config.seed else ""
-    call = f"-m gkalib train {config.experiment} --arm {config.arm}{scale}{seed}"
+    call = f"-m gkalib train {config.experiment} --arm {recipe_arm(config)}{scale}{seed}"
     settings = "".join(f" {word}" for word in words)
     loaders = LOADERS if workers is None else workers
     loading = f" --workers {loaders}" if isinstance(config, VisionConfig) else ""
@@ -139,7 +144,7 @@ def launch_lines(config: TrainConfig, *, workers: int | None = None) -> dict[str
 
 
 def data_hours(config: VisionConfig, *, workers: int) -> float:
-    """Hours in which the loaders of one GPU read the pictures of a run, whatever it computes."""
+    """Hours in which the loaders of one GPU read the images of a run, whatever it computes."""
     if config.model.image_size <= 64:
         rate = SMALL_PICTURES
     else:
@@ -147,12 +152,25 @@ def data_hours(config: VisionConfig, *, workers: int) -> float:
     return config.steps * config.batch / (rate * max(1, workers)) / 3600
 
 
+def recipe_arm(config: TrainConfig) -> str:
+    """The arm of the recipe that a run was made from, before its attention was changed."""
+    recipe = recipes().get(config.experiment)
+    if recipe is None or config.arm in recipe.arms or not isinstance(config.attention, str):
+        return config.arm
+    return config.arm.removesuffix(_suffix(config))
+
+
+def _suffix(config: TrainConfig) -> str:
+    """What the attention of a run adds to the name of its arm."""
+    return "-" + config.attention.replace("_", "-")
+
+
 def _changed_settings(config: TrainConfig) -> tuple[list[str], bool]:
     """The words that make the recipe's own run of that scale this one; and whether it is that of a CPU."""
-    recipe = recipes().get(config.experiment)
-    if recipe is None or config.arm not in recipe.arms:
+    recipe, arm = recipes().get(config.experiment), recipe_arm(config)
+    if recipe is None or arm not in recipe.arms:
         return [], False
-    base = replace(recipe.run(config.arm), seed=config.seed)
+    base = replace(recipe.run(arm), seed=config.seed)
     if config.scale == "smoke":
         return _words(base.smoke(), config), False
     if config.scale == "reduced":
@@ -215,6 +233,6 @@ def plan(recipe: Recipe, config: TrainConfig, launch: LaunchConfig | None = None
         loaders = LOADERS if launch.workers is None else launch.workers
         hours = data_hours(config, workers=loaders)
         more = "more than computing takes" if hours > estimate.hours else "less than computing takes"
-        lines.append(f"data         {hours:.2g} hours for {max(1, loaders)} cores that load pictures, {more}")
+        lines.append(f"data         {hours:.2g} hours for {max(1, loaders)} cores that load images, {more}")
     launches = launch_lines(config, workers=launch.workers)
     return "\n".join([*lines, *(f"{where:<11}  {line}" for where, line in launches.items())])

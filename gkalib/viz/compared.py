@@ -1,13 +1,16 @@
 """Many arms beside one: how far each is from it, what each costs, and which learning rates it was given."""
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
 
 from gkalib.results.verdicts import Judgment
-from gkalib.viz import style
+from gkalib.viz import names, style
 
 Number = int | float
 
@@ -97,7 +100,12 @@ def front(cost: Mapping[str, Number], outcome: Mapping[str, Number], *, larger: 
 
 
 def trade(
-    axes: Axes, cost: Mapping[str, Number], outcome: Mapping[str, Number], *, larger: bool
+    axes: Axes,
+    cost: Mapping[str, Number],
+    outcome: Mapping[str, Number],
+    *,
+    larger: bool,
+    beside: Sequence[np.ndarray] = (),
 ) -> list[str]:
     """Draw outcome against cost, a named dot for each arm, those of ``front`` filled and joined by steps.
 
@@ -105,6 +113,7 @@ def trade(
         axes: where to draw; limits and scales have to be set before, since names keep clear of one another
             on them.
         cost, outcome, larger: as for ``front``.
+        beside: curves [points, 2] that are drawn already, which names keep clear of too.
 
     Returns:
         The arms of the front.
@@ -112,12 +121,15 @@ def trade(
     Taught in: chapter 30.
     """
     kept = front(cost, outcome, larger=larger)
-    steps = np.array([(cost[arm], outcome[arm]) for arm in kept])
-    axes.step(*steps.T, where="post", color=style.PALETTE["sky"], linewidth=1.2)
+    ends = [(cost[arm], outcome[arm]) for arm in kept]
+    corners = [(after[0], before[1]) for before, after in pairwise(ends)]
+    steps = np.array([*(point for pair in zip(ends, corners, strict=False) for point in pair), ends[-1]])
+    axes.plot(*steps.T, color=style.PALETTE["sky"], linewidth=1.2)
+    colors = {arm: style.PALETTE["blue" if arm in kept else "black"] for arm in outcome}
     for arm, value in outcome.items():
-        shade = style.PALETTE["blue" if arm in kept else "black"]
-        axes.plot(cost[arm], value, "o", color=shade, fillstyle="full" if arm in kept else "none")
-    _names(axes, {arm: (cost[arm], value) for arm, value in outcome.items()}, kept)
+        axes.plot(cost[arm], value, "o", color=colors[arm], fillstyle="full" if arm in kept else "none")
+    points = {arm: (cost[arm], value) for arm, value in outcome.items()}
+    names.write(axes, points, colors=colors, lines=[steps, *beside])
     return kept
 
 
@@ -127,10 +139,11 @@ def rates(
     """Draw how much each learning rate costs each arm, as a map: its loss above the arm's lowest one.
 
     Args:
-        axes: where to draw; a row is an arm and a column a rate. A rate that was not tried is blank.
+        axes: where to draw; a row is an arm and a column a rate. A rate that was not tried is blank, one at
+            which the loss became infinite is a gray cell with a cross.
         tried: the loss at each rate, of each arm.
         chosen: the rate of each arm that a dot marks.
-        worst: what the darkest color stands for; a larger loss has this color too.
+        worst: what the darkest color stands for; a larger finite loss has this color too.
 
     Taught in: chapter 30.
     """
@@ -139,51 +152,15 @@ def rates(
     for row, (arm, losses) in enumerate(tried.items()):
         lowest = min(losses.values())
         for rate, loss in losses.items():
-            above[row, known.index(rate)] = min(loss - lowest, worst)
+            place = known.index(rate)
+            if math.isfinite(loss):
+                above[row, place] = min(loss - lowest, worst)
+                continue
+            cell = (place - 0.5, row - 0.5)
+            axes.add_patch(Rectangle(cell, 1, 1, facecolor="#DDDDDD", edgecolor="none"))
+            axes.plot(place, row, "x", color=style.PALETTE["vermilion"], markersize=7, markeredgewidth=1.8)
         axes.plot(known.index(chosen[arm]), row, "o", color="black", markersize=4)
     image = axes.imshow(above, cmap=style.SEQUENTIAL + "_r", vmin=0, vmax=worst, aspect="auto")
     axes.set_xticks(range(len(known)), [f"{rate:g}" for rate in known], rotation=60)
     axes.set_yticks(range(len(tried)), list(tried))
     return image
-
-
-def _names(axes: Axes, points: Mapping[str, tuple[float, float]], bold: Sequence[str]) -> None:
-    """Write names beside points where they cover least, of other names and of points."""
-    per_point = axes.figure.dpi / 72
-    taken = [
-        (x - 3 * per_point, y - 3 * per_point, x + 3 * per_point, y + 3 * per_point)
-        for x, y in axes.transData.transform(list(points.values()))
-    ]
-    size, inside = 7.5, tuple(axes.get_window_extent().extents)
-    for arm, point in points.items():
-        x, y = axes.transData.transform(point)
-        wide, high = 0.58 * size * len(arm) * per_point, 1.1 * size * per_point
-        places = [
-            (side, up, x + (5 * per_point if side > 0 else -5 * per_point - wide), y + up * high - high / 2)
-            for up in (0, 0.7, -0.7, 1.4, -1.4, 2.1, -2.1)
-            for side in (1, -1)
-        ]
-        boxes = [(left, low, left + wide, low + high) for _, _, left, low in places]
-        covered = [
-            sum(_common(box, other) for other in taken) + wide * high - _common(box, inside) for box in boxes
-        ]
-        best = int(np.argmin(covered))
-        side, up = places[best][:2]
-        taken.append(boxes[best])
-        axes.annotate(
-            arm,
-            point,
-            xytext=(5 * side, up * 1.1 * size),
-            textcoords="offset points",
-            ha="left" if side > 0 else "right",
-            va="center",
-            fontsize=size,
-            color=style.PALETTE["blue" if arm in bold else "black"],
-        )
-
-
-def _common(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """The area that two boxes share."""
-    wide = min(one[2], other[2]) - max(one[0], other[0])
-    high = min(one[3], other[3]) - max(one[1], other[1])
-    return max(wide, 0.0) * max(high, 0.0)
