@@ -26,6 +26,7 @@ ARMS = {
     "g11": {"grid": 11},
     "universal": {"mode": "universal"},
 }
+RATES = {"softmax": 2e-3, "damped": 1e-3}  # of the arms that have been swept
 
 
 def studies() -> list[Study]:
@@ -43,6 +44,7 @@ def studies() -> list[Study]:
             steps=1000,
             warmup=50,
             batch=32,
+            lr=RATES.get(arm, Study.lr),
             shared=True,
         )
         for arm, attention, options in arms
