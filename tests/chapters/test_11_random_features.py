@@ -85,7 +85,7 @@ def test_both_absolute_errors():
 
 
 def test_the_features_that_an_error_demands():
-    """With e^z/ε² features the relative error is ε, up to the 1 that e^z − 1 leaves out, over 100,000 draws."""
+    """With e^z/ε² features the relative error is ε, up to the 1 that e^z − 1 leaves out; 100,000 draws."""
     query, key = _query_and_key(0.5)
     growth = (query + key).square().sum().exp()
     for error in (1.0, 0.5):
