@@ -107,6 +107,33 @@ def one_tensor(x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> OneTen
     return OneTensor(g.detach(), norm.detach(), delta.detach(), out.detach(), of_x, of_sigma)
 
 
+def forces(x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> Tensor:
+    r"""The slopes of each pair of tokens in both of their roles, ``[n n]`` in float64, symmetric.
+
+    $$F_{ij} = dS_{ij} + dS_{ji}, \qquad
+    dx_i = \sum_j w_{ji}\, dO_j + \sum_j \frac{F_{ij}}{\sigma^2} (x_j - x_i)$$
+
+    The diagonal, which moves nothing, is zero.
+
+    Args:
+        x, grad, sigma, causal: as in ``one_tensor``.
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    References:
+        Chapter 16 draws them.
+    """
+    _same(x, grad)
+    x, grad = x.double(), grad.double()
+    scores = -torch.cdist(x, x).square() / (2 * sigma**2)
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+    w = scores.softmax(-1)
+    slope = w * (grad @ x.mT - (grad * (w @ x)).sum(-1, keepdim=True))
+    return (slope + slope.mT).fill_diagonal_(0)
+
+
 def _same(*tensors: Tensor) -> None:
     shapes = [list(one.shape) for one in tensors]
     if any(shape != shapes[0] for shape in shapes) or len(shapes[0]) != 2:

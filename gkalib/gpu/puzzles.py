@@ -1,9 +1,11 @@
-"""The tests of the puzzles in chapters 15 to 17: a reader's kernel is run, judged and drawn.
+"""The tests of the puzzles in chapters 15 to 18: a reader's kernel is run, judged and drawn.
 
-Each function takes a kernel under ``triton.jit`` with the signature of the chapter's stub, and returns what
-``attempt`` draws. The tensors are drawn from torch's generator.
+Each function but ``merging`` takes a kernel under ``triton.jit`` with the signature of the chapter's stub,
+and returns what ``attempt`` draws. The tensors are drawn from torch's generator.
 """
 
+from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from gkalib.gpu.watch import attempt
 
 H, W = 4, 8  # of the image
 B = 16
+Part = tuple[Tensor, Tensor]
 
 
 def _scale(value: float) -> Tensor:
@@ -93,3 +96,33 @@ def coefficients(kernel: Any) -> Figure:
     given = q, k, grad, torch.empty_like(right), _scale(0.25), 32
     sizes = {"FAST": False, "G": 3, "R": 16, "B": B, "D": 16}
     return attempt(kernel, 6, *given, **sizes, expected={"grad_coefficients": right})
+
+
+def merging(merge: Callable[[Part, Part], Part], empty: Part) -> None:
+    """Parts of a softmax over 40 scores, merged in three divisions; says whether all are right: chapter 18.
+
+    Args:
+        merge: the reader's; of two pairs (logarithm of the sum, output ``[16]``) it makes one.
+        empty: the pair of no keys.
+    """
+    score, value = 50 * torch.randn(40).double(), torch.randn(40, 16).double()
+    exact, wrong = torch.softmax(score, 0) @ value, 0
+    for pieces in ([40], [1] * 40, [7, 20, 13]):
+        parts = zip(score.split(pieces), value.split(pieces), strict=True)
+        pairs = [(s.logsumexp(0), s.softmax(0) @ v) for s, v in parts]
+        _, out = reduce(merge, [empty, empty, *pairs, empty])
+        wrong += not torch.allclose(out, exact)
+    print("right" if wrong == 0 else f"{wrong} of 3 divisions are wrong")
+
+
+def ragged(kernel: Any) -> Figure:
+    """A decoding step of four sequences of one tensor, at scale 1/4 in a window of 20 keys: chapter 18."""
+    tokens, lengths = torch.randn(4, 48, 16).double(), torch.tensor([3, 17, 30, 45])
+    query, exact = tokens[torch.arange(4), lengths - 1], torch.empty(4, 16).double()
+    cache = torch.full_like(tokens, torch.nan)
+    for b, t in enumerate(lengths.tolist()):
+        row = tokens[b, max(0, t - 20) : t]
+        cache[b, max(0, t - 20) : t] = row
+        exact[b] = (-0.125 * (query[b] - row).square().sum(-1)).softmax(0) @ row
+    given = query, cache, _scale(0.25), lengths, torch.empty_like(query), 48, 20
+    return attempt(kernel, 4, *given, C=B, D=16, expected={"out": exact})

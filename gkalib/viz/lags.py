@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from gkalib.viz.explore import Explore, explore
 from gkalib.viz.style import COLUMN
 
 Place = int | float
@@ -44,6 +45,20 @@ def tile(down: int, across: int, *, tokens: int = 12, block: int = 4) -> Figure:
     for axes in (above, below):
         axes.grid(False)
     return figure
+
+
+def tiles() -> Explore:
+    """``tile`` at each of nine places, under two controls. Taught in: chapter 17."""
+    return explore(
+        tile,
+        down=[0, 1, 2],
+        across=[0, 1, 2],
+        labels={"down": "tile, down", "across": "tile, across"},
+        start={"down": 1, "across": 0},
+        dpi=75,
+        alt="A 12 by 12 matrix colored by lag with the tile in block row {down} and block column "
+        "{across} framed, and below it a strip of 23 lags of which the tile's seven are framed.",
+    )
 
 
 def turned(rows: np.ndarray) -> np.ndarray:

@@ -3,6 +3,8 @@
 One streaming multiprocessor of an H100 with the memories around it, and the tiles of a backward pass.
 """
 
+from collections.abc import Callable
+
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,6 +16,13 @@ from gkalib.viz.style import COLUMN, PALETTE
 
 Place = int | float
 MEMORY, ARITHMETIC, ISSUE = PALETTE["sky"], PALETTE["orange"], PALETTE["green"]
+MASKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "none": lambda lag: lag == lag,
+    "causal": lambda lag: lag >= 0,
+    "window": lambda lag: (lag >= 0) & (lag < 3),
+    "two-sided window": lambda lag: abs(lag) < 2,
+}
+"""Which lags of blocks, query less key, hold a pair that is seen."""
 
 
 def multiprocessor() -> Figure:
@@ -43,7 +52,7 @@ def multiprocessor() -> Figure:
     return figure
 
 
-def owners(seen: np.ndarray, block: int) -> Figure:
+def owners(mask: str, block: int, *, blocks: int = 8) -> Figure:
     """The tiles that one program instance of a backward pass reads, and the matrix products of all instances.
 
     One tensor is query, key and value. Left, blue tiles are those in which the instance's tokens are queries,
@@ -51,9 +60,20 @@ def owners(seen: np.ndarray, block: int) -> Figure:
     its transpose is pale. Right, products of every instance; dashed, those of the forward pass.
 
     Args:
-        seen: which block of keys each block of queries sees, ``[blocks blocks]`` of bools.
+        mask: one of ``MASKS``.
         block: the one that the instance owns.
+        blocks: of tokens.
+
+    Raises:
+        ValueError: if there is no such mask or block.
+
+    Taught in: chapter 16.
     """
+    if mask not in MASKS or not 0 <= block < blocks:
+        raise ValueError(
+            f"owners: masks are {', '.join(MASKS)}, blocks 0 to {blocks - 1}; not {mask}, {block}"
+        )
+    seen = MASKS[mask](np.arange(blocks)[:, None] - np.arange(blocks))
     figure, (left, right) = plt.subplots(1, 2, figsize=(COLUMN, 2.9), width_ratios=[1, 1.15])
     shade = np.where(seen[..., None], [0.87] * 3, [1.0] * 3)
     by_row, by_column = seen.sum(1), seen.sum(0)

@@ -1,13 +1,16 @@
 """Pictures of smoothers of images: a result beside what it removed, and spectra of matrices of weights."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
+from gkalib.kernels import Gaussian
+from gkalib.smoothing import attention_weights
 from gkalib.viz.style import COLUMN, PALETTE
 
 
@@ -40,6 +43,61 @@ def removed(
     for axes in (left, middle):
         axes.axis("off")
     return figure, right
+
+
+def weight_maps(
+    image: np.ndarray,
+    queries: Mapping[str, Tensor],
+    spots: Mapping[str, tuple[int, int]],
+    *,
+    near: Collection[str] = (),
+    **shades: float | str,
+) -> Figure:
+    """What pixels of an image average in some smoothers, a row for each pixel, with effective neighbors.
+
+    Colors end at the largest weight of another pixel.
+
+    Args:
+        image: ``[height, width]``.
+        queries: by name of the smoother, a token for each pixel, ``[1, 1, height · width, d]``; the weights
+            are those of a Gaussian with σ = 1.
+        spots: by name, the row and the column of a pixel.
+        near: smoothers of which only the 11 × 11 pixels around are drawn.
+        shades: of the image, as for ``imshow``.
+
+    Raises:
+        ValueError: if the tokens are not as many as the pixels, or a pixel lies too near the edge to be drawn
+            with 5 on either side.
+
+    Taught in: chapter 5.
+    """
+    height, width = image.shape
+    for name, query in queries.items():
+        if query.shape[2] != image.size:
+            raise ValueError(f"weight_maps: {name} has {query.shape[2]} tokens for {image.size} pixels")
+    inside = all(5 <= i < height - 5 and 5 <= j < width - 5 for i, j in spots.values())
+    if near and not inside:
+        raise ValueError(f"weight_maps: around each of {spots} are not 11 × 11 pixels of {height} × {width}")
+    figure, axes = plt.subplots(
+        len(spots), 1 + len(queries), figsize=(COLUMN, 0.2 + 1.9 * len(spots)), squeeze=False
+    )
+    mark = {"markersize": 9, "markerfacecolor": "none", "color": PALETTE["vermilion"]}
+    for line, (label, (i, j)) in zip(axes, spots.items(), strict=True):
+        line[0].imshow(image, **shades)
+        line[0].plot(j, i, "s", **mark)
+        line[0].set_ylabel(label)
+        for panel, (name, query) in zip(line[1:], queries.items(), strict=True):
+            own = query[:, :, [i * width + j]]
+            w = attention_weights(own, query, Gaussian(1.0)).reshape(image.shape).numpy()
+            largest, around = np.sort(w, axis=None)[-2], name in near
+            panel.imshow(w[i - 5 : i + 6, j - 5 : j + 6] if around else w, vmin=0, vmax=largest)
+            panel.plot(*((5, 5) if around else (j, i)), "s", **mark)
+            panel.set_xlabel(f"{1 / (w**2).sum():.0f} neighbors", fontsize=9)
+    for panel, name in zip(axes[0, 1:], queries, strict=True):
+        panel.set_title(name, fontsize=9)
+    for panel in axes.flat:
+        panel.set(xticks=[], yticks=[])
+    return figure
 
 
 def spectra(found: Mapping[str, tuple[Any, Any]], *, shape: tuple[int, int]) -> Figure:

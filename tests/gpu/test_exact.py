@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gkalib
-from gkalib.gpu.exact import one_tensor, three_tensors
+from gkalib.gpu.exact import forces, one_tensor, three_tensors
 from gkalib.kernels import Gaussian
 from gkalib.masks import Causal
 from tests.tolerance import equal
@@ -60,3 +60,15 @@ def test_other_sizes_are_refused():
         three_tensors(Q, K, V, GRAD[:11], scale=1.0, causal=False)
     with pytest.raises(ValueError, match=r"one size, not \[\[12, 5\], \[12\]\]"):
         one_tensor(Q, GRAD[:, 0], sigma=1.0, causal=False)
+
+
+@BOTH
+def test_forces_and_weights_give_the_gradient(causal):
+    force = forces(Q, GRAD, sigma=1.5, causal=causal)
+    assert torch.equal(force, force.mT) and not force.diagonal().any()
+    right = one_tensor(Q, GRAD, sigma=1.5, causal=causal)
+    w = gkalib.attention_weights(*2 * [Q[None, None]], Gaussian(1.5), mask=Causal() if causal else None)[0, 0]
+    pulled = (force[:, :, None] * (Q - Q[:, None])).sum(1) / 1.5**2
+    equal(w.mT @ GRAD + pulled, right.x)
+    with pytest.raises(ValueError, match="of one size"):
+        forces(Q, GRAD[:3], sigma=1.5, causal=causal)

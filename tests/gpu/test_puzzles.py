@@ -87,3 +87,26 @@ def test_coefficients(told):
     features = sum(wave @ part for wave, part in zip(waves, leaf, strict=True))
     (exact,) = torch.autograd.grad(features, leaf, grad)
     equal(expected["grad_coefficients"], exact)
+
+
+def test_merging(capsys):
+    def merge(first, second):
+        log = torch.logaddexp(first[0], second[0])
+        return log, sum((one - log).exp() * out for one, out in (first, second))
+
+    zeros = torch.zeros(16).double()
+    for log in (-1e38, 1e38):  # no weight, and all of it
+        puzzles.merging(merge, (torch.tensor(log).double(), zeros))
+    assert capsys.readouterr().out.splitlines() == ["right", "3 of 3 divisions are wrong"]
+
+
+def test_ragged(told):
+    (query, cache, scale, lengths, _, places, window), grid, expected = told(puzzles.ragged)
+    assert cache.shape == (grid, places, 16)
+    for b, length in enumerate(lengths):
+        seen = cache[b].isfinite().all(1).nonzero()[:, 0]
+        assert seen.tolist() == list(range(max(0, length - window), length))
+        assert torch.equal(query[b], cache[b, length - 1])
+        row = cache[b][seen]
+        weights = torch.exp(-scale / 2 * torch.cdist(query[b : b + 1], row).square())
+        equal(expected["out"][b], (weights @ row / weights.sum())[0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gkalib.viz.lags import neighbors, tile, turned
+from gkalib.viz.lags import neighbors, tile, tiles, turned
 
 
 @pytest.mark.parametrize(("down", "across"), [(0, 0), (1, 0), (0, 2), (2, 1)])
@@ -29,3 +29,9 @@ def test_turned_rows_are_read_backwards():
 def test_each_column_of_the_joined_tile_holds_one_lag():
     joined = np.array([int(text.get_text()) for text in neighbors().axes[-1].texts]).reshape(4, 4)
     assert (joined == np.arange(4)).all()
+
+
+def test_the_control_shows_every_tile():
+    shown = tiles()
+    assert len(shown.frames) == 9 and shown.start == {"down": 1, "across": 0}
+    assert shown.draw is tile and {len(places) for places in shown.values.values()} == {3}

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-from gkalib.viz.smoothers import removed, spectra
+from gkalib.viz.smoothers import removed, spectra, weight_maps
 
 
 def drawn(axes) -> np.ndarray:
@@ -17,6 +18,29 @@ def test_the_result_stands_beside_what_it_removed():
     np.testing.assert_array_equal(drawn(figure.axes[0]), noisy / 2)
     np.testing.assert_array_equal(drawn(figure.axes[1]), noisy - noisy / 2)
     assert right is figure.axes[2] and not right.lines and figure.axes[0].images[0].get_clim() == (0.1, 0.9)
+
+
+def test_maps_show_what_a_pixel_averages():
+    side = torch.arange(13, dtype=torch.float64)
+    place = torch.cartesian_prod(side, side)
+    figure = weight_maps(
+        np.zeros((13, 13)),
+        {"wide": place[None, None] / 4, "narrow": place[None, None]},
+        {"middle": (6, 5)},
+        near={"narrow"},
+    )
+    image, wide, narrow = figure.axes[:3]
+    exact = torch.exp(-(place - torch.tensor([6.0, 5.0])).square().sum(1) / 2).reshape(13, 13).numpy()
+    np.testing.assert_allclose(drawn(narrow), (exact / exact.sum())[1:12, 0:11], rtol=1e-9)
+    assert drawn(wide).shape == (13, 13) and image.get_ylabel() == "middle"
+    places = [axes.lines[0].get_xydata().tolist() for axes in (image, wide, narrow)]
+    assert places == [[[5, 6]], [[5, 6]], [[5, 5]]]
+    assert narrow.get_xlabel() == f"{exact.sum() ** 2 / (exact**2).sum():.0f} neighbors"
+    np.testing.assert_allclose(narrow.images[0].get_clim(), (0, np.exp(-0.5) / exact.sum()), rtol=1e-9)
+    with pytest.raises(ValueError, match="blur has 4 tokens for 9 pixels"):
+        weight_maps(np.zeros((3, 3)), {"blur": torch.zeros(1, 1, 4, 2)}, {})
+    with pytest.raises(ValueError, match="are not 11 × 11 pixels of 2 × 2"):
+        weight_maps(np.zeros((2, 2)), {"blur": torch.zeros(1, 1, 4, 2)}, {"top": (0, 0)}, near={"blur"})
 
 
 def test_spectra_have_squares_and_three_vectors_each():
