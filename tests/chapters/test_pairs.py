@@ -1,5 +1,6 @@
 """Every chapter's notebook holds the cells of its text, and the comparison sees every way to differ."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,21 @@ def test_the_contents_list_every_chapter():
 @pytest.mark.parametrize("slug", slugs(ROOT))
 def test_pair_and_stamp_agree(slug):
     assert check(slug) == []
+
+
+@pytest.mark.parametrize("slug", slugs(ROOT))
+def test_the_minutes_to_read_are_those_of_the_words_and_the_code(slug):
+    """A minute for 100 words or ten lines of visible code before the exercises, to five minutes."""
+    text, words, lines = read_text(ROOT, slug), 0, 0
+    for cell in text.cells:
+        if cell.cell_type == "markdown":
+            taught, *exercises = re.split(r"^## (?:Exercises|Puzzles)$", cell.source, flags=re.M)
+            words += len(taught.split())
+            if exercises:
+                break
+        elif not {"set-up", "hide-input"} & set(cell.metadata.get("tags", [])):
+            lines += len(cell.source.splitlines())
+    assert abs(text.metadata.gkalib.minutes_to_read - (words / 100 + lines / 10)) <= 5
 
 
 @pytest.mark.parametrize("slug", slugs(ROOT))
