@@ -112,22 +112,24 @@ def apply_settings(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     return replace(updated, smaller=config.smaller)
 
 
-def launch_lines(config: TrainConfig, *, workers: int | None = None) -> dict[str, str]:
+def launch_lines(config: TrainConfig, launch: LaunchConfig | None = None) -> dict[str, str]:
     """The command of a run on one GPU, on eight, and on two machines of eight under SLURM.
 
-    Every setting that is not the recipe's own is in it. Where the parts of a step cannot be shared evenly,
-    the line makes them smaller. What is reduced for a CPU has one line.
+    Every setting that is not the recipe's own is in it, and every option of the launch. Where the parts of a
+    step cannot be shared evenly, the line makes them smaller. What is reduced for a CPU has one line.
 
     Args:
         config: what is to be trained.
-        workers: processes that load images beside each that trains; None is as many as a common host has.
+        launch: where and how; where it names no workers, a line has as many as a common host has.
     """
+    launch = launch or LaunchConfig()
     words, on_cpu = _changed_settings(config)
+    words = [*_words(LaunchConfig(), replace(launch, device=None, workers=None, compile=False)), *words]
     scale = {"full": "", "reduced": " --reduced", "smoke": " --smoke"}[config.scale]
     seed = f" --seed {config.seed}" if config.seed else ""
     call = f"-m gkalib train {config.experiment} --arm {recipe_arm(config)}{scale}{seed}"
     settings = "".join(f" {word}" for word in words)
-    loaders = LOADERS if workers is None else workers
+    loaders = LOADERS if launch.workers is None else launch.workers
     loading = f" --workers {loaders}" if isinstance(config, VisionConfig) else ""
     if on_cpu:
         return {"CPU": f"python {call} --device cpu{settings}"}
@@ -135,11 +137,11 @@ def launch_lines(config: TrainConfig, *, workers: int | None = None) -> dict[str
     two = "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint"
     node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
     eight = f"torchrun --standalone --nproc-per-node 8 {call}{_parts_option(config, 8)}"
+    wrapped = shlex.quote(f"srun {two} {node} {call}{_parts_option(config, 16)}")
     return {
         "one GPU": f"python {call}",
         "eight GPUs": eight,
-        "SLURM": "sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node 8 "
-        f"--wrap 'srun {two} {node} {call}{_parts_option(config, 16)}'",
+        "SLURM": f"sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node 8 --wrap {wrapped}",
     }
 
 
@@ -234,5 +236,5 @@ def plan(recipe: Recipe, config: TrainConfig, launch: LaunchConfig | None = None
         hours = data_hours(config, workers=loaders)
         more = "more than computing takes" if hours > estimate.hours else "less than computing takes"
         lines.append(f"data         {hours:.2g} hours for {max(1, loaders)} cores that load images, {more}")
-    launches = launch_lines(config, workers=launch.workers)
+    launches = launch_lines(config, launch)
     return "\n".join([*lines, *(f"{where:<11}  {line}" for where, line in launches.items())])

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -44,8 +45,9 @@ def one_gpu(words: list[str], capsys: pytest.CaptureFixture) -> list[str]:
         "gka-imagenet-tiny --arm vlt --seed 3 --workers 7 --clip None",
         "gka-nanochat-d20 --arm gka --reduced --device cuda --betas 0.8 0.99 --rates.head 0.1",
         "karat-cifar10 --smoke --augment.mixup 0.3 --batch 32 --model.no-class-token",
+        "gpa-dickens --arm bank --out 'my runs' --snapshots 100 --keep --lr 0.01",
     ],
-    ids=["folder", "attention", "seed", "text", "nested"],
+    ids=["folder", "attention", "seed", "text", "nested", "launch"],
 )
 def test_the_lines_keep_every_setting_that_was_given(given, capsys):
     """Pasted, a line plans the same run again, with the same line."""
@@ -58,6 +60,12 @@ def test_the_lines_keep_every_setting_that_was_given(given, capsys):
 
 def test_lines_of_a_recipes_own_run_have_no_settings(capsys):
     assert one_gpu(["gpa-dickens", "--arm", "bank"], capsys) == ["gpa-dickens", "--arm", "bank", "--compile"]
+
+
+def test_what_slurm_wraps_keeps_its_own_quotes():
+    lines = launch_lines(recipe("gpa-dickens").run("bank"), LaunchConfig(out=Path("my runs")))
+    assert "my runs" in shlex.split(shlex.split(lines["SLURM"])[-1])
+    assert "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500" in lines["SLURM"]
 
 
 def test_the_plan_says_how_long_loading_takes():
