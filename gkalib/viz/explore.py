@@ -49,7 +49,7 @@ def explore(
     alt: str,
     labels: Mapping[str, str] | None = None,
     start: Mapping[str, object] | None = None,
-    dpi: int = 110,
+    dpi: int = 130,
     **parameters: Sequence | np.ndarray,
 ) -> "Explore":
     """Draw a figure for every value of one or two parameters and show it under sliders.
@@ -59,7 +59,7 @@ def explore(
         alt: what the figure shows, for readers who do not see it; may name parameters: `"fit for h = {h}"`.
         labels: a parameter's name on the page where its Python name does not do, `{"h": "bandwidth h (ms)"}`.
         start: the values shown first, the middle one of each parameter unless given.
-        dpi: dots an inch of the frames.
+        dpi: dots an inch of the frames; that of the figures beside them unless given.
         parameters: the values, in the order of the slider; at most 25 frames in all.
 
     Raises:

@@ -47,7 +47,7 @@ def test_every_frame_is_on_the_page_and_one_is_shown():
     assert frames[2][1] == "power 2, shift 0"
     assert len({data for _, _, data, _ in frames}) == 6
     assert all(len(data) < MAX_BYTES for _, _, data, _ in frames)
-    assert {Image.open(io.BytesIO(data)).size for _, _, data, _ in frames} == {(440, 220)}
+    assert {Image.open(io.BytesIO(data)).size for _, _, data, _ in frames} == {(520, 260)}
 
 
 def test_the_page_needs_no_other_host_and_says_what_moves():
