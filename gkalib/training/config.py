@@ -289,6 +289,9 @@ class LaunchConfig:
         keep: whether the record goes to ``data/results``.
         quiet: whether to leave out the progress bar.
         in_memory: whether to write no file; a run that is stopped is then lost.
+
+    Raises:
+        ValueError: if a number is below zero, or ``log_every`` below one.
     """
 
     out: Path | None = None
@@ -304,6 +307,18 @@ class LaunchConfig:
     keep: bool = False
     quiet: bool = False
     in_memory: bool = False
+
+    def __post_init__(self):
+        for name, least in {
+            "workers": 0,
+            "save_every": 0,
+            "log_every": 1,
+            "snapshots": 0,
+            "from_step": 0,
+        }.items():
+            number = getattr(self, name)
+            if number is not None and not number >= least:
+                raise ValueError(f"train: {name} must be at least {least}, not {number}")
 
 
 @final

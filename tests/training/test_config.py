@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gkalib.training import Augment
+from gkalib.training import Augment, LaunchConfig
 from gkalib.training.config import config_of
 from tests.training.runs import picture_run, text_run
 
@@ -72,6 +72,22 @@ def test_what_cannot_be_run_is_refused(settings, message):
     with pytest.raises(ValueError) as raised:
         text_run(**settings)
     assert str(raised.value) == f"train: {message}"
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"workers": -1}, "train: workers must be at least 0, not -1"),
+        ({"log_every": 0}, "train: log_every must be at least 1, not 0"),
+        ({"save_every": float("nan")}, "train: save_every must be at least 0, not nan"),
+        ({"snapshots": -5}, "train: snapshots must be at least 0, not -5"),
+        ({"from_step": -2}, "train: from_step must be at least 0, not -2"),
+    ],
+    ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
+)
+def test_how_a_run_is_launched_is_checked_before_it_starts(option, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        LaunchConfig(**option)
 
 
 def test_layers_may_be_names_and_variants_with_options():
