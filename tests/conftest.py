@@ -20,7 +20,8 @@ if not torch.cuda.is_available():
 HOOK = jaxtyping.install_import_hook("gkalib", "beartype.beartype")
 # Triton's interpreter looks for a program's source and globals, which a check around it would hide.
 CHECKED = HOOK.hook.should_instrument
-HOOK.hook.should_instrument = lambda name: CHECKED(name) and not name.startswith("gkalib.smoothing.fused.")
+TRITON = ("gkalib.smoothing.fused.", "gkalib.gpu.rows")
+HOOK.hook.should_instrument = lambda name: CHECKED(name) and not name.startswith(TRITON)
 
 torch.set_num_threads(1)
 torch.utils.deterministic.fill_uninitialized_memory = True
