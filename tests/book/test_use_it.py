@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -52,6 +53,8 @@ def at_work(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("GKALIB_RUNS", raising=False)
+        shutil.copytree(ROOT / "data" / "models", folder / "data" / "models")  # save adds one
+        patch.setenv("GKALIB_RESULTS", str(folder / "data" / "results"))
         for command in COMMANDS:
             training = ["--device", "cpu", "--quiet"] if command.startswith("train") else ["--device", "cpu"]
             assert main([*shlex.split(command), *training]) == 0, command
@@ -60,11 +63,11 @@ def at_work(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_commands_of_the_page_are_run(at_work):
-    assert [command.split()[0] for command in COMMANDS] == ["train"] * 2 + ["evaluate"] * 2 + [
-        "generate",
-        "look",
-    ]
-    assert [*(at_work / "looks").rglob("*.png")]
+    of_a_run, of_a_name = ["evaluate", "evaluate", "generate", "look"], ["generate", "look", "save"]
+    assert [command.split()[0] for command in COMMANDS] == ["train", "train", *of_a_run, *of_a_name]
+    assert [*(at_work / "looks" / "gka-imagenet-tiny").rglob("*.png")]
+    assert [*(at_work / "looks" / "gka-cifar10").glob("*.png")]
+    assert (at_work / "data" / "models" / "my-novel" / "tokenizer.json").is_file()
     assert [path.name for path in (at_work / "runs").glob("*/*")]
 
 
