@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import IO, final
 
 import torch
 from filelock import FileLock, Timeout
@@ -16,14 +16,22 @@ from filelock import FileLock, Timeout
 import gkalib
 from gkalib.data import registry
 from gkalib.training.checkpoint import KEPT, newest, step_of
-from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import HOLDER, LOCK, run_folder
+from gkalib.training.config import LaunchConfig, TrainConfig, VisionConfig
+from gkalib.training.distributed import HOLDER, LOCK, run_folder, write_holder
 from gkalib.training.launch import chosen_run, cost, device_of, plan, recipe_arm
 from gkalib.training.log import CURVE, read_curve
 from gkalib.training.recipes import recipe
 
+try:
+    import fcntl
+except ImportError:  # on Windows, where a run is seen once it has locked its folder
+    fcntl = None
+
 PRINTED = "launch.log"  # what the process prints
 PATIENCE = 60.0  # seconds between the last step and the record
+SAVE_EVERY = (
+    20  # seconds between checkpoints of a run below full size, which is killed within minutes if at all
+)
 BYTES = 16  # a parameter in float32, its two moments and its average
 
 
@@ -50,6 +58,11 @@ class Launch:
         name = config.data.replace("-", "_")
         if name in registry.DATASETS and not registry.ready(name):
             found.append(f"data: {name} is not here. Type: python -m gkalib data get {name}")
+        own, images = Path(config.data), isinstance(config, VisionConfig)
+        known = name in registry.DATASETS or config.data.startswith("made-up")
+        if not known and not (own.is_dir() if images else own.is_file()):
+            kind = "folder of images" if images else "text file"
+            found.append(f"data: there is no data set and no {kind} called {config.data!r}")
         estimate = cost(config)
         if self.device == "cuda" and not torch.cuda.is_available():
             found.append(
@@ -86,8 +99,14 @@ class Launch:
 
     @property
     def running(self) -> bool:
-        """Whether a process trains in its folder, this one's or another, or is about to write its record."""
+        """Whether a process trains in its folder, this one's or another, or is about to begin or to end.
+
+        Its first minutes may go into imports and data: the folder is not locked yet then, but what it prints
+        to is.
+        """
         if self._process is not None and self._process.poll() is None:
+            return True
+        if _is_printed_to(self.folder / PRINTED):
             return True
         if not (self.folder / LOCK).exists():
             return False
@@ -134,6 +153,9 @@ class Launch:
             raise ValueError("launch: the run cannot start here.\n" + "\n".join(missing))
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / PRINTED).open("ab") as printed:
+            while not _lock(printed):  # another kernel has just started it, or is looking whether it runs
+                if self.running:
+                    return
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
@@ -142,6 +164,7 @@ class Launch:
                 env=_environment(),
                 start_new_session=True,
             )
+        write_holder(self.folder, self._process.pid)
 
     def stop(self) -> None:
         """Ask it to save and to end, as SIGTERM does; ``start`` goes on from there."""
@@ -191,7 +214,8 @@ def launch(
     """What a run costs, how to start it anywhere, and what it lacks here; with ``start`` it is started.
 
     A run that is started trains in a process of its own, which a kernel's end does not stop. Launched again
-    with the same arguments, it is found again, and goes on if it was stopped.
+    with the same arguments, it is found again, and goes on if it was stopped: after ``stop`` from the step
+    where it was, after a crash from its last checkpoint.
 
     Args:
         name: of the recipe.
@@ -220,11 +244,31 @@ def launch(
         "--out",
         str(folder.absolute()),
     ]
-    words += ["--keep", *([] if scale == "full" else [f"--{scale}"]), *settings]
+    words += ["--keep", *([] if scale == "full" else [f"--{scale}", "--save-every", str(SAVE_EVERY)])]
+    words += settings
     found = Launch(config, words, device=device, folder=folder)
     if start:
         found.start()
     return found
+
+
+def _lock(printed: IO[bytes]) -> bool:
+    """Lock an open file for this process and for the children that get it; False if others have it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(printed, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_printed_to(path: Path) -> bool:
+    """Whether a process lives that was started with this file to print to."""
+    if not path.exists():
+        return False
+    with path.open("rb") as printed:
+        return not _lock(printed)
 
 
 def train_and_kill(words: Sequence[str], folder: Path, *, step: int) -> int:

@@ -277,13 +277,18 @@ class RunLock:
             os.kill(os.getpid(), number)
 
 
+def write_holder(folder: Path, process: int) -> None:
+    """Leave word of the process that a folder belongs to."""
+    (folder / HOLDER).write_text(f"process {process} on {platform.node()}", encoding="utf-8")
+
+
 def _acquire_lock(folder: Path) -> FileLock:
     """The lock of a folder, which no child of this process keeps when this process is gone."""
     lock, holder = FileLock(folder / LOCK), folder / HOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
-        holder.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+        write_holder(folder, os.getpid())
     except Timeout:
         owner = holder.read_text(encoding="utf-8") if holder.exists() else "another process"
         raise ValueError(

@@ -13,9 +13,11 @@ import pytest
 
 from gkalib import results
 from gkalib.data import registry
-from gkalib.training import Launch, launch
+from gkalib.training import Launch, background, launch
 from gkalib.training.background import train_and_kill
 from gkalib.training.checkpoint import newest, step_of
+from gkalib.training.distributed import LOCK
+from gkalib.training.log import CURVE, read_curve
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 400
@@ -85,12 +87,80 @@ def test_a_run_that_was_stopped_goes_on(places, how):
     assert ("goes on from there" in printed) == (how == "stop")
 
 
+@pytest.mark.slow
+def test_a_run_that_still_imports_is_running_to_another_kernel_too(places):
+    """Asked at once, before the process has locked its folder; and it can be stopped."""
+    started, other = smoke(start=True), smoke()
+    assert not (started.folder / LOCK).exists()
+    assert (other.state, other.running) == ("running", True)
+    other.start()  # which starts no second one
+    assert other._process is None
+    other.stop()
+    until(lambda: not other.running)
+    started._process.wait()
+    assert other.state == "stopped"
+
+
+@pytest.mark.slow
+def test_a_small_run_that_is_killed_goes_on_from_its_last_checkpoint(places, monkeypatch):
+    monkeypatch.setattr(background, "SAVE_EVERY", 0)
+    run = smoke(start=True, steps=80)
+    until(lambda: run.step > 20)
+    os.kill(run._process.pid, signal.SIGKILL)
+    until(lambda: not run.running)
+    begun = step_of(newest(run.folder))
+    assert 0 < begun < 80
+
+    def curve():
+        """What each row says of training; the seconds tell that a step was not done again."""
+        rows = read_curve(run.folder / CURVE)
+        return [(row["step"], row["loss"], row["seconds"]) for row in rows if row["loss"]]
+
+    kept = [row for row in curve() if int(row[0]) <= begun]
+    again = smoke(start=True, steps=80)
+    again.watch()
+    assert again.state == "finished"
+    rows = curve()
+    steps = [int(step) for step, *_ in rows]
+    assert rows[: len(kept)] == kept and steps == sorted(set(steps)) and steps[-1] == 80
+    (record,) = results.load("gpa-dickens", scale="smoke")
+    assert record.recipe["steps"] == 80
+
+
+def test_only_a_run_of_full_size_saves_seldom(places):
+    small, full = smoke(), launch("gpa-dickens", device="cuda")
+    assert "--save-every" in small.command and "--save-every" not in full.command
+
+
 def test_without_data_nothing_is_started(places, monkeypatch):
     monkeypatch.setattr(registry, "ready", lambda name: False)
     run = launch("gpa-dickens", scale="reduced", device="cpu")
     with pytest.raises(ValueError, match="Type: python -m gkalib data get dickens"):
         run.start()
     assert run.state == "not started" and not run.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("gpa-dickens", "text file"), ("gka-imagenet-tiny", "folder of images")]
+)
+def test_data_of_ones_own_that_is_not_there_is_named(places, name, kind):
+    run = launch(name, scale="smoke", device="cpu", settings=["--data", str(places / "mine")])
+    assert run.missing == [f"data: there is no data set and no {kind} called {str(places / 'mine')!r}"]
+
+
+def test_data_of_ones_own_is_taken(places):
+    """A run of images wants a folder, one of text a file."""
+    text, images = places / "novel.txt", places / "photos"
+    text.write_text("It was the best of times.\n" * 9, encoding="utf-8")
+    images.mkdir()
+    for name, data, missing in (
+        ("gpa-dickens", text, 0),
+        ("gka-imagenet-tiny", images, 0),
+        ("gpa-dickens", images, 1),
+        ("gka-imagenet-tiny", text, 1),
+    ):
+        run = launch(name, scale="smoke", device="cpu", settings=["--data", str(data)])
+        assert len(run.missing) == missing
 
 
 def test_a_disk_that_is_too_small_is_named(places, monkeypatch):
