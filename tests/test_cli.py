@@ -10,10 +10,11 @@ from typing import get_args
 import pytest
 
 from gkalib import cli, results
-from gkalib.cli import main
+from gkalib.cli import inventory, main
 from gkalib.data import DATASETS
 from gkalib.models import GPTConfig, ViTConfig
 from gkalib.training import Augment, LanguageConfig, VisionConfig
+from gkalib.training.config import LaunchConfig
 from gkalib.training.launch import apply_settings
 from tests.training.runs import picture_run, text_run
 
@@ -43,7 +44,7 @@ def options(command: type) -> list[str]:
     names = []
     for option in fields(command):
         if option.name in ("trained", "launch"):
-            names += options({"trained": cli.Trained, "launch": cli.LaunchConfig}[option.name])
+            names += options({"trained": cli.Trained, "launch": LaunchConfig}[option.name])
         else:
             names.append(option.name if option.default is MISSING else f"{option.name}={option.default}")
     return names
@@ -163,8 +164,8 @@ def test_results_are_listed_and_shown(
     assert "no full-scale run of 'one-trial'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kernel", get_args(cli.Kernel))
-@pytest.mark.parametrize("normalizer", get_args(cli.Normalizer))
+@pytest.mark.parametrize("kernel", get_args(inventory.Kernel))
+@pytest.mark.parametrize("normalizer", get_args(inventory.Normalizer))
 def test_explain_knows_every_kernel_and_normalizer(
     kernel: str, normalizer: str, capsys: pytest.CaptureFixture
 ):
@@ -174,7 +175,7 @@ def test_explain_knows_every_kernel_and_normalizer(
     assert lines[-1].startswith("auto takes ")
 
 
-@pytest.mark.parametrize("dtype", get_args(cli.Dtype))
+@pytest.mark.parametrize("dtype", get_args(inventory.Dtype))
 def test_explain_reads_sizes_masks_and_types(dtype: str, capsys: pytest.CaptureFixture):
     sizes = "--queries 5 --keys 9 --heads 4 --key-heads 2 --head-dim 8 --value-dim 3 --causal --window 4"
     assert main(["explain", *sizes.split(), "--dtype", dtype]) == 0

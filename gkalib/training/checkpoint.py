@@ -22,7 +22,8 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from gkalib.data.fetch import sha256_of
-from gkalib.training.config import TrainConfig, config_of, differences
+from gkalib.training.config import TrainConfig, config_of
+from gkalib.training.differences import differences
 from gkalib.training.optim import TrainState, weight_average
 
 MODEL, AVERAGE, OPTIMIZER = "model.safetensors", "average.safetensors", "optimizer.safetensors"

@@ -1,0 +1,125 @@
+"""Commands that say what there is: data, records, methods, variants."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from tyro.conf import Positional
+
+from gkalib.cli.options import Device, Positive, Scale
+
+Dtype = Literal["float64", "float32", "bfloat16", "float16"]
+Kernel = Literal[
+    "gaussian", "exp-dot", "laplace", "matern", "rational-quadratic", "epanechnikov", "boxcar", "tricube"
+]
+Normalizer = Literal["row-sum", "unnormalized", "top-k", "simplex"]
+
+
+@final
+@dataclass(frozen=True)
+class Data:
+    """List, fetch or check the data sets.
+
+    Its actions: list says what there is, and what of it is on this machine; get fetches what is missing, and
+    checks it; check compares what is here with the registered checksums, and fetches nothing.
+    """
+
+    action: Positional[Literal["list", "get", "check"]]
+    name: Positional[tuple[str, ...]] = ()  # data sets; all of them where none is named
+
+    def __call__(self) -> None:
+        """Print a line a data set."""
+        from gkalib.data import registry
+
+        names = self.name or tuple(registry.DATASETS)
+        if self.action == "list":
+            width = max(map(len, names))
+            for name in names:
+                state = "here" if registry.ready(name) else "to fetch"
+                print(f"{name:<{width}}  {state:<8}  {registry.registered(name).description}")
+            return
+        for name in names:
+            if self.action == "check" and not self.name and not registry.ready(name):
+                print(f"{name}: not here, so not checked")
+                continue
+            (registry.get if self.action == "get" else registry.check)(name)
+            checksum = registry.registered(name).sha256
+            print(f"{name}: {f'as registered, sha256 {checksum}' if checksum else 'as the hub states it'}")
+
+
+@final
+@dataclass(frozen=True)
+class Results:
+    """List the experiments that have recorded runs, or show the runs of one as a table."""
+
+    action: Positional[Literal["list", "table"]]
+    experiment: Positional[str] = ""  # its name, as list prints it
+    metric: Positional[tuple[str, ...]] = ()  # columns to show; all of them where none is named
+    scale: Scale | None = None  # only runs of this scale
+
+    def __call__(self) -> None:
+        """Print the list or the table."""
+        from gkalib.results import experiments, load, table
+
+        if self.action == "table":
+            print(table(self.experiment, *self.metric, scale=self.scale))
+        else:
+            for name in experiments():
+                print(f"{name}  {len(load(name))} runs")
+
+
+@final
+@dataclass(frozen=True)
+class Explain:
+    """Print which smoothing methods can compute a problem, which cannot, and why."""
+
+    kernel: Kernel = "gaussian"  # similarity function
+    sigma: float = 1.0  # its bandwidth
+    normalizer: Normalizer = "row-sum"  # scores to weights
+    top: Positive = 8  # keys that top-k keeps
+    causal: bool = False  # mask the keys after the query
+    window: Positive | None = None  # mask the keys that are so many positions away, or more
+    queries: Positive = 1024  # how many
+    keys: Positive | None = None  # how many; as many as queries
+    heads: Positive = 4  # of the queries
+    key_heads: Positive | None = None  # heads of keys and values; as many as heads
+    head_dim: Positive = 64  # width of a head
+    value_dim: Positive | None = None  # width of a value; that of a head
+    dtype: Dtype = "float32"  # element type
+    device: Device = "cpu"  # where
+
+    def __call__(self) -> None:
+        """Print a line a method."""
+        import torch
+
+        from gkalib import explain, kernels, masks, normalizers
+
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("explain: no GPU can be reached from here; --device cpu asks about this machine")
+        kind = getattr(kernels, self.kernel.title().replace("-", ""))
+        rule = getattr(normalizers, self.normalizer.title().replace("-", ""))
+        kernel = kind() if self.kernel == "exp-dot" else kind(self.sigma)
+        normalizer = rule(self.top) if self.normalizer == "top-k" else rule()
+        window = masks.Window(self.window) if self.window else None
+        mask = masks.joined(masks.Causal() if self.causal else None, window)
+        like: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "device": self.device}
+        heads, keys = self.key_heads or self.heads, self.keys or self.queries
+        query = torch.zeros(1, self.heads, self.queries, self.head_dim, **like)
+        key = torch.zeros(1, heads, keys, self.head_dim, **like)
+        value = torch.zeros(1, heads, keys, self.value_dim or self.head_dim, **like)
+        print(explain(query, key, value, kernel, mask=mask, normalizer=normalizer))
+
+
+@final
+@dataclass(frozen=True)
+class Variants:
+    """Print what each variant of attention is and what one layer of it costs, as a table in Markdown."""
+
+    dim: Positive = 192  # width of a token; ViT-Ti's
+    heads: Positive = 3  # how many
+    tokens: tuple[Positive, ...] = (196, 784)  # numbers of tokens at which memory is measured
+
+    def __call__(self) -> None:
+        """Print the table."""
+        from gkalib.models import overview, overview_table
+
+        print(overview_table(overview(self.dim, self.heads, self.tokens), self.tokens))

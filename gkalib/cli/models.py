@@ -1,0 +1,186 @@
+"""Commands that train models of the recipes, and those that use a trained one."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, final
+
+import tyro
+from tyro.conf import OmitArgPrefixes, Positional
+
+from gkalib.cli.options import PROGRAM, Device, Positive
+from gkalib.training.config import LaunchConfig
+
+SIZE = tyro.conf.create_mutex_group(required=False)
+SUBJECT = tyro.conf.create_mutex_group(required=False)
+
+
+@final
+@dataclass(frozen=True)
+class Train:
+    """Train a recipe of a paper.
+
+    It runs at full size unless --smoke or --reduced is given, and goes on where it was stopped. Every setting
+    of it is an option too; --settings lists them. Under torchrun the work is shared.
+    """
+
+    name: Positional[str]  # a recipe, for example gpa-dickens
+    arm: tuple[str, ...] = ()  # arms of it; the first where none is named
+    smoke: Annotated[bool, SIZE] = False  # the same code at tiny sizes: seconds on a CPU
+    reduced: Annotated[bool, SIZE] = False  # minutes on one GPU, or smaller on two cores
+    seed: int = 0  # the first seed
+    seeds: Positive = 1  # how many seeds
+    plan: bool = False  # show sizes, cost and launch lines, and train nothing
+    settings: bool = False  # list every setting that can be given, and train nothing
+    launch: OmitArgPrefixes[LaunchConfig] = field(default_factory=LaunchConfig)
+
+    def __call__(self, words: Sequence[str] = ()) -> None:
+        """Train the chosen arms one after the other, with the settings that the words change."""
+        from gkalib import experiments, training
+        from gkalib.training.launch import chosen_run, device_of, plan
+
+        if self.name in (*experiments.experiments(), *experiments.MEASURED):
+            raise ValueError(f"train: {self.name!r} is no recipe; type: {PROGRAM} experiment {self.name}")
+        recipe, device = training.recipe(self.name), device_of(self.launch.device)
+        scale = "smoke" if self.smoke else "reduced" if self.reduced else "full"
+        words = ["--help"] if self.settings else words
+        for arm in self.arm or [None]:
+            for seed in range(self.seed, self.seed + self.seeds):
+                config = chosen_run(self.name, arm, scale=scale, seed=seed, device=device, words=words)
+                if self.plan:
+                    print(plan(recipe, config, self.launch))
+                    continue
+                record = training.train(config, self.launch)
+                if os.environ.get("RANK", "0") == "0":  # under torchrun every process is here
+                    numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
+                    print(f"{recipe.name} {record.run}  {numbers}", flush=True)
+
+
+@final
+@dataclass(frozen=True)
+class Trained:
+    """A trained model."""
+
+    run: Positional[Path]  # a run's folder, one of its checkpoints, or a name in data/models
+    step: int | None = None  # which checkpoint; the newest
+    average: bool = False  # take the moving average of the weights
+    device: Device | None = None  # where; a GPU where there is one
+
+    def open(self) -> tuple[Any, Any]:
+        """The model, and the processes that share the work."""
+        from gkalib.training.distributed import start
+        from gkalib.training.trained import open_run
+
+        return open_run(self.run, step=self.step, averaged=self.average), start(self.device)
+
+
+@final
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure a trained model on its held-out data, or score a model of text on benchmark tasks."""
+
+    trained: OmitArgPrefixes[Trained]
+    tasks: tuple[str, ...] = ()  # CORE's, for example hellaswag; the held-out data where none is named
+    whole: bool = False  # all held-out data, not what the run's record is of
+    limit: Positive | None = None  # questions of a task at most; all
+    shots: int | None = None  # examples before each question; as CORE has it
+    keep: bool = False  # keep the record of the tasks in data/results
+
+    def __call__(self) -> None:
+        """Print a line a number, or a line a task."""
+        from gkalib.training import record
+
+        model, processes = self.trained.open()
+        say = print if processes.main else (lambda *words, **options: None)
+        say(f"{model.config.experiment}, {model.config.arm}, {model.config.scale}, step {model.step:,}")
+        if not self.tasks:
+            measured = record.evaluate(model, processes, whole=self.whole)
+            say(*record.number_lines(model, *measured), sep="\n")
+            return
+        scores = record.score_tasks(model, processes, self.tasks, limit=self.limit, shots=self.shots)
+        say(*record.task_lines(scores), sep="\n")
+        if self.keep:
+            say(record.record_tasks(model, processes, scores, limit=self.limit).name)
+
+
+@final
+@dataclass(frozen=True)
+class Save:
+    """Store a finished run's model in data/models, where the other commands find it by its name.
+
+    Stored are its weights, the moving average of them where the run has one, its settings and its record.
+    """
+
+    run: Positional[Path]  # a run's folder
+    name: Positional[str]  # words in lower case joined by hyphens
+    device: Device | None = None  # where its held-out part is measured; a GPU where there is one
+
+    def __call__(self) -> None:
+        """Print where it is stored, and a line a number."""
+        from gkalib.training import save
+        from gkalib.training.trained import models
+
+        numbers = save(self.run, self.name, device=self.device)
+        size = sum(path.stat().st_size for path in (models() / self.name).iterdir())
+        print(f"{models() / self.name}, {size / 2**20:.2f} MiB")
+        print(*(f"{name:<13} {value:.6g}" for name, value in numbers.items()), sep="\n")
+
+
+@final
+@dataclass(frozen=True)
+class Generate:
+    """Let a trained model of text write."""
+
+    trained: OmitArgPrefixes[Trained]
+    prompt: str = ""  # what it begins with
+    count: Positive = 200  # tokens to write
+    temperature: float = 0.8  # 0 takes the likeliest
+    seed: int = 0  # of the draws
+
+    def __call__(self) -> None:
+        """Print the prompt and what follows."""
+        from gkalib.training.record import generate
+
+        settings = {"count": self.count, "temperature": self.temperature, "seed": self.seed}
+        print(generate(*self.trained.open(), self.prompt, **settings))
+
+
+@final
+@dataclass(frozen=True)
+class Look:
+    """Draw what a trained model does inside: rollout, maps of attention, bandwidths or banks, spectra.
+
+    One picture, or one text, is read; with --held-out the numbers are those of that many held-out items.
+    """
+
+    trained: OmitArgPrefixes[Trained]
+    picture: Annotated[str | None, SUBJECT] = None  # astronaut, camera, cat, coffee, or a file; the cat
+    text: Annotated[str | None, SUBJECT] = None  # what a model of text reads; a sentence of Dickens
+    held_out: Positive | None = None  # numbers of so many held-out items; of the one that is drawn
+    out: Path | None = None  # a folder for the figures; looks/RECIPE/ARM-SCALE-sSEED, or looks/NAME
+    keep: bool = False  # keep the record in data/results
+
+    def __call__(self) -> None:
+        """Write the figures and say which."""
+        try:
+            from gkalib.experiments.inspect_run import inspect_run
+        except ModuleNotFoundError as missing:
+            remedy = "pip install 'gkalib[vision,language,book]'"
+            raise ValueError(f"look: needs {missing.name}: {remedy}") from missing
+
+        model, processes = self.trained.open()
+        run, is_text = model.config, bool(model.tokenizer_json)
+        subject, other = ("text", "picture") if is_text else ("pictures", "text")
+        if getattr(self, other) is not None:
+            raise ValueError(f"look: {run.experiment} reads {subject}: leave --{other} out")
+        of_run = Path(run.experiment) / f"{run.arm}-{run.scale}-s{run.seed}"
+        lines = inspect_run(
+            *(model, processes),
+            folder=self.trained.run,
+            subject=self.picture or self.text,
+            held_out=self.held_out or 0,
+            out=self.out or "looks" / (of_run if self.trained.run.is_dir() else self.trained.run),
+            keep=self.keep,
+        )
+        print(*lines, sep="\n")
