@@ -9,7 +9,7 @@ import tyro
 from gkalib.cli.inventory import Data, Explain, Results, Variants
 from gkalib.cli.measuring import Bench, Experiment, Reproduce, Tune
 from gkalib.cli.models import Evaluate, Generate, Look, Save, Train, Trained
-from gkalib.cli.options import PROGRAM
+from gkalib.cli.options import PROGRAM, Positive
 
 EVERY = (
     *(Data, Results, Explain, Variants, Train, Save, Evaluate, Generate, Look),
@@ -51,6 +51,7 @@ __all__ = [
     "Explain",
     "Generate",
     "Look",
+    "Positive",
     "Reproduce",
     "Results",
     "Save",
