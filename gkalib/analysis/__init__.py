@@ -18,6 +18,7 @@ from gkalib.analysis.measures import (
 from gkalib.analysis.metrics import (
     agreement_metrics,
     attention_metrics,
+    of_heads,
     picture_rows,
     residual_metrics,
     spectrum_metrics,
@@ -46,6 +47,7 @@ __all__ = [
     "negative",
     "neighbors",
     "occlusion",
+    "of_heads",
     "own",
     "patch_grid",
     "patch_rows",

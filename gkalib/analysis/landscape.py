@@ -1,7 +1,7 @@
 """The loss around a trained model: planes along its path or at random, and the path beside a random walk."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -32,30 +32,40 @@ def using(model: nn.Module, weights: Weights) -> Iterator[nn.Module]:
 
     Taught in: chapter 24.
     """
-    tensors = _tensors("using", model, weights)
-    before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-    try:
-        _copy(tensors, weights)
-        yield model
-    finally:
-        _copy(tensors, before)
-
-
-def _tensors(caller: str, model: nn.Module, weights: Weights) -> dict[str, Tensor]:
     own = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     for name, tensor in weights.items():
         if name not in own:
-            raise ValueError(f"{caller}: the model has no {name!r}")
+            raise ValueError(f"using: the model has no {name!r}")
         if own[name].shape != tensor.shape:
             shapes = f"{list(own[name].shape)}, and {list(tensor.shape)} was given"
-            raise ValueError(f"{caller}: the model's {name!r} has shape {shapes}")
-    return {name: own[name] for name in weights}
+            raise ValueError(f"using: the model's {name!r} has shape {shapes}")
+    before = {name: own[name].detach().clone() for name in weights}
+    try:
+        _copy(own, weights)
+        yield model
+    finally:
+        _copy(own, before)
 
 
 @torch.no_grad()
 def _copy(tensors: Weights, weights: Weights) -> None:
-    for name, tensor in tensors.items():
-        tensor.copy_(weights[name])
+    for name, tensor in weights.items():
+        tensors[name].copy_(tensor)
+
+
+def losses_at(points: Iterable[Weights], model: nn.Module, loss: Loss) -> Float[Tensor, " points"]:
+    """The loss of a model with other weights, one set after another; its own come back to the bit.
+
+    Raises:
+        ValueError: if the weights are of another model.
+
+    Taught in: chapter 24.
+    """
+    losses = []
+    for weights in points:
+        with using(model, weights), torch.no_grad():
+            losses.append(float(loss(model)))
+    return torch.tensor(losses, dtype=torch.float64)
 
 
 def trajectory_plane(snapshots: Sequence[Weights]) -> "Plane":
@@ -196,14 +206,8 @@ def loss_on(
     if points < 2 or (span is not None and not span > 0):
         raise ValueError(f"loss_on: points must be two or more and span positive, not {points} and {span}")
     first, second = plane.ticks(points, span)
-    losses = torch.empty(points, points, dtype=torch.float64)
-    tensors = _tensors("loss_on", model, plane.origin)
-    with using(model, plane.origin), torch.no_grad():
-        for i, alpha in enumerate(first.tolist()):
-            for j, beta in enumerate(second.tolist()):
-                _copy(tensors, plane.at(alpha, beta))
-                losses[i, j] = float(loss(model))
-    return Surface(first, second, losses)
+    grid = (plane.at(alpha, beta) for alpha in first.tolist() for beta in second.tolist())
+    return Surface(first, second, losses_at(grid, model, loss).reshape(points, points))
 
 
 def random_walk(steps: int, size: int, *, seed: int) -> list[dict[str, Tensor]]:

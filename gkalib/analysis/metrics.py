@@ -1,6 +1,7 @@
 """What a record keeps of a trained model: numbers by name, and maps as rows of a table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -55,6 +56,25 @@ def attention_metrics(model: nn.Module, captured: Sequence[Captured]) -> dict[st
         return numbers
     of_heads = ((layer, head, value) for layer, row in enumerate(sigma) for head, value in enumerate(row))
     return numbers | {f"sigma_{layer}_{head}": value for layer, head, value in of_heads if value == value}
+
+
+def of_heads(runs: Iterable[Mapping[str, float]], measure: str) -> np.ndarray:
+    """The values of a measure for every run, layer and head, in one row.
+
+    Args:
+        runs: metrics of each, named as by ``attention_metrics``.
+        measure: which.
+
+    Raises:
+        ValueError: if there are none.
+
+    Taught in: chapter 23.
+    """
+    name = re.compile(rf"{re.escape(measure)}_\d+_\d+")
+    values = [value for metrics in runs for key, value in metrics.items() if name.fullmatch(key)]
+    if not values:
+        raise ValueError(f"of_heads: no layer and head has a {measure!r}")
+    return np.array(values)
 
 
 def agreement_metrics(

@@ -74,6 +74,24 @@ def difference(arm: str, other: str) -> dict[str, float]:
     return {arm: 1.0, other: -1.0}
 
 
+def differences(
+    records: Iterable[Record], pairs: Mapping[str, tuple[str, str]], *, metric: str, delta: float
+) -> dict[str, Judgment]:
+    """What the records say of differences beside the claims, each with an interval of its own.
+
+    Args:
+        records: as for ``decide``.
+        pairs: by name, an arm and the arm that is subtracted.
+        metric: of the records.
+        delta: the smallest difference that matters.
+    """
+    beside = [
+        Contrast(claim=name, metric=metric, weights=difference(*pair), delta=delta, primary=False)
+        for name, pair in pairs.items()
+    ]
+    return decide(records, beside)
+
+
 def against_softmax(studies: Sequence[Any], *, metric: str, delta: float, unit: str) -> tuple[Contrast, ...]:
     """That each arm is as good as softmax attention's, within δ."""
     return tuple(

@@ -1,6 +1,18 @@
 """The book's figures: their style, digests and controls, maps of weights, and a trained model's figures."""
 
-from gkalib.viz import compared, dots, figures, harmonics, lags, machine, maps, smoothers, style, surfaces
+from gkalib.viz import (
+    compared,
+    dots,
+    figures,
+    harmonics,
+    lags,
+    machine,
+    maps,
+    smoothers,
+    style,
+    surfaces,
+    trajectories,
+)
 from gkalib.viz.drag import Drag, drag
 from gkalib.viz.explore import Explore, explore
 from gkalib.viz.figures import bandwidth_lines, bandwidth_map, bank_lines
@@ -23,4 +35,5 @@ __all__ = [
     "smoothers",
     "style",
     "surfaces",
+    "trajectories",
 ]

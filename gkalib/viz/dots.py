@@ -1,4 +1,4 @@
-"""Dots in rows, row by row and group by group: many measurements of many arms on one axis."""
+"""Dots in rows: many measurements of many arms on one axis, arm by arm or group by group."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -7,13 +7,15 @@ from matplotlib.axes import Axes
 
 from gkalib.viz import style
 
+Values = Sequence[float] | np.ndarray
+MARKS = (("|", "black"), ("o", "blue"), ("D", "orange"))
 SPREAD = 0.3  # of a row's height, to either side, so that dots do not cover each other
 GAP = 0.6  # between groups, in rows
 
 
 def grouped(
     axes: Axes,
-    values: Mapping[str, Sequence[float]],
+    values: Mapping[str, Values],
     groups: Mapping[str, tuple[str, Sequence[str]]],
     *,
     ticks: Mapping[str, float] | None = None,
@@ -51,3 +53,62 @@ def grouped(
         place -= GAP
     axes.set_yticks(list(rows.values()), list(rows))
     return rows
+
+
+def seeds(
+    axes: Axes,
+    values: Mapping[str, Values],
+    shades: Mapping[str, str],
+    *,
+    hollow: Collection[str] = (),
+    spans: Mapping[str, tuple[float, float]] | None = None,
+) -> None:
+    """Draw a row for each arm, the first on top: a dot for each of its seeds, and their mean or an interval.
+
+    Args:
+        axes: where to draw; its rows are named by their arms.
+        values: of each arm, one for each seed.
+        shades: a color of the palette for each arm.
+        hollow: the arms whose dots are open.
+        spans: the ends of each arm's interval, a gray line; without them a gray tick marks the mean.
+
+    Taught in: chapter 26.
+    """
+    for place, (arm, row) in enumerate(values.items()):
+        if spans is None:
+            axes.plot([np.mean(row)], [place], "|", color="gray", markersize=14)
+        else:
+            axes.plot(spans[arm], [place] * 2, color="gray", linewidth=1)
+        fill = "none" if arm in hollow else "full"
+        axes.plot(
+            row, [place] * len(row), "o", color=style.PALETTE[shades[arm]], fillstyle=fill, markersize=5
+        )
+    axes.set_yticks(range(len(values)), list(values))
+    axes.invert_yaxis()
+
+
+def kinds(axes: Axes, values: Mapping[str, Mapping[str, Values]]) -> None:
+    """Draw a row for each arm, the first on top, with a mark for each run and each of up to three kinds.
+
+    A line joins the means of the first two kinds.
+
+    Args:
+        axes: where to draw; its rows are named by their arms, and each kind has a label for a legend.
+        values: of each arm, by kind, one for each run; all arms have the same kinds.
+
+    Raises:
+        ValueError: if there are more kinds than marks, or an arm has other kinds than the first.
+
+    Taught in: chapter 23.
+    """
+    names = list(next(iter(values.values())))
+    if len(names) > len(MARKS) or any(list(row) != names for row in values.values()):
+        raise ValueError(f"kinds: each arm needs the same kinds, at most {len(MARKS)}, the first has {names}")
+    for place, row in enumerate(values.values()):
+        ends = [np.mean(row[name]) for name in names[:2]]
+        axes.plot(ends, [place] * len(ends), color=style.PALETTE["blue"], linewidth=1)
+        for (name, runs), (mark, shade) in zip(row.items(), MARKS, strict=False):
+            label = None if place else name
+            axes.plot(runs, [place] * len(runs), mark, color=style.PALETTE[shade], markersize=5, label=label)
+    axes.set_yticks(range(len(values)), list(values))
+    axes.invert_yaxis()

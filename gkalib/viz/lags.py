@@ -1,4 +1,8 @@
-"""Pictures of lags in a matrix of scores: the table that a tile reads, and tiles turned upright."""
+"""Pictures of lags in a matrix of scores: the table of a tile, tiles turned upright, what positions add."""
+
+from collections.abc import Mapping
+from itertools import cycle
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -6,10 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from gkalib.viz.digest import array
 from gkalib.viz.explore import Explore, explore
-from gkalib.viz.style import COLUMN
+from gkalib.viz.style import COLUMN, PALETTE
 
 Place = int | float
+PAIRS = ("blue", "vermilion", "green")
 
 
 def tile(down: int, across: int, *, tokens: int = 12, block: int = 4) -> Figure:
@@ -83,6 +89,30 @@ def neighbors(block: int = 4) -> Figure:
         axes.set_title(name, fontsize=9)
         axes.set(xticks=[], yticks=[])
         axes.grid(False)
+    return figure
+
+
+def position_terms(by_lag: Mapping[str, Any], added: Mapping[str, Any], *, bound: Place) -> Figure:
+    """Terms of a score against the lag, and what positions add to some scores along the text.
+
+    Args:
+        by_lag: ``[lags]`` by name, tensors or arrays; solid and dashed in turn.
+        added: ``[pairs places]`` by kind of position; solid and dotted in turn, three colors for the pairs.
+        bound: of the terms, a gray line.
+
+    Taught in: chapter 26.
+    """
+    figure, (left, right) = plt.subplots(1, 2, figsize=(COLUMN, 3.0))
+    for (name, term), line in zip(by_lag.items(), cycle(("-", "--")), strict=False):
+        left.plot(array(term), line, color=PALETTE["blue"], label=name)
+    left.axhline(bound, color="gray", linewidth=1, label="bound")
+    left.set(xlabel="lag", ylabel="nats", ylim=(0, 1.05 * bound))
+    left.legend(loc="center right")
+    for (name, pairs), line in zip(added.items(), cycle(("-", ":")), strict=False):
+        for index, (pair, shade) in enumerate(zip(array(pairs), cycle(PAIRS), strict=False)):
+            right.plot(pair, line, color=PALETTE[shade], label=None if index else name)
+    right.set(xlabel="position of the key", ylabel="added to the score (nats)")
+    right.legend(loc="lower right")
     return figure
 
 

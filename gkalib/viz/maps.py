@@ -1,12 +1,16 @@
-"""Weight matrices as pictures, and weights on patches as maps over the picture that they come from."""
+"""Weight matrices as pictures, and weights on patches as maps over or beside the picture of the patches."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
+from gkalib.analysis.patches import patch_grid
 from gkalib.viz import style
 from gkalib.viz.digest import array
 
@@ -118,6 +122,36 @@ def patches(axes: Axes, map, *, largest: float | int | None = None, title: str =
     axes.set(title=title, xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     return image
+
+
+def beside(pictures, maps: Mapping[str, Any], *, names: Sequence[str] = ()) -> Figure:
+    """Pictures in a column, and beside each its maps, a block a patch, each relative to its largest value.
+
+    Args:
+        pictures: `[rows, height, width]` gray, tensor or array.
+        maps: by title, `[rows, P²]` weights of the patches, zero or more; a map of zeros is dark.
+        names: of the rows.
+
+    Raises:
+        ValueError: when there are not as many maps of a title as pictures, or the patches are no square.
+
+    Taught in: chapter 23.
+    """
+    rows, columns = len(pictures), 1 + len(maps)
+    size = style.COLUMN, 0.85 * style.COLUMN / columns * rows + 0.3
+    figure, panels = plt.subplots(rows, columns, figsize=size, squeeze=False)
+    for axes, picture in zip(panels[:, 0], array(pictures), strict=True):
+        axes.imshow(picture, cmap="gray")
+        axes.set(xticks=[], yticks=[])
+    for axes, name in zip(panels[:, 0], names, strict=False):
+        axes.set_ylabel(name)
+    blocks = []
+    for column, (title, drawn) in zip(panels[:, 1:].T, maps.items(), strict=True):
+        for axes, row in zip(column, array(drawn), strict=True):
+            blocks.append(patches(axes, patch_grid(row / (row.max() or 1)), largest=1))
+        column[0].set_title(title)
+    figure.colorbar(blocks[0], ax=panels, label="relative to the map's largest", shrink=0.8)
+    return figure
 
 
 def images(panels: Iterable[Axes], images: Iterable) -> None:

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from gkalib.analysis.landscape import (
     Surface,
     loss_on,
+    losses_at,
     persistent_shares,
     random_plane,
     random_walk,
@@ -120,6 +121,16 @@ def test_the_surface_is_the_models_loss_and_the_weights_come_back(dtype: torch.d
     assert surface.first[4] == 0.5 and surface.second[1] == -0.25
 
 
+def test_losses_along_a_line_are_those_of_the_surface():
+    model, loss = small(), loss_of()
+    before = snapshot(model)
+    plane = random_plane(before, seed=0)
+    surface = loss_on(plane, model, loss, points=5, span=0.5)
+    line = (plane.at(a, 0.0) for a in surface.first.tolist())
+    equal(losses_at(line, model, loss), surface.losses[:, 2])
+    assert all(torch.equal(before[name], one) for name, one in model.named_parameters())
+
+
 def test_weights_come_back_after_an_error():
     model = small()
     before = snapshot(model)
@@ -185,7 +196,7 @@ def test_minima_and_roughness():
         ),
         (
             lambda: loss_on(random_plane({"a": torch.ones(3, 3)}, seed=0), small(), loss_of(), points=3),
-            "loss_on: the model has no 'a'",
+            "using: the model has no 'a'",
         ),
         (
             lambda: using(small(), {"head.weight": torch.ones(3, 3)}).__enter__(),

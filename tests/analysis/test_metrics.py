@@ -13,6 +13,7 @@ from gkalib.analysis import (
     magnitudes,
     neighbors,
     occlusion,
+    of_heads,
     picture_rows,
     received,
     residual_metrics,
@@ -40,6 +41,16 @@ def test_a_name_says_measure_layer_and_head():
     assert numbers["largest_1_0"] >= numbers["patch_1_0"]
     sigmas = {name: value for name, value in numbers.items() if name.startswith("sigma")}
     assert sigmas == pytest.approx({f"sigma_1_{head}": head + 1.0 for head in range(4)})
+
+
+def test_a_measure_of_all_heads_is_found_by_its_name_and_no_other():
+    runs = [
+        {"own_0_0": 0.1, "own_0_1": 0.2, "own_1": 9.0, "own_0_0_error": 9.0, "my_own_0_0": 9.0},
+        {"own_0_0": 0.3, "loss": 9.0},
+    ]
+    np.testing.assert_array_equal(of_heads(runs, "own"), [0.1, 0.2, 0.3])
+    with pytest.raises(ValueError, match=r"^of_heads: no layer and head has a 'mass'"):
+        of_heads(runs, "mass")
 
 
 def test_a_decoder_has_no_class_token():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gkalib import experiments, results
-from gkalib.experiments.decisions import Check, Contrast, decide, difference
+from gkalib.experiments.decisions import Check, Contrast, decide, difference, differences
 from gkalib.results import Record
 from tests.need import need
 
@@ -54,6 +54,16 @@ def test_a_planted_difference_is_found_and_none_is_as_good():
     assert judged["a is lower"].estimate.value == pytest.approx(-0.5, abs=0.05)
     assert judged["a is lower"].estimate.degrees == 8
     assert judged["a is lower"].low < -0.5 < judged["a is lower"].high < 0
+
+
+def test_differences_beside_the_claims_have_intervals_of_their_own():
+    pairs = {"a minus b": ("a", "b"), "c minus b": ("c", "b")}
+    planted = records({"a": 1.0, "b": 1.5, "c": 1.5})
+    found = differences(planted, pairs, metric="loss", delta=0.1)
+    assert found["a minus b"].estimate.value == pytest.approx(-0.5, abs=0.05)
+    alone = decide(planted, [LOWER])["a is lower"]
+    assert (found["a minus b"].low, found["a minus b"].high) == pytest.approx((alone.low, alone.high))
+    assert found["c minus b"].verdict == "as good as"
 
 
 def test_a_difference_the_other_way_is_not_what_was_claimed():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gkalib.viz.lags import neighbors, tile, tiles, turned
+from gkalib.viz import style
+from gkalib.viz.lags import neighbors, position_terms, tile, tiles, turned
 
 
 @pytest.mark.parametrize(("down", "across"), [(0, 0), (1, 0), (0, 2), (2, 1)])
@@ -35,3 +36,20 @@ def test_the_control_shows_every_tile():
     shown = tiles()
     assert len(shown.frames) == 9 and shown.start == {"down": 1, "across": 0}
     assert shown.draw is tile and {len(places) for places in shown.values.values()} == {3}
+
+
+def test_what_positions_add_has_a_color_for_each_pair_and_a_line_for_each_kind():
+    terms = {"penalty": [0.0, 1.0, 0.5], "cross": [0.0, 2.0, 1.0]}
+    added = {"waves": np.array([[0.0, 1.0], [2.0, 3.0]]), "turns": np.array([[4.0, 4.0], [5.0, 5.0]])}
+    left, right = position_terms(terms, added, bound=4).axes
+    *lines, bound = left.lines
+    assert [list(line.get_ydata()) for line in lines] == list(terms.values())
+    assert [line.get_linestyle() for line in lines] == ["-", "--"]
+    assert set(bound.get_ydata()) == {4} and left.get_ylim()[1] > 4
+    assert [list(line.get_ydata()) for line in right.lines] == [
+        list(row) for of in added.values() for row in of
+    ]
+    colors = [style.PALETTE["blue"], style.PALETTE["vermilion"]]
+    assert [line.get_color() for line in right.lines] == 2 * colors
+    assert [line.get_linestyle() for line in right.lines] == ["-", "-", ":", ":"]
+    assert right.get_legend_handles_labels()[1] == ["waves", "turns"]

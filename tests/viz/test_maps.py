@@ -43,6 +43,25 @@ def test_patches_are_blocks_from_zero_to_the_largest(axes):
         maps.patches(axes, np.ones(4))
 
 
+def test_maps_stand_beside_their_pictures_each_relative_to_its_largest():
+    pictures, maps_of = torch.rand(2, 8, 8), {"one": torch.rand(2, 4), "none": torch.zeros(2, 4)}
+    figure = maps.beside(pictures, maps_of, names=["first", "second"])
+    panels = np.array(figure.axes[:-1]).reshape(2, 3)
+    assert [axes.get_ylabel() for axes in panels[:, 0]] == ["first", "second"]
+    assert [axes.get_title("left") for axes in panels[0]] == ["", "one", "none"]
+    for row, (picture, map) in enumerate(zip(pictures, maps_of["one"], strict=True)):
+        shown = [axes.images[0] for axes in panels[row]]
+        np.testing.assert_allclose(shown[0].get_array(), picture)
+        np.testing.assert_allclose(shown[1].get_array(), (map / map.max()).reshape(2, 2), rtol=1e-6)
+        assert not shown[2].get_array().any()
+        assert {one.get_clim() for one in shown[1:]} == {(0.0, 1.0)}
+    assert figure.axes[-1].get_ylabel() == "relative to the map's largest"
+    with pytest.raises(ValueError, match=r"^zip\(\) argument 2 is shorter"):
+        maps.beside(pictures, {"one": torch.rand(1, 4)})
+    with pytest.raises(ValueError, match=r"^patch_grid: 5 weights make no square"):
+        maps.beside(pictures, {"one": torch.rand(2, 5)})
+
+
 def test_a_map_of_other_shape_is_refused(axes):
     with pytest.raises(ValueError, match=r"maps.overlay: a map has two axes"):
         maps.overlay(axes, PICTURE, np.ones(4))
