@@ -10,7 +10,7 @@ from gkalib.shapes import Scores, Weights
 
 def empty_rows(scores: Tensor) -> Tensor:
     """True for rows without a single allowed key, ``[b h n 1]``."""
-    return scores.isneginf().all(-1, keepdim=True)
+    return scores.detach().amax(-1, keepdim=True) == -torch.inf
 
 
 class Normalizer(nn.Module, ABC):
