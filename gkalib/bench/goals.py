@@ -242,7 +242,6 @@ HEAD = ("shape", "pass", "ours, ms", *RIVALS, "best SDPA", "% of floor", "bound"
 NOT_RUN = "not run"
 TYPES = ("bfloat16", "float16", "float32")
 PACKAGES = ("torch", "triton")
-QUALITY = ("val_loss", "bits_per_byte", "top1", "ema_top1")
 
 
 def report(trainings: Sequence[tuple[str, str]] = ()) -> str:
@@ -388,8 +387,7 @@ def _trainings(trainings: Sequence[tuple[str, str]]) -> Iterator[str]:
     for name, arm in trainings:
         cells = (NOT_RUN, "", "")
         for run in _runs(name, arm)[:1]:
-            quality = (f"{metric} {run.metrics[metric]:.4g}" for metric in QUALITY if metric in run.metrics)
-            cells = (run.device, f"{run.wall_seconds / 60:.1f}", ", ".join(quality))
+            cells = (run.device, f"{run.wall_seconds / 60:.1f}", run.quality)
         yield _line((f"{name} {arm}", *cells))
 
 

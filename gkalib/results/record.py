@@ -18,6 +18,7 @@ from typing import Any, final
 BUSY = 0.25  # of each core, beyond which what is timed is disturbed
 SCALES = ("smoke", "reduced", "full")
 SOURCES = ("measured", "paper")
+QUALITY = ("val_loss", "bits_per_byte", "top1", "ema_top1")
 NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 RUN = re.compile(r"(?P<arm>.+)-(?P<scale>smoke|reduced|full)-s(?P<seed>\d+)-(?P<device>.+)")
 
@@ -159,6 +160,11 @@ class Record:
         """The run's name, which is also its folder's."""
         device = re.sub(r"[^a-z0-9]+", "-", self.device.lower()).strip("-")
         return f"{self.arm}-{self.scale}-s{self.seed}-{device}"
+
+    @property
+    def quality(self) -> str:
+        """What held-out data say of a trained model, in words."""
+        return ", ".join(f"{name} {self.metrics[name]:.4g}" for name in QUALITY if name in self.metrics)
 
     @property
     def recipe_hash(self) -> str:

@@ -14,6 +14,7 @@ import torch
 from filelock import FileLock, Timeout
 
 import gkalib
+from gkalib import results
 from gkalib.data import registry
 from gkalib.training.checkpoint import KEPT, newest, step_of
 from gkalib.training.config import LaunchConfig, TrainConfig, VisionConfig
@@ -90,6 +91,16 @@ class Launch:
                 "Choose another folder with out="
             )
         return found
+
+    @property
+    def recorded(self) -> list[str]:
+        """What the newest record of each seed of its arm and scale says, a line each."""
+        try:
+            records = results.load(self.config.experiment, scale=self.config.scale, arm=self.config.arm)
+        except ValueError:  # there is none
+            return []
+        by_seed = {record.seed: record for record in reversed(records)}
+        return [f"seed {seed}: {by_seed[seed].quality}" for seed in sorted(by_seed)]
 
     @property
     def step(self) -> int:
@@ -196,6 +207,7 @@ class Launch:
     def __repr__(self) -> str:
         lines = [plan(recipe(self.config.experiment), self.config, LaunchConfig(device=self.device))]
         lines += [f"missing      {line}" for line in self.missing] or ["missing      nothing"]
+        lines += [f"recorded     {line}" for line in self.recorded] or ["recorded     no run"]
         lines.append(f"state        {self.state}, {self.step:,} of {self.config.steps:,} steps")
         return "\n".join([*lines, f"folder       {_short(self.folder)}"])
 

@@ -48,6 +48,7 @@ def test_a_plan_says_what_it_costs_and_what_is_missing():
     text = str(launch("gka-imagenet-tiny", device="cuda"))
     assert "hours of one H100" in text and "torchrun --standalone --nproc-per-node 8" in text
     assert "sbatch" in text and "state        not started, 0 of" in text
+    assert "recorded     no run\n" in text
     if not registry.ready("imagenet"):
         assert "missing      data: imagenet is not here. Type: python -m gkalib data get imagenet" in text
 
@@ -64,6 +65,7 @@ def test_a_run_outlives_its_kernel_and_is_found_again(places, capsys):
     assert (again.state, again.step, again._process) == ("finished", STEPS, None)
     (record,) = results.load("gpa-dickens", scale="smoke")
     assert record.recipe["steps"] == STEPS and record.metrics["val_loss"] > 0
+    assert f"recorded     seed 0: val_loss {record.metrics['val_loss']:.4g}" in str(again)
 
 
 @pytest.mark.slow
