@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gkalib.analysis import banks
 from gkalib.experiments.decisions import Check, Contrast, difference
-from gkalib.experiments.gpa_characters import CONTEXT, FLAT, LATE, bump, losses
+from gkalib.experiments.gpa_characters import CONTEXT, FLAT, LATE, bump, in_bins, losses
 from gkalib.experiments.study import Study
 
 WIDTHS = {"unwrapped": None, "50": 50, "70": 70}
@@ -91,7 +91,8 @@ def measure(model: Any, learned: Any) -> dict[str, int | float]:
 
     A line end is a newline after a letter or a comma, as one that ends a paragraph seldom is, and another
     break is a space there. ``crest`` is the mean over heads of the lag at which G is highest above its
-    flanks, ``height`` the mean of how much that is; ``line_end_gain`` is by how much the loss of a line end,
+    flanks, ``height`` the mean of how much that is, and ``highest_from_…`` the bank of the head where it is
+    most, in bins of four lags; ``line_end_gain`` is by how much the loss of a line end,
     given that a break comes, lies below what its frequency among breaks costs, late in a window. G is leveled
     from ``BEFORE`` lags before the width to ``AFTER`` after it by the line between these ends;
     ``leveled_contrast`` is what that adds to the loss of line ends, minus what it adds to the other breaks'.
@@ -102,6 +103,7 @@ def measure(model: Any, learned: Any) -> dict[str, int | float]:
     found = {"crest": crests.float().mean().item(), "height": heights.amax(0).mean().item()}
     for number, (lag, height) in enumerate(zip(crests, heights.amax(0), strict=True), start=1):
         found |= {f"crest_head_{number}": lag.item(), f"height_head_{number}": height.item()}
+    found |= in_bins("highest", tables[heights.amax(0).argmax()])
     inputs, labels = learned.held_out
     ends, others = breaks(learned.characters, inputs, labels)
     if ends.any():

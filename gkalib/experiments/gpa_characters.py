@@ -77,10 +77,14 @@ def _shapes(tables: Tensor) -> dict[str, float]:
     most = heads[torch.stack(list(bumps.values())).amax(0).argmax()]
     shapes = {f"layer_{layer}": table.mean(0) for layer, table in enumerate(tables, 1)} | {"head": most}
     for name, shape in shapes.items():
-        metrics[f"{name}_at_0"] = shape[0].item()
-        for start, value in zip(range(0, CONTEXT, 4), shape.unflatten(0, (-1, 4)).mean(-1), strict=True):
-            metrics[f"{name}_from_{start}"] = value.item()
+        metrics |= {f"{name}_at_0": shape[0].item()} | in_bins(name, shape)
     return metrics
+
+
+def in_bins(name: str, table: Tensor) -> dict[str, float]:
+    """The means of a head's G over bins of four lags, each under the name and its first lag."""
+    means = table.unflatten(0, (-1, 4)).mean(-1).tolist()
+    return {f"{name}_from_{4 * number}": mean for number, mean in enumerate(means)}
 
 
 def _far(model: Any, learned: Any) -> dict[str, float]:
