@@ -82,6 +82,21 @@ def test_normalized_images_are_drawn_in_their_colors(axes):
         maps.images([axes], [])
 
 
+def test_a_gallery_has_a_row_for_each_name_and_the_same_grays_everywhere():
+    images = {"dark": [np.full((4, 4), 0.1)] * 3, "light": [torch.full((4, 4), 0.9)] * 3}
+    figure = maps.gallery(images, ["first", "second", "third"])
+    panels = np.array(figure.axes).reshape(2, 3)
+    assert [axes.get_ylabel() for axes in panels[:, 0]] == ["dark", "light"]
+    assert [axes.get_title("left") for axes in panels[0]] == ["first", "second", "third"]
+    for line, row in zip(panels, images.values(), strict=True):
+        for axes, image in zip(line, row, strict=True):
+            np.testing.assert_allclose(axes.images[0].get_array(), image)
+    assert {axes.images[0].get_clim() for axes in panels.flat} == {(0.0, 1.0)}
+    for titles in (["first"], ["first", "second", "third", "fourth"]):
+        with pytest.raises(ValueError, match=r"^zip\(\) argument 2 is (longer|shorter)"):
+            maps.gallery(images, titles)
+
+
 def test_bandwidths_are_drawn_heads_down_and_layers_across(axes):
     sigma = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     image = bandwidth_map(axes, sigma)
