@@ -97,11 +97,10 @@ def pooled(
     """
     table = _complete(outcomes, contrasts)
     pool = alike(outcomes)
-    count = len(next(iter(table.values())))
     square, degrees = _residual([table[arm] for arm in pool])
     found = {}
-    for name, weights in contrasts.items():
-        values = [math.fsum(w * table[arm][s] for arm, w in weights.items()) for s in range(count)]
+    for name, values in by_seed(outcomes, contrasts).items():
+        weights, count = contrasts[name], len(values)
         value = math.fsum(values) / count
         if {*weights} <= {*pool} and abs(math.fsum(weights.values())) < 1e-9:
             variance, freedom = square * math.fsum(w * w for w in weights.values()), degrees
@@ -109,6 +108,18 @@ def pooled(
             variance, freedom = math.fsum((one - value) ** 2 for one in values) / (count - 1), count - 1
         found[name] = Estimate(value=value, error=math.sqrt(variance / count), degrees=freedom)
     return found
+
+
+def by_seed(
+    outcomes: Mapping[str, Mapping[int, int | float]], contrasts: Mapping[str, Contrast]
+) -> dict[str, list[float]]:
+    """Each contrast seed by seed, Σ w_a y_as, in the order of the seeds; refused where ``pooled`` is."""
+    table = _complete(outcomes, contrasts)
+    count = len(next(iter(table.values())))
+    return {
+        name: [math.fsum(w * table[arm][s] for arm, w in weights.items()) for s in range(count)]
+        for name, weights in contrasts.items()
+    }
 
 
 def alike(outcomes: Mapping[str, Mapping[int, int | float]]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ MARKS = {
     "not": ("s", "vermilion", True),
     "undecided": ("o", "black", False),
 }
+HALF = 0.15  # of what lies between two contrasts of a row
 
 
 def intervals(
@@ -80,6 +81,33 @@ def intervals(
     axes.set_ylim(len(rows) - 0.4, -0.6)
     if limits:
         axes.set_xlim(limits)
+
+
+def contrasts(
+    axes: Axes,
+    rows: Mapping[str, Mapping[str, str]],
+    found: Mapping[str, Judgment],
+    values: Mapping[str, Sequence[Number]],
+) -> None:
+    """Draw contrasts in rows, each with its interval and a dot for each seed; a row's lie one below another.
+
+    Args:
+        axes: where to draw.
+        rows: by name from the top, the row's contrasts by their colors of the palette.
+        found: what became of each contrast.
+        values: of each contrast, one for each seed.
+
+    Taught in: chapter 21.
+    """
+    axes.axvline(0, color="gray", linewidth=0.8)
+    for place, row in enumerate(rows.values()):
+        heights = place + HALF * np.arange(1 - len(row), len(row), 2)
+        for height, (shade, name) in zip(heights, row.items(), strict=True):
+            color = style.PALETTE[shade]
+            axes.plot([found[name].low, found[name].high], [height] * 2, color=color, linewidth=1)
+            axes.plot(values[name], [height] * len(values[name]), "o", color=color, markersize=4)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.invert_yaxis()
 
 
 def front(cost: Mapping[str, Number], outcome: Mapping[str, Number], *, larger: bool) -> list[str]:

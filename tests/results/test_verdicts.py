@@ -18,6 +18,7 @@ from gkalib.results.verdicts import (
     Estimate,
     Judgment,
     alike,
+    by_seed,
     pooled,
     together,
     verdicts,
@@ -57,6 +58,7 @@ def test_two_arms_by_hand():
     runs = {"rope": {0: 5.0, 1: 7.0, 2: 6.0}, "bank": {0: 6.0, 1: 9.0, 2: 9.0}}
     found = judged({"above": (LESS, Claim(sign=1, delta=0.5))}, runs)["above"]
     assert astuple(found.estimate) == pytest.approx((2, 3**-0.5, 2))
+    assert by_seed(runs, {"above": LESS}) == {"above": [1, 2, 3]}
     assert (found.low, found.high) == pytest.approx((2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5), abs=1e-5)
     assert found.verdict == "undecided"
 

@@ -43,6 +43,22 @@ def test_an_interval_has_its_row_its_ends_and_the_mark_of_its_verdict(axes):
         assert (dot.get_fillstyle() == "full") is filled
 
 
+def test_contrasts_of_a_row_lie_one_below_another_with_their_seeds(axes):
+    drawn = {"first": {"blue": "a", "orange": "b"}, "second": {"black": "c"}}
+    values = {"a": [0.1, -0.1], "b": [-0.35, -0.25], "c": [0.0, 0.02]}
+    compared.contrasts(axes, drawn, FOUND, values)
+    assert rows(axes) == ["first", "second"] and axes.yaxis_inverted()
+    bars, dots = axes.lines[1::2], axes.lines[2::2]
+    spans = [[FOUND[name].low, FOUND[name].high] for name in "abc"]
+    np.testing.assert_allclose([bar.get_xdata() for bar in bars], spans)
+    assert [list(line.get_xdata()) for line in dots] == [values[k] for k in "abc"]
+    heights = [line.get_ydata()[0] for line in bars]
+    np.testing.assert_allclose(heights, [-compared.HALF, compared.HALF, 1])
+    assert heights == [line.get_ydata()[0] for line in dots]
+    colors = [style.PALETTE[name] for name in ("blue", "orange", "black")]
+    assert [line.get_color() for line in bars] == colors == [line.get_color() for line in dots]
+
+
 def _of(lines, place):
     return [line for line in lines if line.get_ydata()[0] == place]
 
