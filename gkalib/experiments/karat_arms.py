@@ -24,6 +24,21 @@ ARMS = {
     "simplex-paper": {"projection": "after", "init": "paper"},
 }
 
+NAMES = {
+    "softmax": "softmax",
+    "softmax-long": "softmax, 1,200 steps",
+    "g3": "KArAt, r = 12, G = 3",
+    "g3-universal": "… universal",
+    "g3-paper": "… N(0, 1) start",
+    "rank-1": "… r = 1",
+    "full": "… full rank",
+    "mix-before": "… W before units",
+    "hybrid": "… half the heads softmax",
+    "simplex": "… projected, damped",
+    "simplex-paper": "… projected, N(0, 1)",
+}
+"""The arms in words, in the order of a figure; a leading … stands for KArAt."""
+
 
 def studies() -> list[Study]:
     """Softmax attention, briefly and four times as long, and KArAt with one choice changed at a time."""

@@ -128,6 +128,25 @@ def load(
     return sorted(records, key=_rank, reverse=True)
 
 
+def by_arm(records: Iterable[Record], metric: str) -> dict[str, list[int | float]]:
+    """A metric of each arm, one value for each run, in the order of seeds.
+
+    Args:
+        records: as ``load`` gives them.
+        metric: of theirs; records without it are left out.
+
+    Raises:
+        ValueError: if no record has the metric.
+    """
+    values: dict[str, list[int | float]] = {}
+    for record in sorted(records, key=lambda record: record.seed):
+        if metric in record.metrics:
+            values.setdefault(record.arm, []).append(record.metrics[metric])
+    if not values:
+        raise ValueError(f"results: no record has a metric {metric!r}")
+    return values
+
+
 def find(key: str, *, root: Path | None = None) -> tuple[Record, int | float]:
     """The record and the number that a key names.
 

@@ -2,6 +2,7 @@
 
 from gkalib.viz import (
     compared,
+    curves,
     dots,
     figures,
     harmonics,
@@ -24,6 +25,7 @@ __all__ = [
     "bandwidth_map",
     "bank_lines",
     "compared",
+    "curves",
     "dots",
     "drag",
     "explore",

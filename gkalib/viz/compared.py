@@ -1,11 +1,13 @@
-"""Many arms beside one: how far each is from it, what each costs, and which learning rates it was given."""
+"""Many arms side by side: how far each is from one, what each costs, which learning rates it was given."""
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
@@ -192,3 +194,27 @@ def rates(
     axes.set_xticks(range(len(known)), [f"{rate:g}" for rate in known], rotation=60)
     axes.set_yticks(range(len(tried)), list(tried))
     return image
+
+
+def bars(costs: Mapping[str, Mapping[str, Number]], *, limits: tuple[Number, Number]) -> Figure:
+    """Draw a panel of bars for each cost on a logarithmic scale, each with its value at its end.
+
+    Args:
+        costs: by the label of its axis, the value of each arm, the first on top; all have the same arms.
+        limits: of all axes.
+
+    Raises:
+        ValueError: if the panels have different arms.
+
+    Taught in: chapter 27.
+    """
+    arms = list(next(iter(costs.values())))
+    if any(list(values) != arms for values in costs.values()):
+        raise ValueError(f"bars: each cost needs the arms {', '.join(arms)}, in this order")
+    figure, (panels,) = plt.subplots(1, len(costs), figsize=(style.COLUMN, 2.3), sharey=True, squeeze=False)
+    for axes, (label, values) in zip(panels, costs.items(), strict=True):
+        drawn = axes.barh(arms, list(values.values()), color=style.PALETTE["blue"])
+        axes.bar_label(drawn, [f"{value:.2g}" for value in values.values()], padding=3)
+        axes.set(xscale="log", xlabel=label, xlim=limits)
+    panels[0].invert_yaxis()
+    return figure

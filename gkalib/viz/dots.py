@@ -1,14 +1,16 @@
-"""Dots in rows: many measurements of many arms on one axis, arm by arm or group by group."""
+"""Dots of arms: measurements in rows, arm by arm or group by group, and an outcome against measures."""
 
 from collections.abc import Collection, Mapping, Sequence
 
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from gkalib.viz import style
 
 Values = Sequence[float] | np.ndarray
-MARKS = (("|", "black"), ("o", "blue"), ("D", "orange"))
+MARKS = (("|", "black", 11), ("o", "blue", 5), ("D", "orange", 5))  # a tick shows behind a dot
 SPREAD = 0.3  # of a row's height, to either side, so that dots do not cover each other
 GAP = 0.6  # between groups, in rows
 
@@ -107,8 +109,34 @@ def kinds(axes: Axes, values: Mapping[str, Mapping[str, Values]]) -> None:
     for place, row in enumerate(values.values()):
         ends = [np.mean(row[name]) for name in names[:2]]
         axes.plot(ends, [place] * len(ends), color=style.PALETTE["blue"], linewidth=1)
-        for (name, runs), (mark, shade) in zip(row.items(), MARKS, strict=False):
+        for (name, runs), (mark, shade, size) in zip(row.items(), MARKS, strict=False):
             label = None if place else name
-            axes.plot(runs, [place] * len(runs), mark, color=style.PALETTE[shade], markersize=5, label=label)
+            drawn = {"color": style.PALETTE[shade], "markersize": size, "label": label}
+            axes.plot(runs, [place] * len(runs), mark, **drawn)
     axes.set_yticks(range(len(values)), list(values))
     axes.invert_yaxis()
+
+
+def outcomes(
+    measures: Mapping[str, Mapping[str, Values]],
+    outcome: Mapping[str, Values],
+    marks: Mapping[str, tuple[str, str, str]],
+) -> Figure:
+    """Draw an outcome of runs against measures of theirs on logarithmic axes, side by side over one legend.
+
+    Args:
+        measures: by the label of its axis, the values of each arm, one for each run.
+        outcome: of each arm, one value for each run; all panels share its axis.
+        marks: of the arms to draw, a name, a marker and a color of the palette.
+
+    Taught in: chapter 27.
+    """
+    figure, (panels,) = plt.subplots(
+        1, len(measures), figsize=(style.COLUMN, 3.3), sharey=True, squeeze=False
+    )
+    for axes, (label, values) in zip(panels, measures.items(), strict=True):
+        for arm, (name, mark, shade) in marks.items():
+            axes.semilogx(values[arm], outcome[arm], mark, color=style.PALETTE[shade], label=name)
+        axes.set(xlabel=label)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure

@@ -51,6 +51,15 @@ def test_run_json_holds_the_agreed_keys(tmp_path):
     }  # fmt: skip
 
 
+def test_a_metric_is_listed_by_arm_in_the_order_of_seeds():
+    losses = {("b", 1): 3.0, ("a", 2): 5.0, ("b", 0): 4.0}
+    records = [record(arm=arm, seed=seed, metrics={"loss": loss}) for (arm, seed), loss in losses.items()]
+    records.append(record(arm="c", metrics={"accuracy": 0.5}))
+    assert results.by_arm(records, "loss") == {"a": [5.0], "b": [4.0, 3.0]}
+    with pytest.raises(ValueError, match=r"^results: no record has a metric 'bpb'"):
+        results.by_arm(records, "bpb")
+
+
 def test_saving_again_replaces_the_run(tmp_path):
     results.save(record(), rows=[{"step": 0}], root=tmp_path)
     results.save(record(metrics={"loss": 0.125}), root=tmp_path)

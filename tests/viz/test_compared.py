@@ -162,3 +162,19 @@ def test_a_rate_that_broke_a_run_is_told_from_a_bad_one(axes):
     assert [(line.get_marker(), line.get_xdata()[0]) for line in axes.lines] == [("x", 2), ("o", 0)]
     (cell,) = axes.patches
     assert (cell.get_xy(), cell.get_width(), cell.get_height()) == ((1.5, -0.5), 1, 1)
+
+
+def test_bars_have_their_values_written_and_one_scale():
+    costs = {"GB": {"long": 20.0, "short": 0.25}, "seconds": {"long": 3.0, "short": 1.5}}
+    figure = compared.bars(costs, limits=(0.1, 100))
+    for axes, (label, values) in zip(figure.axes, costs.items(), strict=True):
+        assert [bar.get_width() for bar in axes.patches] == list(values.values())
+        assert [text.get_text() for text in axes.texts] == [f"{value:.2g}" for value in values.values()]
+        assert axes.get_xlabel() == label and axes.get_xscale() == "log" and axes.get_xlim() == (0.1, 100)
+        assert axes.yaxis_inverted()
+    assert [name.get_text() for name in figure.axes[0].get_yticklabels()] == ["long", "short"]
+
+
+def test_bars_of_different_arms_are_refused():
+    with pytest.raises(ValueError, match=r"^bars: each cost needs the arms a, b, in this order"):
+        compared.bars({"GB": {"a": 1, "b": 2}, "seconds": {"b": 2, "a": 1}}, limits=(0.1, 10))

@@ -65,8 +65,9 @@ def test_kinds_have_marks_of_their_own_and_a_line_joins_the_means_of_two(axes):
     assert [list(line.get_xdata()) for line in drawn] == [
         of for row in values.values() for of in row.values()
     ]
-    marks = [(line.get_marker(), line.get_color()) for line in drawn]
-    assert marks == 2 * [(mark, style.PALETTE[shade]) for mark, shade in dots.MARKS]
+    marks = [(line.get_marker(), line.get_color(), line.get_markersize()) for line in drawn]
+    assert marks == 2 * [(mark, style.PALETTE[shade], size) for mark, shade, size in dots.MARKS]
+    assert marks[0][2] > marks[1][2]  # or a dot would hide a tick
     assert axes.get_legend_handles_labels()[1] == ["x", "y", "z"]
 
 
@@ -75,3 +76,23 @@ def test_arms_of_other_kinds_and_kinds_without_a_mark_are_refused(axes):
         dots.kinds(axes, {"a": {"x": [1.0]}, "b": {"y": [1.0]}})
     with pytest.raises(ValueError, match=r"^kinds: each arm needs the same kinds, at most 3"):
         dots.kinds(axes, {"a": {kind: [1.0] for kind in "wxyz"}})
+
+
+def test_an_outcome_is_drawn_against_each_measure_a_mark_for_each_run():
+    measures = {"time": {"a": [1.0, 2.0], "b": [5.0, 9.0]}, "size": {"a": [10.0, 20.0], "b": [30.0, 40.0]}}
+    outcome = {"a": [0.1, 0.2], "b": [0.3, 0.4]}
+    marks = {"b": ("second", "s", "orange"), "a": ("first", "o", "blue")}
+    figure = dots.outcomes(measures, outcome, marks)
+    for axes, (label, values) in zip(figure.axes, measures.items(), strict=True):
+        assert axes.get_xlabel() == label and axes.get_xscale() == "log"
+        for line, (arm, (_, mark, shade)) in zip(axes.lines, marks.items(), strict=True):
+            assert (list(line.get_xdata()), list(line.get_ydata())) == (values[arm], outcome[arm])
+            assert (line.get_marker(), line.get_color()) == (mark, style.PALETTE[shade])
+            assert line.get_linestyle() == "None"
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
+    (legend,) = figure.legends  # one for all panels
+    assert [text.get_text() for text in legend.get_texts()] == ["second", "first"]
+
+
+def test_one_measure_has_one_panel():
+    assert len(dots.outcomes({"time": {"a": [1.0]}}, {"a": [0.1]}, {"a": ("a", "o", "blue")}).axes) == 1
