@@ -11,7 +11,7 @@ def test_each_curve_has_its_name_its_color_and_its_values(axes):
     curves.named(axes, [1, 10, 100], given, line="s:")
     assert axes.get_legend_handles_labels()[1] == ["b", "a"]
     for line, (values, shade) in zip(axes.lines, given.values(), strict=True):
-        np.testing.assert_array_equal(line.get_xydata().T, [[1, 10, 100], [float(one) for one in values]])
+        np.testing.assert_array_equal(line.get_xydata().T, [[1, 10, 100], torch.as_tensor(values).detach()])
         assert line.get_color() == style.PALETTE[shade]
         assert (line.get_marker(), line.get_linestyle()) == ("s", ":")
 
