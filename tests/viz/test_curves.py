@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from gkalib.viz import curves, digest, style
+from gkalib.viz import curves, style
 
 
 def test_each_curve_has_its_name_its_color_and_its_values(axes):
