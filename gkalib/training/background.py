@@ -124,7 +124,7 @@ class Launch:
         try:
             with FileLock(self.folder / LOCK, blocking=False):
                 curve = self.folder / CURVE
-                return self._done and not self._recorded and time.time() - curve.stat().st_mtime < PATIENCE
+                return self._done and not self._has_ended and time.time() - curve.stat().st_mtime < PATIENCE
         except Timeout:
             return True
 
@@ -134,7 +134,7 @@ class Launch:
         return self.step >= self.config.steps
 
     @property
-    def _recorded(self) -> bool:
+    def _has_ended(self) -> bool:
         """Whether the last line that was printed is that of its record."""
         config, printed = self.config, self.folder / PRINTED
         lines = printed.read_text(encoding="utf-8", errors="replace").splitlines() if printed.exists() else []
@@ -146,7 +146,7 @@ class Launch:
         """``not started``, ``running``, ``stopped`` or ``finished``."""
         if self.running:
             return "running"
-        if self._done and (self._recorded or not (self.folder / PRINTED).exists()):
+        if self._done and (self._has_ended or not (self.folder / PRINTED).exists()):
             return "finished"
         return "stopped" if (self.folder / PRINTED).exists() else "not started"
 
