@@ -1,6 +1,6 @@
 """Trained models in numbers: what their attention does, how it flows, and the loss around them."""
 
-from gkalib.analysis import landscape, sharpness, spectrum
+from gkalib.analysis import landscape, sharpness, slopes, spectrum
 from gkalib.analysis.capture import Captured, capture_attention
 from gkalib.analysis.measures import (
     bandwidths,
@@ -59,6 +59,7 @@ __all__ = [
     "rollout",
     "saliency",
     "sharpness",
+    "slopes",
     "spectrum",
     "spectrum_metrics",
     "text_rows",
