@@ -4,7 +4,7 @@ The paper shows a bump at a lag of 69 to 70 and takes it for the text's. If it i
 
 A bank that learns as fast as the matrices falls steeply before the model has a use for far letters, whose
 gradients then vanish with their weights. So banks learn slowly here: a flat one stays below 11 nats for a
-quarter of the steps. A run took 9 to 11 minutes of one core: six arms and five seeds are 5 core-hours.
+quarter of the steps. A run took 8 to 11 minutes of one core: six arms and five seeds are 5 core-hours.
 """
 
 from collections.abc import Callable
