@@ -1,7 +1,6 @@
 """Positions, a bank, or both on wrapped Dickens, as the paper has it, and a head whose bank is flat removed.
 
-Arms on lines of 70 share windows, held-out windows and every initial weight, as banks draw none. The two on
-unwrapped text have the rates of their kind on wrapped text.
+Arms on lines of 70 share windows, held-out windows and every initial weight, as banks draw none.
 """
 
 from typing import Any
@@ -32,6 +31,8 @@ ARMS = {
     "both-unwrapped": ("gpa", "rope", FAST, None),
 }
 BANKS = ("bank", "both", "bank-fast", "both-fast")
+# of the arms that have been swept
+RATES = {"rope": 4e-3, "bank": 8e-3, "both": 8e-3, "bank-fast": 4e-3, "both-fast": 4e-3}
 
 
 def studies() -> list[Study]:
@@ -47,7 +48,7 @@ def studies() -> list[Study]:
             steps=600,
             warmup=60,
             batch=16,
-            lr=3e-3,
+            lr=RATES.get(arm, Study.lr),
             rates=rates,
         )
         for arm, (variant, positions, rates, wrap) in ARMS.items()
