@@ -151,7 +151,7 @@ def _panel(axes, data: dict, kernel) -> None:
                 axes.plot(x[[i, j]], y[[i, j]], color=blue, alpha=0.6, linewidth=width, zorder=0)
         if data["field"]:
             _shade(axes, data, keys, kernel)
-            axes.plot(x[0], y[0], "o", color=orange)
+            axes.plot(x[0], y[0], "o", color=orange, markersize=6, markeredgecolor="black")
         axes.plot(*query[0, 0, 0], "+", color=orange, markersize=12, markeredgewidth=2)
     axes.plot(*estimate, "o", color=blue, markersize=9, fillstyle="none")
     axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
@@ -175,7 +175,8 @@ def _shade(axes, data: dict, keys: torch.Tensor, kernel) -> None:
     places = torch.stack(torch.meshgrid(across, up, indexing="xy"), dim=-1).reshape(1, 1, -1, 2)
     share = attention_weights(places, keys, kernel)[0, 0, :, 0].reshape(CELLS, CELLS)
     for level in LEVELS:
-        axes.contourf(across, up, share, levels=[level, 1.01], colors=[style.PALETTE["blue"]], alpha=0.14)
+        shade = {"colors": [style.PALETTE["blue"]], "alpha": 0.14, "zorder": 0}  # under the disks
+        axes.contourf(across, up, share, levels=[level, 1.01], **shade)
 
 
 @final
