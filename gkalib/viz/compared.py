@@ -19,7 +19,7 @@ Number = int | float
 # by verdict: marker, color, whether it is filled; a reader without color sees the marker
 MARKS = {
     "as good as": ("o", "blue", True),
-    "not": ("s", "vermilion", True),
+    "not reproduced": ("s", "vermilion", True),
     "undecided": ("o", "black", False),
 }
 HALF = 0.15  # of what lies between two contrasts of a row
@@ -42,7 +42,8 @@ def intervals(
         delta: δ, in the unit of the differences.
         order: the arms from the top, those without a judgment as empty rows; by difference where not given,
             the largest on top.
-        limits: of the axis, times ``factor``; a difference outside is written at the edge.
+        limits: of the axis, times ``factor``; a difference outside is an arrow at the edge beside its value,
+            and the part of its interval inside is drawn.
         factor: of everything that is drawn, 100 where shares are shown in points.
 
     Raises:
@@ -64,15 +65,18 @@ def intervals(
         shade, fill = style.PALETTE[color], "full" if filled else "none"
         if limits and not limits[0] <= value <= limits[1]:
             right = value > limits[1]
-            axes.plot(limits[right], place, ">" if right else "<", color=shade, clip_on=False)
+            reaches = low < limits[1] and high > limits[0]
+            if reaches:
+                axes.plot(np.clip([low, high], *limits), [place] * 2, color=shade, linewidth=1.2)
+            axes.plot(limits[right], place, "<>"[right], color=shade, fillstyle=fill, clip_on=False)
             text = f"{value:+.2g}".replace("-", "−")
             axes.annotate(
                 text,
                 (limits[right], place),
-                xytext=(-7 if right else 7, 0),
+                xytext=(-7 if right else 7, reaches),
                 textcoords="offset points",
                 ha="right" if right else "left",
-                va="center",
+                va="bottom" if reaches else "center",
                 fontsize=8,
                 color=shade,
             )
@@ -136,6 +140,7 @@ def trade(
     *,
     larger: bool,
     beside: Sequence[np.ndarray] = (),
+    reference: str = "",
 ) -> list[str]:
     """Draw outcome against cost, a named dot for each arm, those of ``front`` filled and joined by steps.
 
@@ -144,6 +149,7 @@ def trade(
             on them.
         cost, outcome, larger: as for ``front``.
         beside: curves [points, 2] that are drawn already, which names keep clear of too.
+        reference: the arm that the others are compared with, drawn as a diamond.
 
     Returns:
         The arms of the front.
@@ -156,8 +162,12 @@ def trade(
     steps = np.array([*(point for pair in zip(ends, corners, strict=False) for point in pair), ends[-1]])
     axes.plot(*steps.T, color=style.PALETTE["sky"], linewidth=1.2)
     colors = {arm: style.PALETTE["blue" if arm in kept else "black"] for arm in outcome}
+    if reference:
+        colors[reference] = style.PALETTE["vermilion"]
     for arm, value in outcome.items():
-        axes.plot(cost[arm], value, "o", color=colors[arm], fillstyle="full" if arm in kept else "none")
+        marker, fill = "D" if arm == reference else "o", "full" if arm in kept else "none"
+        above = 3 if arm == reference else 2
+        axes.plot(cost[arm], value, marker, color=colors[arm], fillstyle=fill, zorder=above)
     points = {arm: (cost[arm], value) for arm, value in outcome.items()}
     names.write(axes, points, colors=colors, lines=[steps, *beside])
     return kept
@@ -171,7 +181,7 @@ def rates(
     Args:
         axes: where to draw; a row is an arm and a column a rate. A rate that was not tried is blank, one at
             which the loss became infinite is a gray cell with a cross.
-        tried: the loss at each rate, of each arm.
+        tried: the loss at each rate, of each arm; the row of an arm without rates is blank.
         chosen: the rate of each arm that a dot marks.
         worst: what the darkest color stands for; a larger finite loss has this color too.
 
@@ -180,6 +190,8 @@ def rates(
     known = sorted({rate for losses in tried.values() for rate in losses})
     above = np.full((len(tried), len(known)), np.nan)
     for row, (arm, losses) in enumerate(tried.items()):
+        if not losses:
+            continue
         lowest = min(losses.values())
         for rate, loss in losses.items():
             place = known.index(rate)

@@ -1,4 +1,4 @@
-"""The labeled equations of chapter 29 that no test of the library covers, and its counts."""
+"""What chapter 29 says that no test of the library covers: an equation, its counts, Muon and the recipe."""
 
 import math
 from dataclasses import replace
@@ -44,6 +44,26 @@ def test_the_arms_of_the_experiment_are_as_large_as_it_says():
     assert sizes["gka-operations"][1] == pytest.approx(operations, rel=0.01)
     assert sizes["gka-parameters"][0] == pytest.approx(parameters, rel=0.01)
     assert sizes["gka"][0] < sizes["no-value-embeddings"][0] < parameters
+
+
+@pytest.mark.parametrize(("arm", "limit"), [("gka-operations", 1), ("gka-parameters", 0)])
+def test_two_arms_are_as_wide_as_the_baseline_allows(arm, limit):
+    """By a multiple of four, in operations per token or in parameters."""
+    studies = {study.arm: study for study in gka_stories.studies()}
+
+    def size(study):
+        counted = count(study.build(), torch.zeros(1, 128, dtype=torch.long))
+        return (counted.parameters, counted.flops_per_token)[limit]
+
+    chosen = studies[arm]
+    wider = replace(chosen, model={**chosen.model, "dim": chosen.model["dim"] + 4})
+    assert size(chosen) <= size(studies["baseline"]) < size(wider)
+
+
+def test_of_the_settings_of_the_pair_only_the_decay_differs():
+    base, kernel = (recipe("gka-nanochat-d20").run(arm) for arm in ("baseline", "gka"))
+    assert (base.batch, base.lr, base.rates) == (kernel.batch, kernel.lr, kernel.rates)
+    assert kernel.weight_decay / base.weight_decay == pytest.approx(1.04, abs=0.005)
 
 
 def _newton_schulz(matrix: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,8 @@ def test_mixing_is_this_share_of_a_block(tokens, ratio):
     assert mixing * ((2 + ratio) * 64 + tokens) == tokens * counted
 
 
-def test_three_projections_are_a_third_of_a_block_of_the_images():
-    saved = flops("softmax", 2.0, 50) - flops("gka", 2.0, 50)
-    assert saved == 6 * 50 * 64**2
-    assert round(saved / flops("softmax", 2.0, 50), 2) == 0.31
+@pytest.mark.parametrize(("tokens", "ratio", "share"), [(50, 2.0, 0.31), (128, 4.0, 0.19)])
+def test_three_projections_are_this_share_of_a_block(tokens, ratio, share):
+    saved = flops("softmax", ratio, tokens) - flops("gka", ratio, tokens)
+    assert saved == 6 * tokens * 64**2
+    assert round(saved / flops("softmax", ratio, tokens), 2) == share

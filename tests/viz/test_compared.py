@@ -19,7 +19,7 @@ def judged(verdict: str, low: float, value: float, high: float) -> Judgment:
 
 FOUND = {
     "a": judged("as good as", -0.005, 0.0, 0.005),
-    "b": judged("not", -0.4, -0.3, -0.2),
+    "b": judged("not reproduced", -0.4, -0.3, -0.2),
     "c": judged("undecided", -0.01, 0.01, 0.03),
 }
 
@@ -73,6 +73,14 @@ def test_an_arm_without_a_judgment_has_an_empty_row_and_one_outside_stands_at_th
     assert axes.yaxis_inverted()
 
 
+def test_of_an_interval_around_a_difference_outside_the_part_inside_is_drawn(axes):
+    wide = {"a": judged("undecided", -0.4, -0.15, 0.05)}
+    compared.intervals(axes, wide, delta=0.01, limits=(-0.1, 0.1))
+    bar, arrow = _of(axes.lines[1:], 0)
+    np.testing.assert_allclose(bar.get_xdata(), [-0.1, 0.05])
+    assert (arrow.get_marker(), arrow.get_fillstyle()) == ("<", "none")
+
+
 def test_an_order_must_have_every_arm_that_was_judged(axes):
     with pytest.raises(ValueError, match="no row for b, c"):
         compared.intervals(axes, FOUND, delta=0.01, order=["a"])
@@ -96,6 +104,15 @@ def test_every_arm_is_a_named_dot_and_the_front_is_filled(axes):
     assert [text.get_text() for text in axes.texts] == ["a", "b", "c"]
 
 
+def test_the_arm_that_others_are_compared_with_is_a_diamond(axes):
+    cost, outcome = {"a": 1.0, "b": 2.0}, {"a": 0.5, "b": 0.4}
+    axes.set(xlim=(0, 4), ylim=(0, 1))
+    compared.trade(axes, cost, outcome, larger=True, reference="b")
+    markers = {line.get_xdata()[0]: line.get_marker() for line in axes.lines if len(line.get_xdata()) == 1}
+    assert markers == {1.0: "o", 2.0: "D"}
+    assert axes.texts[1].get_color() == style.PALETTE["vermilion"]
+
+
 def covered(axes) -> list[tuple[str, str]]:
     """Which names cover one another, and which cover the dot of another arm."""
     axes.figure.canvas.draw()
@@ -104,7 +121,11 @@ def covered(axes) -> list[tuple[str, str]]:
         name: box.from_extents(box.x0 + 1, box.y0 + 1, box.x1 - 1, box.y1 - 1) for name, box in boxes.items()
     }
     found = [pair for pair in combinations(shrunk, 2) if shrunk[pair[0]].overlaps(shrunk[pair[1]])]
-    dots = [axes.transData.transform(line.get_xydata()[0]) for line in axes.lines if line.get_marker() == "o"]
+    dots = [
+        axes.transData.transform(line.get_xydata()[0])
+        for line in axes.lines
+        if line.get_marker() in ("o", "D")
+    ]
     return found + [(name, "a dot") for name, box in shrunk.items() for dot in dots if box.contains(*dot)]
 
 
@@ -123,8 +144,8 @@ def test_names_of_the_comparison_at_one_budget_are_legible(kind):
     operations = {arm: of["flops"] / plain["flops"] for arm, of in spent.items()}
     time = {arm: of["milliseconds"] / plain["milliseconds"] for arm, of in spent.items()}
     _, axes = plt.subplots(figsize=(5.2, 3.6))
-    axes.set(xlim=(0.6, 1.5), ylim=(0.85, 3.4), yscale="log")
-    compared.trade(axes, operations, time, larger=False)
+    axes.set(xlim=(0.65, 1.6), ylim=(0.85, 3.4), xscale="log", yscale="log")
+    compared.trade(axes, operations, time, larger=False, reference="softmax")
     assert covered(axes) == []
     mean = {arm: float(np.mean([*of.values()])) for arm, of in outcomes(f"one-budget-{kind}").items()}
     low, high = min(mean.values()), max(mean.values())
@@ -132,7 +153,7 @@ def test_names_of_the_comparison_at_one_budget_are_legible(kind):
     room = 0.08 * (high - low)
     axes.set(xscale="log", xlim=(14, 62), ylim=(low - room, high + room))
     milliseconds = {arm: of["milliseconds"] for arm, of in spent.items()}
-    compared.trade(axes, milliseconds, mean, larger=kind == "images")
+    compared.trade(axes, milliseconds, mean, larger=kind == "images", reference="softmax")
     assert covered(axes) == []
 
 
@@ -153,6 +174,13 @@ def test_a_rate_costs_what_its_loss_is_above_the_lowest(axes):
     np.testing.assert_allclose(shown, [[0.4, 0.0, np.nan], [np.nan, 0.0, 1.0]])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.001", "0.002", "0.004"]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines] == [(0, 0), (1, 1)]
+
+
+def test_an_arm_without_rates_has_a_blank_row(axes):
+    image = compared.rates(axes, {"a": {}, "b": {0.001: 0.5}}, {"b": 0.001}, worst=1.0)
+    np.testing.assert_allclose(np.ma.filled(image.get_array(), np.nan), [[np.nan], [0.0]])
+    assert rows(axes) == ["a", "b"]
+    assert [line.get_ydata()[0] for line in axes.lines] == [1]
 
 
 def test_a_rate_that_broke_a_run_is_told_from_a_bad_one(axes):
