@@ -51,6 +51,7 @@ def cache_reads(lengths: list[int], *, places: int = 96, window: int = 48) -> Fi
     figure, axes = plt.subplots(figsize=(COLUMN, 1.9))
     shades = 0.25 * written.numpy() + 0.75 * read
     axes.imshow(shades, cmap="Blues", aspect="auto", vmax=1.3, interpolation="nearest")
+    axes.hlines([row - 0.5 for row in range(1, len(lengths))], -0.5, places - 0.5, color="white", lw=2)
     axes.set(xlabel="place in the cache", yticks=range(len(lengths)))
     axes.set_yticklabels([f"{length} tokens" for length in lengths])
     axes.grid(False)

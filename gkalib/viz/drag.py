@@ -112,10 +112,15 @@ def _validate(keys: tuple[int, ...], values: tuple[int, ...] | None, query) -> N
 def _stored(data: dict) -> "Drag":
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, len(data["kernels"]), figsize=(style.COLUMN, 3.4), squeeze=False)
+    line, count = data["values"] is not None, len(data["kernels"])
+    heights = (25, 7) if line else (1,)  # as in drag.js
+    size = (style.COLUMN, 4.4 if line else 3.4)
+    figure, panels = plt.subplots(len(heights), count, figsize=size, height_ratios=heights, squeeze=False)
     for axes, name in zip(panels[0], data["kernels"], strict=True):
         _panel(axes, data, KERNELS[name](data["sigma"]))
-        axes.set_title(name if len(data["kernels"]) > 1 else "")
+        axes.set_title(name if count > 1 else "")
+    if line:
+        _stems(panels[1, 0], data, KERNELS[data["kernels"][0]](data["sigma"]))
     drawn = Drag(data, style.png(figure), digest(figure))
     plt.close(figure)  # pyplot would show it below the cell as well
     return drawn
@@ -146,10 +151,19 @@ def _panel(axes, data: dict, kernel) -> None:
                 axes.plot(x[[i, j]], y[[i, j]], color=blue, alpha=0.6, linewidth=width, zorder=0)
         if data["field"]:
             _shade(axes, data, keys, kernel)
-            axes.plot(x[0], y[0], "o", color=orange)
+            axes.plot(x[0], y[0], "o", color=orange, markersize=6, markeredgecolor="black")
         axes.plot(*query[0, 0, 0], "+", color=orange, markersize=12, markeredgewidth=2)
     axes.plot(*estimate, "o", color=blue, markersize=9, fillstyle="none")
     axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
+
+
+def _stems(axes, data: dict, kernel) -> None:
+    """A vertical line for the weight of each key on a line."""
+    keys = torch.tensor(data["keys"], dtype=torch.float64)[None, None]
+    query = torch.tensor([data["query"]], dtype=torch.float64)[None, None]
+    row = attention_weights(query, keys, kernel)[0, 0, 0]
+    axes.vlines(keys[0, 0, :, 0], 0, row, color=style.PALETTE["blue"])
+    axes.set(xlabel=data["labels"]["x"], ylabel="weight", xlim=data["x"], ylim=(0, 1))
 
 
 def _shade(axes, data: dict, keys: torch.Tensor, kernel) -> None:
@@ -161,7 +175,8 @@ def _shade(axes, data: dict, keys: torch.Tensor, kernel) -> None:
     places = torch.stack(torch.meshgrid(across, up, indexing="xy"), dim=-1).reshape(1, 1, -1, 2)
     share = attention_weights(places, keys, kernel)[0, 0, :, 0].reshape(CELLS, CELLS)
     for level in LEVELS:
-        axes.contourf(across, up, share, levels=[level, 1.01], colors=[style.PALETTE["blue"]], alpha=0.14)
+        shade = {"colors": [style.PALETTE["blue"]], "alpha": 0.14, "zorder": 0}  # under the disks
+        axes.contourf(across, up, share, levels=[level, 1.01], **shade)
 
 
 @final

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import ive
 
 import gkalib
 from gkalib import kernels
@@ -78,13 +77,6 @@ def test_spectrum(kernel, formula):
     w = np.linspace(0.5, 12, 12)
     numbers = [np.trapezoid(kappa * np.cos(one * lag), lag) for one in w]
     np.testing.assert_allclose(numbers, formula(w), atol=5e-3)
-
-
-def test_periodic_kernel_is_a_sum_of_lines():
-    lag = np.linspace(0, 30, 200)
-    n = np.arange(-30, 31)
-    lines = (ive(np.abs(n), 0.5**-2) * np.cos(2 * np.pi * n * lag[:, None] / 11)).sum(1)
-    np.testing.assert_allclose(gram(kernels.Periodic(0.5, period=11.0), [0.0], lag)[0], lines, atol=1e-12)
 
 
 def test_process_multiplies_a_wave():

@@ -128,3 +128,14 @@ def test_lines_of_a_walk_are_as_wide_as_its_flows(monkeypatch):
         one for one in kept[0].axes[0].lines if one.get_linestyle() == "-" and len(one.get_xdata()) == 2
     )
     assert line.get_linewidth() == pytest.approx(80 * k / (2 + 2 * k))
+
+
+def test_keys_on_a_line_have_a_stem_as_high_as_their_weight(monkeypatch):
+    kept = []
+    monkeypatch.setattr(plt, "close", kept.append)
+    on_a_line(keys=[[1.0], [2.0]], values=[[0.0], [1.0]], query=[1.0], sigma=(1.0, 0.1, 4.0))
+    monkeypatch.undo()
+    (stems,) = kept[0].axes[1].collections
+    heights = [segment[1][1] for segment in stems.get_segments()]
+    k = math.exp(-0.5)
+    assert heights == pytest.approx([1 / (1 + k), k / (1 + k)])
