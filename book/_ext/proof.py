@@ -20,9 +20,16 @@ NO_CELL = "words"  # the status of what is shown and not counted
 COUNTED = ("agrees", "differs", "rounding", "paper's error")
 """The verdicts of exact cells."""
 ELSEWHERE = {"reproduced": "consistent, other data", "as good as": "consistent, other data"}
-TRAINED = ("reproduced", "as good as", "partly", *dict.fromkeys(ELSEWHERE.values()), "not", "undecided")
+TRAINED = (
+    "reproduced",
+    "as good as",
+    "partly",
+    *dict.fromkeys(ELSEWHERE.values()),
+    "not reproduced",
+    "undecided",
+)
 """The verdicts of runs."""
-WORST = ("paper's error", "differs", "not", "undecided", "partly", "rounding", "")
+WORST = ("paper's error", "differs", "not reproduced", "undecided", "partly", "rounding", "")
 MEASURED = ("full", "reduced")
 SAME = 0.02  # times that differ by no more are taken for the same
 LOOK = re.compile(r"^from gkalib\.experiments(\.inspect_run import| import .*\binspect_run\b)", re.MULTILINE)
@@ -256,7 +263,7 @@ class Judge:
         near = abs(ours.mean / cell.unit - float(number(cell.printed))) <= cell.within
         return Proof(
             status=ours.status,
-            verdict="reproduced" if near else "not",
+            verdict="reproduced" if near else "not reproduced",
             compares="value",
             ours=shown_as(ours.mean, cell),
             reason=f"{ours.said}, {scale}; up to {cell.within:g} away is taken to agree",
@@ -267,7 +274,7 @@ class Judge:
         """On which side of 1 a ratio of times or of bytes on one card lies, and is printed to lie."""
         above = cell.compares != "slower" and float(number(cell.printed)) > 0
         same = abs(ours.mean - 1) <= SAME
-        verdict = "undecided" if same else "reproduced" if (ours.mean > 1) == above else "not"
+        verdict = "undecided" if same else "reproduced" if (ours.mean > 1) == above else "not reproduced"
         return Proof(
             status=ours.status,
             verdict=verdict,

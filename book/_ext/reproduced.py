@@ -21,13 +21,13 @@ MARKS = {
     "partly": "\N{CIRCLE WITH LEFT HALF BLACK}",
     "consistent, other data": "\N{TILDE OPERATOR}",
     "differs": "\N{NOT EQUAL TO}",
-    "not": "\N{NOT EQUAL TO}",
+    "not reproduced": "\N{NOT EQUAL TO}",
     "undecided": "?",
     "rounding": "\N{ALMOST EQUAL TO}",
     "paper's error": "!",
     "": "",
 }
-WRONG = ("differs", "not", "paper's error")
+WRONG = ("differs", "not reproduced", "paper's error")
 ARM = " --keep --arm "
 RUN = STATUSES[1:]
 TEST = re.compile(r"tests/\S+\.py(::\w+)?")
@@ -268,7 +268,7 @@ def _entry(cell: Cell, proof: Proof) -> nodes.entry:
 def _line(cell: Cell, proof: Proof) -> nodes.paragraph:
     """Status, verdict, what was compared, ours and why."""
     line = nodes.paragraph("", "", _chip(proof.status, proof.verdict, word=True), classes=["gk-proof"])
-    if proof.verdict in ("reproduced", "not") and proof.compares == "value":
+    if proof.verdict in ("reproduced", "not reproduced") and proof.compares == "value":
         line += nodes.Text(" in value.")
     if proof.ours:
         line += nodes.Text(f" Ours: {proof.ours}.")

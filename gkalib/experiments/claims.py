@@ -39,7 +39,7 @@ class ClaimsTable:
                 f"{number(one, found.low)} to {number(one, found.high)} {one.unit}" if seeds > 1 else "–",
                 _expected(one),
                 str(seeds),
-                found.verdict if seeds else "not run",
+                word(one, found) if seeds else "not run",
             ]
             for one, seeds, found in self.judged
         ]
@@ -106,6 +106,13 @@ def number(one: Contrast, value: float) -> str:
     factor = 100 if one.unit == "points" else 1
     digits = max(0, 1 - math.floor(math.log10(one.delta * factor))) if one.delta else 1
     return f"{value * factor:+.{digits}f}".replace("-", "−")
+
+
+def word(one: Contrast, found: Judgment) -> str:
+    """The verdict as a table shows it: what is not as good as another is *ahead* of it or *behind*."""
+    if found.verdict != "not reproduced" or one.sign or one.between:
+        return found.verdict
+    return "ahead" if (found.estimate.value > 0) == (one.metric == "accuracy") else "behind"
 
 
 def _expected(one: Contrast) -> str:

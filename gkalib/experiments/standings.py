@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import final
 
 from gkalib import results
-from gkalib.experiments.claims import claims, newest, number
+from gkalib.experiments.claims import claims, newest, number, word
 
 MEASURED = "one-budget-costs"
 COSTS = {
@@ -69,9 +69,7 @@ def standings(name: str) -> Standings:
         if study.arm in judged and len(values) > 1:
             one, of = judged[study.arm]
             interval = f"{number(one, of.low)} to {number(one, of.high)}"
-            ahead = (of.estimate.value > 0) == (one.metric == "accuracy")
-            side = (", ahead" if ahead else ", behind") if of.verdict == "not" else ""
-            compared = (number(one, of.estimate.value), interval, of.verdict + side)
+            compared = (number(one, of.estimate.value), interval, word(one, of))
         rows.append(
             (
                 study.arm,

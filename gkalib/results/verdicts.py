@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
 
-VERDICTS = ("reproduced", "as good as", "partly", "not", "undecided")
+VERDICTS = ("reproduced", "as good as", "partly", "not reproduced", "undecided")
 APART = 0.05  # the level, over all arms, of the test of whose spread differs
 Contrast = Mapping[str, int | float]
 """The weight of each arm: ``{"bank": 1, "rope": -1}`` is a difference, of four arms it is an interaction."""
@@ -201,9 +201,9 @@ def verdicts(
     """Judge the primary claims of one table.
 
     For a claim of a sign, read so that it says "above 0": *reproduced* if the interval lies above 0, else
-    *not* if it lies below δ, else *undecided*. For one of no difference: *as good as* if the interval lies
-    within ±δ, *not* if it lies outside, else *undecided*; and so with ``between`` in the place of ±δ, where
-    the first is called *reproduced*.
+    *not reproduced* if it lies below δ, else *undecided*. For one of no difference: *as good as* if the
+    interval lies within ±δ, *not reproduced* if it lies outside, else *undecided*; and so with ``between`` in
+    the place of ±δ, where the first is called *reproduced*.
 
     Each claim so asks two questions, whether it holds and whether it fails. Holm's procedure runs over the
     claims once for each, at half the level: of m claims, the one with the k-th lowest one-sided p is tested
@@ -244,7 +244,7 @@ def verdicts(
         one = estimates[name]
         held = "reproduced" if claim.sign or claim.between else "as good as"
         judged[name] = Judgment(
-            verdict=held if yes else "not" if no else "undecided",
+            verdict=held if yes else "not reproduced" if no else "undecided",
             estimate=one,
             low=one.value - one.error * _quantile(lower, one.degrees),
             high=one.value + one.error * _quantile(upper, one.degrees),

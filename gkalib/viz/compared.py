@@ -19,7 +19,7 @@ Number = int | float
 # by verdict: marker, color, whether it is filled; a reader without color sees the marker
 MARKS = {
     "as good as": ("o", "blue", True),
-    "not": ("s", "vermilion", True),
+    "not reproduced": ("s", "vermilion", True),
     "undecided": ("o", "black", False),
 }
 HALF = 0.15  # of what lies between two contrasts of a row

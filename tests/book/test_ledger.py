@@ -99,7 +99,7 @@ def landed(store: Path, arm: str, top1: float, **changes) -> None:
     ("top1", "changes", "status", "verdict"),
     [
         (0.7140, {}, "full", "reproduced"),
-        (0.7040, {}, "full", "not"),
+        (0.7040, {}, "full", "not reproduced"),
         (0.7140, {"recipe": {"steps": 1000}}, "reduced", ""),  # not as printed, and its baseline is not there
         (0.7140, {"clean": False}, "ready", ""),
         (0.7140, {"scale": "smoke"}, "ready", ""),
@@ -154,7 +154,7 @@ CLAIM = "Text", "Abstract, §3: both together have the lowest loss", ""
         (3, {"both": 0.1, "both-fast": 0.1}, "reduced", "undecided"),  # too few seeds, whatever they say
         (5, {"both": 0.1, "both-fast": 0.1}, "reduced", "reproduced"),
         (5, {"both": 0.1, "both-fast": -0.1}, "reduced", "partly"),
-        (5, {"both": -0.1, "both-fast": -0.1}, "reduced", "not"),
+        (5, {"both": -0.1, "both-fast": -0.1}, "reduced", "not reproduced"),
     ],
 )
 def test_an_experiment_that_lands_decides_its_claims(store, seeds, gains, status, verdict):

@@ -20,7 +20,7 @@ TABLE = Standings(
         ("softmax", "205,066", "–", "–"),
         ("gka", "98,130", "−1.25", "undecided"),
         ("l2", "1,205,066", "+0.5", "as good as"),
-        ("karat", "–", "−10.5", "not"),
+        ("karat", "–", "−10.5", "behind"),
     ),
 )
 ORDERS = {  # by the click on a column's name: once and twice

@@ -57,6 +57,26 @@ def test_points_have_the_size_of_delta_and_verdicts_follow(store):
     assert (same["δ"], same["verdict"]) == ("within ±1", "as good as")
 
 
+@pytest.mark.parametrize(
+    ("name", "metric", "means", "words"),
+    [
+        ("gka-pictures", "accuracy", {"vlt": 0.9}, {"attention without values": "ahead"}),
+        ("gka-pictures", "accuracy", {"vlt": 0.7}, {"attention without values": "behind"}),
+        ("one-budget-text", "val_loss", {"gka": 0.7, "vlt": 0.9}, {"gka": "ahead", "vlt": "behind"}),
+    ],
+)
+def test_what_is_not_as_good_is_ahead_or_behind(store, name, metric, means, words):
+    keep(name, metric, means)
+    found = rows(name)
+    for arm, word in words.items():
+        assert found[f"{arm} is as good as softmax attention"]["verdict"] == word
+
+
+def test_a_claim_with_a_direction_that_fails_is_not_reproduced(store):
+    keep("gka-pictures", "accuracy", {"gka": 0.9})
+    assert rows("gka-pictures")["GKA is behind softmax attention"]["verdict"] == "not reproduced"
+
+
 def test_runs_of_another_recipe_do_not_count(store):
     keep("gka-pictures", "accuracy", {}, steps=7)
     assert {row["verdict"] for row in rows("gka-pictures").values()} == {"not run"}

@@ -68,7 +68,7 @@ def test_differences_beside_the_claims_have_intervals_of_their_own():
 
 def test_a_difference_the_other_way_is_not_what_was_claimed():
     judged = decide(records({"a": 1.5, "b": 1.0, "c": 1.5}), [LOWER, SAME])
-    assert {one.verdict for one in judged.values()} == {"not"}
+    assert {one.verdict for one in judged.values()} == {"not reproduced"}
 
 
 def test_only_primary_contrasts_are_adjusted_for_one_another():

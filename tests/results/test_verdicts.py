@@ -120,7 +120,7 @@ def test_the_test_of_spread_has_the_level_it_states():
     [
         ((1,), 2.0, (0, 0, 0)),  # no effect at all
         ((1, -1), 0.3, (0, 0, 0)),  # nor that, and it can hardly be told from δ
-        ((1,), 2.0, (2, 2, 2)),  # every effect is just δ: "not" would be false
+        ((1,), 2.0, (2, 2, 2)),  # every effect is just δ: "not reproduced" would be false
         ((0,), 3.0, (3, -3, 3)),  # just not as good
     ],
 )
@@ -137,7 +137,8 @@ def test_a_false_verdict_is_rare_in_a_table(signs, delta, effects):
             way = claims[name][1].sign
             true = abs(effect) < delta if way == 0 else way * effect > 0
             false = abs(effect) > delta if way == 0 else way * effect < delta
-            faults.append(one.verdict != "undecided" and not (false if one.verdict == "not" else true))
+            failed = one.verdict == "not reproduced"
+            faults.append(one.verdict != "undecided" and not (false if failed else true))
         wrong += any(faults)
         covered += all(
             one.low <= effect <= one.high for effect, one in zip(effects, found.values(), strict=True)
@@ -151,16 +152,16 @@ def test_a_false_verdict_is_rare_in_a_table(signs, delta, effects):
     [
         ((1.0, 1.1, 0.9), 1, "reproduced"),
         ((-1.0, -1.1, -0.9), -1, "reproduced"),
-        ((1.0, 1.1, 0.9), -1, "not"),
-        ((0.01, -0.01, 0.0), 1, "not"),
+        ((1.0, 1.1, 0.9), -1, "not reproduced"),
+        ((0.01, -0.01, 0.0), 1, "not reproduced"),
         ((0.01, 0.02, 0.015), 1, "reproduced"),  # above 0, small as it is
         ((0.5, -0.5, 0.3), 1, "undecided"),
         ((0.01, -0.01, 0.0), 0, "as good as"),
-        ((1.0, 1.1, 0.9), 0, "not"),
-        ((-1.0, -1.1, -0.9), 0, "not"),
+        ((1.0, 1.1, 0.9), 0, "not reproduced"),
+        ((-1.0, -1.1, -0.9), 0, "not reproduced"),
         ((0.5, -0.5, 0.3), 0, "undecided"),
         ((0.2, 0.2, 0.2), 1, "reproduced"),  # the same to the bit in every seed
-        ((0.0, 0.0, 0.0), 1, "not"),
+        ((0.0, 0.0, 0.0), 1, "not reproduced"),
     ],
 )
 def test_each_verdict(differences, sign, verdict):
@@ -170,7 +171,11 @@ def test_each_verdict(differences, sign, verdict):
 
 def test_an_interval_may_be_claimed_and_an_arm_stand_alone():
     runs = {"50": {0: 50.0, 1: 51.0, 2: 49.0}, "70": {0: 70.0, 1: 71.0, 2: 69.5}}
-    for between, verdict in (((15, 25), "reproduced"), ((30, 40), "not"), ((15, 20.2), "undecided")):
+    for between, verdict in (
+        ((15, 25), "reproduced"),
+        ((30, 40), "not reproduced"),
+        ((15, 20.2), "undecided"),
+    ):
         claims = {"c": ({"70": 1.0, "50": -1.0}, Claim(between=between))}
         assert judged(claims, runs)["c"].verdict == verdict
     alone = judged({"c": ({"70": 1.0}, Claim(sign=1))}, runs)["c"]
@@ -189,8 +194,8 @@ def test_the_verdict_is_read_off_the_interval(signs):
                 yes, no = -delta < low < high < delta, low > delta or high < -delta
             else:
                 yes, no = way * low > 0, way * high < delta
-            wanted = ("reproduced" if way else "as good as") if yes else "not" if no else "undecided"
-            assert one.verdict == wanted
+            held = "reproduced" if way else "as good as"
+            assert one.verdict == (held if yes else "not reproduced" if no else "undecided")
 
 
 def test_arms_seeds_and_claims_may_stand_in_any_order():
@@ -208,9 +213,11 @@ def test_arms_seeds_and_claims_may_stand_in_any_order():
 
 def test_a_subclaim_that_holds_makes_part_of_a_claim():
     assert together(["reproduced", "reproduced"]) == together(["reproduced", "as good as"]) == "reproduced"
-    assert together(["reproduced", "not"]) == together(["as good as", "undecided"]) == "partly"
-    assert together(["not", "not"]) == "not" and together(["as good as"]) == "as good as"
-    assert together(["not", "undecided"]) == "undecided" and together(["partly", "not"]) == "partly"
+    assert together(["reproduced", "not reproduced"]) == together(["as good as", "undecided"]) == "partly"
+    assert together(["not reproduced", "not reproduced"]) == "not reproduced"
+    assert together(["as good as"]) == "as good as"
+    assert together(["not reproduced", "undecided"]) == "undecided"
+    assert together(["partly", "not reproduced"]) == "partly"
     for wrong in ([], ["agrees"]):
         with pytest.raises(ValueError, match="subclaims need verdicts"):
             together(wrong)

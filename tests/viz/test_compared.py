@@ -19,7 +19,7 @@ def judged(verdict: str, low: float, value: float, high: float) -> Judgment:
 
 FOUND = {
     "a": judged("as good as", -0.005, 0.0, 0.005),
-    "b": judged("not", -0.4, -0.3, -0.2),
+    "b": judged("not reproduced", -0.4, -0.3, -0.2),
     "c": judged("undecided", -0.01, 0.01, 0.03),
 }
 
