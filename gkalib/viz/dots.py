@@ -72,7 +72,8 @@ def seeds(
         values: of each arm, one for each seed.
         shades: a color of the palette for each arm.
         hollow: the arms whose dots are open.
-        spans: the ends of each arm's interval, a gray line; without them a gray tick marks the mean.
+        spans: the ends of each arm's interval, a thick line under smaller dots; without them a gray tick
+            marks the mean.
 
     Taught in: chapter 26.
     """
@@ -80,11 +81,9 @@ def seeds(
         if spans is None:
             axes.plot([np.mean(row)], [place], "|", color="gray", markersize=14)
         else:
-            axes.plot(spans[arm], [place] * 2, color="gray", linewidth=1)
-        fill = "none" if arm in hollow else "full"
-        axes.plot(
-            row, [place] * len(row), "o", color=style.PALETTE[shades[arm]], fillstyle=fill, markersize=5
-        )
+            axes.plot(spans[arm], [place] * 2, color="black", linewidth=2.5)
+        drawn = {"color": style.PALETTE[shades[arm]], "fillstyle": "none" if arm in hollow else "full"}
+        axes.plot(row, [place] * len(row), "o", markersize=5 if spans is None else 3.5, **drawn)
     axes.set_yticks(range(len(values)), list(values))
     axes.invert_yaxis()
 

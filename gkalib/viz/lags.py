@@ -109,10 +109,11 @@ def position_terms(by_lag: Mapping[str, Any], added: Mapping[str, Any], *, bound
     left.set(xlabel="lag", ylabel="nats", ylim=(0, 1.05 * bound))
     left.legend(loc="center right")
     for (name, pairs), line in zip(added.items(), cycle(("-", ":")), strict=False):
-        for index, (pair, shade) in enumerate(zip(array(pairs), cycle(PAIRS), strict=False)):
-            right.plot(pair, line, color=PALETTE[shade], label=None if index else name)
+        for pair, shade in zip(array(pairs), cycle(PAIRS), strict=False):
+            right.plot(pair, line, color=PALETTE[shade])
+        right.plot([], [], line, color="gray", label=name)
     right.set(xlabel="position of the key", ylabel="added to the score (nats)")
-    right.legend(loc="lower right")
+    right.legend(loc="upper right", ncols=2, bbox_to_anchor=(1, 1.12))
     return figure
 
 

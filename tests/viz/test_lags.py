@@ -46,10 +46,11 @@ def test_what_positions_add_has_a_color_for_each_pair_and_a_line_for_each_kind()
     assert [list(line.get_ydata()) for line in lines] == list(terms.values())
     assert [line.get_linestyle() for line in lines] == ["-", "--"]
     assert set(bound.get_ydata()) == {4} and left.get_ylim()[1] > 4
-    assert [list(line.get_ydata()) for line in right.lines] == [
-        list(row) for of in added.values() for row in of
-    ]
+    drawn = [line for line in right.lines if len(line.get_xdata())]
+    assert [list(line.get_ydata()) for line in drawn] == [list(row) for of in added.values() for row in of]
     colors = [style.PALETTE["blue"], style.PALETTE["vermilion"]]
-    assert [line.get_color() for line in right.lines] == 2 * colors
-    assert [line.get_linestyle() for line in right.lines] == ["-", "-", ":", ":"]
-    assert right.get_legend_handles_labels()[1] == ["waves", "turns"]
+    assert [line.get_color() for line in drawn] == 2 * colors
+    assert [line.get_linestyle() for line in drawn] == ["-", "-", ":", ":"]
+    named = dict(zip(*reversed(right.get_legend_handles_labels()), strict=True))
+    assert {name: line.get_linestyle() for name, line in named.items()} == {"waves": "-", "turns": ":"}
+    assert not {line.get_color() for line in named.values()} & {*colors}
