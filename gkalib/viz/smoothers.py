@@ -94,7 +94,8 @@ def weight_maps(
             panel.plot(*((5, 5) if around else (j, i)), "s", **mark)
             panel.set_xlabel(f"{1 / (w**2).sum():.0f} neighbors", fontsize=9)
     for panel, name in zip(axes[0, 1:], queries, strict=True):
-        panel.set_title(name, fontsize=9)
+        part = "11 × 11 pixels" if name in near else "whole image"
+        panel.set_title(f"{name}\n{part}", fontsize=9)
     for panel in axes.flat:
         panel.set(xticks=[], yticks=[])
     return figure
@@ -132,7 +133,9 @@ def spectra(found: Mapping[str, tuple[Any, Any]], *, shape: tuple[int, int]) -> 
             wave = wave * np.sign(wave[np.abs(wave) > 0.99 * size][0]) / size
             axes.imshow(wave.reshape(shape), cmap="PuOr", vmin=-1, vmax=1)
             axes.set_title(f"λ = {values[index]:.3f}", fontsize=9)
-            axes.axis("off")
-    left.set(xlabel="index l", ylabel="eigenvalue", xscale="log", ylim=(-0.02, 1.02))
+            axes.set(xticks=[], yticks=[], frame_on=False)
+            if index == 1:
+                axes.set_ylabel(name, color=shade)
+    left.set(xlabel="index l", ylabel="eigenvalue (dotted: its square)", xscale="log", ylim=(-0.02, 1.02))
     left.legend(fontsize=8)
     return figure

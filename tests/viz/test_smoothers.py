@@ -32,6 +32,8 @@ def test_maps_show_what_a_pixel_averages():
     image, wide, narrow = figure.axes[:3]
     exact = torch.exp(-(place - torch.tensor([6.0, 5.0])).square().sum(1) / 2).reshape(13, 13).numpy()
     np.testing.assert_allclose(drawn(narrow), (exact / exact.sum())[1:12, 0:11], rtol=1e-9)
+    titles = [axes.get_title("left") for axes in (wide, narrow)]
+    assert titles == ["wide\nwhole image", "narrow\n11 × 11 pixels"]
     assert drawn(wide).shape == (13, 13) and image.get_ylabel() == "middle"
     places = [axes.lines[0].get_xydata().tolist() for axes in (image, wide, narrow)]
     assert places == [[[5, 6]], [[5, 6]], [[5, 5]]]
@@ -51,6 +53,7 @@ def test_spectra_have_squares_and_three_vectors_each():
     for line, exact in zip(left.lines, (values, values**2, values / 2, values**2 / 4), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), exact)
     assert len(panels) == 6 and panels[0].get_title("left") == "λ = 0.500"
+    assert [axes.get_ylabel() for axes in panels] == ["one", "", "", "other", "", ""]
     for index, axes in enumerate(panels[:3], start=1):
         wave = vectors[:, index]
         largest = wave[np.abs(wave).argmax()]
