@@ -75,9 +75,9 @@ def trajectory_plane(snapshots: Sequence[Weights]) -> "Plane":
     \Theta - \mathbf 1 \bar\theta^\top = U S V^\top, \qquad c_{tk} = (\theta_t - \theta_T)^\top v_k$$
 
     Principal components are those of centered differences, as in Li et al.; the share of component k is
-    S_k² / Σ S². A random walk's shares are near 6 / (π² k²) whatever its dimension, so that two components
-    hold three quarters of any such path (Antognini and Sohl-Dickstein). The plane's axes have length one and
-    point to the side where the run began.
+    S_k² / Σ S². The shares of a long random walk in many dimensions, with steps of one size, are near
+    6 / (π² k²), so that two components hold three quarters of it (Antognini and Sohl-Dickstein). The plane's
+    axes have length one and point to the side where the run began.
 
     Args:
         snapshots: T + 1 sets of weights by name, in order; the last is the plane's origin. Tensors that are
@@ -281,7 +281,9 @@ def persistent_shares(snapshots: Sequence[Weights]) -> Float[Tensor, " steps"]:
 
     $$\langle e_s, e_t \rangle = \ell_s \ell_t\, c_{|s - t|}$$
 
-    How long a run's steps were and how alike they were are kept, and nothing of where they led.
+    The walk takes its cosines from the run: for a run that lies in a plane and turns evenly, it lies in that
+    plane too. So agreement shows that mean cosines describe the run, and nothing for or against a plane;
+    ``walk_shares`` is the comparison that can fail.
 
     Args:
         snapshots: T + 1 sets of weights by name, in order.

@@ -208,10 +208,11 @@ def verdicts(
     Each claim so asks two questions, whether it holds and whether it fails. Holm's procedure runs over the
     claims once for each, at half the level: of m claims, the one with the k-th lowest one-sided p is tested
     at level / 2 / (m − k + 1) as long as all before it passed, else at the level where the first failed. A
-    bound of the interval has the level of the question that reads it; with one claim the interval is
-    Student's t with coverage 1 − level. The chance of any false verdict in a table is then at most the level
-    (where an interval that is claimed is no narrower than two standard errors; else it can fail on either
-    side).
+    bound of the interval has the level of the question that reads it. Of a claim of no difference either
+    question reads both bounds: they have the level of the one that is answered with yes, else the lower of
+    the two. With one claim the interval is Student's t with coverage 1 − level. The chance of any false
+    verdict in a table is then at most the level (where an interval that is claimed is no narrower than two
+    standard errors; else it can fail on either side).
 
     Args:
         claims: by any name.

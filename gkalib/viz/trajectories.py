@@ -37,16 +37,17 @@ def components(planes: Mapping[str, Plane], shades: Mapping[str, str]) -> Figure
     figure, panels = plt.subplots(1, 3, figsize=(COLUMN, 2.7))
     for axes, k in zip(panels, (1, 2), strict=False):
         cosine = np.cos(np.pi * k * time) * (2 / count) ** 0.5
-        axes.plot(time, cosine, color="gray", linewidth=5, alpha=0.4)
+        axes.plot(time, cosine, color="gray", linewidth=5, alpha=0.4, label="theorem")
         axes.set(title=f"component {k}", xlabel="share of the run")
     for name, plane in planes.items():
         scores = plane.coordinates[:, :2] - plane.coordinates[:, :2].mean(0)
         scores = scores / scores.norm(dim=0) * torch.where(scores[0] < 0, -1, 1)
         for axes, column in zip(panels, scores.T, strict=False):
-            axes.plot(time, column, color=PALETTE[shades[name]], linewidth=1.3)
-        panels[2].plot(*scores.T, color=PALETTE[shades[name]], linewidth=1.3, label=name)
+            axes.plot(time, column, color=PALETTE[shades[name]], linewidth=1.3, label=name)
+        panels[2].plot(*scores.T, color=PALETTE[shades[name]], linewidth=1.3)
     panels[2].set(xlabel="component 1", ylabel="component 2", title="plane")
-    figure.legend(*panels[2].get_legend_handles_labels(), loc="outside lower center", ncols=len(planes))
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=len(planes) + 1)
     return figure
 
 
@@ -80,10 +81,10 @@ def projected(
         axes.plot(*path[-1], "x", color="white")
         axes.set(title=name, xlabel="component 1")
         for found, line in zip(losses[name], ("-", ":"), strict=True):
-            label = name if line == "-" else None
+            label = name if line == "-" else "… projected"
             steps = every * np.arange(len(found))
             panels[-1].semilogy(steps, found, line, color=PALETTE[shades[name]], label=label)
     panels[0].set(ylabel="component 2")
     panels[-1].set(title="loss", xlabel="step")
-    panels[-1].legend()
+    panels[-1].legend(fontsize=7)
     return figure

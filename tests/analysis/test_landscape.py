@@ -263,6 +263,16 @@ def test_a_persistent_walk_has_the_shares_of_its_inner_products():
         persistent_shares([path[0], path[0], path[1]])
 
 
+def test_the_persistent_walk_of_a_run_in_a_plane_lies_in_a_plane():
+    """So the comparison cannot tell such a run from any other; a walk of its step lengths can."""
+    angles, lengths = torch.arange(60).double() / 30, 0.95 ** torch.arange(60).double()
+    moves = torch.stack([angles.cos(), angles.sin()], dim=1) * lengths[:, None]
+    run = [{"a": row} for row in torch.cat([moves[:1] * 0, moves.cumsum(0)])]
+    oracle(persistent_shares(run)[:2], trajectory_plane(run).explained[:2])
+    assert trajectory_plane(run).explained[:2].sum() == pytest.approx(1)
+    assert walk_shares(step_lengths(run))[:2].sum() < 0.9
+
+
 def test_the_cosine_of_steps():
     line = [{"x": i * torch.ones(4), "n": torch.tensor(i)} for i in range(5)]
     assert step_cosine(line) == pytest.approx(1.0)

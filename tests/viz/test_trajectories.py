@@ -18,7 +18,9 @@ def planes(*steps: int) -> dict:
 
 def test_coordinates_have_length_one_begin_above_zero_and_lie_near_the_cosines():
     found = planes(60, 60)
-    *panels, plane = trajectories.components(found, SHADES).axes
+    figure = trajectories.components(found, SHADES)
+    *panels, plane = figure.axes
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["theorem", *SHADES]
     for column, axes in enumerate(panels):
         cosine, *lines = (line.get_ydata() for line in axes.lines)
         assert [line.get_color() for line in axes.lines[1:]] == [style.PALETTE[of] for of in SHADES.values()]
@@ -53,4 +55,4 @@ def test_a_run_is_drawn_over_its_surface_and_its_losses_beside_those_of_its_proj
     assert [line.get_linestyle() for line in right.lines] == ["-", ":", "-", ":"]
     assert all(list(line.get_xdata()) == [0, 3, 6, 9, 12] for line in right.lines)
     np.testing.assert_array_equal(right.lines[1].get_ydata(), losses["walk"][1])
-    assert right.get_legend_handles_labels()[1] == ["walk", "run"]
+    assert right.get_legend_handles_labels()[1] == ["walk", "… projected", "run", "… projected"]
