@@ -4,7 +4,7 @@ import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -304,8 +304,12 @@ class _Pair(Kernel, ABC):
         self.of_lag = first.of_lag or second.of_lag
         self.of_content = first.of_content or second.of_content
 
+    @property
+    def _sides(self) -> Iterable[Any]:
+        return self._modules.values()  # by its name a module's module takes longer to find
+
     def heads(self) -> int | None:
-        first, second = self.first.heads(), self.second.heads()
+        first, second = (kernel.heads() for kernel in self._sides)
         if first is None or second is None:
             return second if first is None else first
         return max(first, second)
@@ -329,7 +333,7 @@ class Product(_Pair):
         return self.first.log(query, key, lag) + self.second.log(query, key, lag)
 
     def form(self, head_dim: int) -> Form | None:
-        first, second = self.first.form(head_dim), self.second.form(head_dim)
+        first, second = (kernel.form(head_dim) for kernel in self._sides)
         return first * second if first and second else None
 
 

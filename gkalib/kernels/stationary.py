@@ -42,10 +42,12 @@ class Stationary(Kernel, ABC):
     @property
     def sigma(self) -> float | Tensor:
         """σ, of the parameter where it is learned."""
-        if self.log_sigma is not None:
-            return self.log_sigma.exp()
-        assert self._sigma is not None  # one of the two is
-        return self._sigma
+        log_sigma = self.log_sigma
+        if log_sigma is not None:
+            return log_sigma.exp()
+        sigma = self._sigma
+        assert sigma is not None  # one of the two is
+        return sigma
 
     @abstractmethod
     def profile(self, u: Tensor) -> Tensor:
@@ -55,7 +57,8 @@ class Stationary(Kernel, ABC):
         return self.profile(distance(query, key) / over_heads(self.sigma))
 
     def heads(self) -> int | None:
-        return heads_of(self._sigma if self.log_sigma is None else self.log_sigma)
+        log_sigma = self.log_sigma
+        return heads_of(self._sigma if log_sigma is None else log_sigma)
 
     def extra_repr(self) -> str:
         return f"sigma={written(self.sigma)}" + (", learn=True" if self.log_sigma is not None else "")

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gkalib.layers import Smoother
-from gkalib.masks import parts
 from gkalib.smoothing import METHODS, Dense, Method, Problem
 
 if TYPE_CHECKING:
@@ -167,7 +166,7 @@ def _last_row(problem: Problem) -> int:
         key = torch.arange(keys, device="cpu")[None]
         rules = [
             rule.allows(zero, zero, zero + (queries if rule.reads == "indices" else keys) - 1, key)
-            for rule in parts(problem.mask)
+            for rule in problem.rules
         ]
         visible = int(torch.stack(rules).all(0).sum())
     return 2 * heads * visible * (problem.query.shape[-1] + problem.value.shape[-1])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from gkalib.normalizers.base import Normalizer, empty_rows, softmax
+from gkalib.normalizers.base import Normalizer, empty_rows, softmax, zero_in
 from gkalib.shapes import Scores, Weights
 
 
@@ -39,12 +39,12 @@ class RowSum(Normalizer):
         if self.eps == 0:
             return softmax(scores)
         empty = empty_rows(scores)
-        scores = scores.masked_fill(empty, 0.0)
+        scores = zero_in(empty, scores)
         # Relative to the row's largest score, so that large scores cost no digits.
         largest = scores.detach().amax(-1, keepdim=True)
         scores = scores - largest
         log_sum = torch.logaddexp(scores.logsumexp(-1, keepdim=True), math.log(self.eps) - largest)
-        return (scores - log_sum).exp().masked_fill(empty, 0.0)
+        return zero_in(empty, (scores - log_sum).exp())
 
     def of_values(self, values: Tensor) -> Weights:
         total = values.sum(-1, keepdim=True) + self.eps
@@ -128,14 +128,14 @@ class Simplex(Normalizer):
 def nearest_on_simplex(scores: Scores) -> Weights:
     """The point of the probability simplex nearest to each row, zeros for a row of −∞ only."""
     empty = empty_rows(scores)
-    scores = scores.masked_fill(empty, 0.0)
+    scores = zero_in(empty, scores)
     ordered = scores.sort(dim=-1, descending=True).values
     rank = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
     # λ if exactly the first r entries stay positive; the true r is the last where entry r is above its λ.
     threshold = (ordered.masked_fill(ordered.isneginf(), 0.0).cumsum(-1) - 1) / rank
     support = (ordered > threshold).sum(-1, keepdim=True)
     weights = (scores - threshold.gather(-1, support - 1)).clamp(min=0)
-    return weights.masked_fill(empty, 0.0)
+    return zero_in(empty, weights)
 
 
 @final

@@ -93,8 +93,10 @@ def smooth(
 
     Chapters 1 to 5 teach it.
     """
-    slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
-    return compute_output(make_problem(query, key, value, kernel, **slots), method)
+    problem = make_problem(
+        query, key, value, kernel, mask=mask, bias=bias, normalizer=normalizer, positions=positions
+    )
+    return compute_output(problem, method)
 
 
 def attention_weights(

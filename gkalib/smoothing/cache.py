@@ -138,7 +138,7 @@ class Recurrent(Method):
         reason = Linear().refuses(problem)
         if reason:
             return reason
-        if any(isinstance(part, KeyPadding) for part in parts(problem.mask)):
+        if any(isinstance(part, KeyPadding) for part in problem.rules):
             return "a sum forgets which key was which, so KeyPadding cannot be applied to earlier ones"
         features = problem.kernel.features()
         assert features is not None  # else refused above

@@ -17,7 +17,7 @@ Rule = Mask | Tensor | Callable[..., Tensor]
 ROW_SUM = RowSum()  # one for all: to make a module costs more than a small problem
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Problem:
     """Queries, keys, values, and the slots that say how to smooth.
 
@@ -30,6 +30,7 @@ class Problem:
         one_tensor: whether query, key and value are one and the same tensor.
         bias: four axes that broadcast to ``[b h n m]``, added to log κ; None is zero.
         form: the kernel's, asked for once, where the positions allow its table of lags to be read.
+        rules: the single rules of the mask, none where there is no mask.
     """
 
     query: Tensor
@@ -42,12 +43,13 @@ class Problem:
     one_tensor: bool
     bias: Tensor | None = None
     form: Form | None = field(init=False)
+    rules: list[Mask] = field(init=False)
 
     def __post_init__(self) -> None:
         form = self.kernel.form(self.query.shape[-1])
         if form is not None and form.lag_table is not None and self.positions is not None:
             form = None if any(position.is_floating_point() for position in self.positions) else form
-        object.__setattr__(self, "form", form)
+        self.form, self.rules = form, parts(self.mask)
 
     @property
     def key(self) -> Tensor:
@@ -129,7 +131,7 @@ class Problem:
         b, h, i, j = (torch.arange(size, device=self.query.device) for size in self.sizes)
         b, h, i = b[:, None, None, None], h[:, None, None], i[rows, None]
         allowed = None
-        for rule in parts(self.mask):
+        for rule in self.rules:
             q, k = i, j
             if rule.reads == "rows":
                 q = i + (self.sizes[3] - self.sizes[2])
@@ -185,12 +187,11 @@ def make_problem(
     """
     if not isinstance(kernel, Kernel):
         raise ValueError(f"{name}: kernel must be a gkalib kernel such as Gaussian(1.0), not {kernel!r}")
-    given = {"query": query, "key": key, "value": value}
+    given = query, key, value
     key = query if key is None else key
     value = key if value is None else value
     if not _fit(query, key, value):
-        tensors = {label: tensor for label, tensor in given.items() if tensor is not None}
-        raise ValueError(f"{name}: {_misfit(tensors)}")
+        raise ValueError(f"{name}: {_misfit(dict(zip(_AXES, given, strict=True)))}")
     if not isinstance(normalizer, Normalizer):
         raise ValueError(
             f"{name}: normalizer must be a gkalib normalizer such as RowSum(), not {normalizer!r}"
@@ -243,23 +244,26 @@ def _all_if_none(rows: slice | None) -> slice:
 
 def _fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether the three fit together, asked quickly: a small problem takes less time than all its checks."""
-    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+    if not (isinstance(query, Tensor) and query.is_floating_point() and query.ndim == 4):
         return False
-    if query.dtype != key.dtype or query.dtype != value.dtype or not query.is_floating_point():
+    b, h, n, d = query.shape
+    if query is key and key is value:
+        return h > 0 and n > 0 and d > 0
+    if not (isinstance(key, Tensor) and isinstance(value, Tensor) and key.ndim == value.ndim == 4):
+        return False
+    if query.dtype != key.dtype or query.dtype != value.dtype:
         return False
     if query.device != key.device or query.device != value.device:
         return False
-    if not query.ndim == key.ndim == value.ndim == 4:
-        return False
-    b, h, n, d = query.shape
     key_b, key_h, m, key_d = key.shape
     value_b, value_h, value_m, _ = value.shape
     grouped = key_h > 0 and value_h > 0 and h % key_h == 0 and h % value_h == 0
     return grouped and b == key_b == value_b and d == key_d > 0 and m == value_m > 0 and n > 0
 
 
-def _misfit(tensors: dict[str, Tensor]) -> str:
+def _misfit(given: dict[str, Tensor | None]) -> str:
     """Why query, key and value, where they are given, do not fit together."""
+    tensors = {label: tensor for label, tensor in given.items() if tensor is not None}
     for label, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             hint = f"; write kernel={tensor!r}" if isinstance(tensor, Kernel) else ""
@@ -299,8 +303,8 @@ def _mask(name: str, mask: Rule, positions: Positions | None, sizes: tuple[int, 
         mask.check(*sizes)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    functions = [rule for rule in parts(mask) if isinstance(rule, MaskFunction)]
-    if positions is not None and functions:
+    functions = [] if positions is None else [rule for rule in parts(mask) if isinstance(rule, MaskFunction)]
+    if functions:
         raise ValueError(
             f"{name}: {functions[0]!r} counts rows, which positions and a cache of the last tokens do not; "
             "a subclass of Mask may read positions"

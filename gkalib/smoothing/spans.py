@@ -5,8 +5,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gkalib.masks import Causal, Document, KeyPadding, Window, parts
+from gkalib.masks import Causal, Document, KeyPadding, Window
 from gkalib.smoothing.problem import Problem
+
+INTERVALS = (Causal, Window, Document, KeyPadding)
+"""The masks that let a query see one interval of keys."""
 
 
 class Spans(NamedTuple):
@@ -50,10 +53,10 @@ def why_not(problem: Problem) -> str | None:
     """The reason why the mask is no interval of keys for each query, or None if it is."""
     if problem.positions is not None:
         return "positions were given, and only those counted from the last key make intervals for certain"
-    for rule in parts(problem.mask):
+    for rule in problem.rules:
         if isinstance(rule, Document) and not rule.packed():
             return "a document of the mask is not one run of tokens"
-        if not isinstance(rule, Causal | Window | Document | KeyPadding):
+        if not isinstance(rule, INTERVALS):
             return f"{type(rule).__name__} is no interval of keys for each query"
     return None
 
@@ -62,14 +65,13 @@ def spans_of(problem: Problem) -> Spans:
     """The mask as intervals, where ``why_not`` finds no reason against it."""
     _, _, queries, keys = problem.sizes
     left = right = queries + keys
-    rules = parts(problem.mask)
-    for rule in rules:
+    for rule in problem.rules:
         if isinstance(rule, Causal):
             right = 0
         elif isinstance(rule, Window):
             left, right = min(left, rule.size - 1), min(right, rule.size - 1)
     band = Spans(left, right)
-    others = [rule for rule in rules if isinstance(rule, Document | KeyPadding)]
+    others = [rule for rule in problem.rules if not isinstance(rule, (Causal, Window))]
     if not others:
         return band
     first, last = band.ends(queries, keys, problem.query.device)

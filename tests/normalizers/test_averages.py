@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gkalib.normalizers import Dropout, RowSum, Simplex, TopK, Unnormalized
+from gkalib.normalizers import Dropout, Normalizer, RowSum, Simplex, TopK, Unnormalized
 from tests.cases import NORMALIZERS
 from tests.tolerance import equal
 
@@ -35,6 +35,23 @@ def test_masked_keys_get_nothing_and_change_nothing(name):
     weights = normalizer(scores)
     assert (weights[scores.isneginf()] == 0).all()
     equal(weights[..., -3:-1, :4], normalizer(scores[..., -3:-1, :4]))
+
+
+@pytest.mark.parametrize("normalizer", [RowSum(), RowSum(eps=0.3), TopK(2), Simplex()], ids=repr)
+@pytest.mark.parametrize("empty", [False, True])
+def test_what_no_number_is_looked_at_for_is_the_same_to_the_bit(normalizer: Normalizer, empty: bool):
+    """A transform keeps numbers out of sight, so that rows count as possibly empty."""
+    scores = _scores() if empty else _scores()[..., :-1, :]
+    factor = torch.randn_like(scores)
+
+    def total(scores: torch.Tensor) -> torch.Tensor:
+        return (normalizer(scores) * factor).sum()
+
+    (unseen,) = torch.vmap(normalizer)(scores[None])
+    assert torch.equal(normalizer(scores), unseen)
+    seen = scores.clone().requires_grad_()
+    total(seen).backward()
+    assert torch.equal(seen.grad, torch.func.grad(total)(scores))
 
 
 def test_row_sum_with_eps_is_the_formula():

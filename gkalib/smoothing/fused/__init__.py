@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensor
 from torch.nn.functional import pad
 
 from gkalib.kernels import Bank, Form
-from gkalib.masks import Causal, KeyPadding, parts
+from gkalib.masks import Causal, KeyPadding
 from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
 from gkalib.smoothing.methods.method import Method, no_form
 from gkalib.smoothing.problem import Problem
@@ -87,7 +87,6 @@ def _no_machine(problem: Problem) -> str | None:
 
 def no_operation(problem: Problem) -> str | None:
     """Why no fused operation computes this problem, on whatever machine."""
-    kernel = type(problem.kernel).__name__
     width, value_width = problem.query.shape[-1], problem.grouped_value.shape[-1]
     if max(width, value_width) > WIDEST:
         return f"heads are at most {WIDEST} wide, and here they are {max(width, value_width)}"
@@ -95,13 +94,14 @@ def no_operation(problem: Problem) -> str | None:
     if form is None:
         return no_form(problem)
     if form.key_bias is not None:
+        kernel = type(problem.kernel).__name__
         return f"the fused operations have no place for a key_bias, and the form of {kernel} has one"
     if problem.bias is not None:
         return "the fused operations read no bias of each pair; a kernel of the lag is one that they read"
     normalizer = problem.normalizer
     if isinstance(normalizer, RowOperator):
         return _no_rows(problem, form, normalizer)
-    if not isinstance(normalizer, RowSum | Unnormalized):
+    if not isinstance(normalizer, (RowSum, Unnormalized)):  # joined by | they take longer to form than to ask
         return (
             f"the fused operations divide by the row sum, or by nothing, and are not made for {normalizer!r}"
         )
@@ -145,7 +145,7 @@ def _of_itself(problem: Problem, form: Form) -> bool:
         and form.lag_table is None
         and isinstance(problem.normalizer, RowSum)
         and problem.positions is None
-        and not any(isinstance(rule, KeyPadding) for rule in parts(problem.mask))
+        and not any(isinstance(rule, KeyPadding) for rule in problem.rules)
     )
 
 
@@ -293,7 +293,7 @@ def _decode(problem: Problem) -> Tensor:
     form = problem.form
     assert form is not None  # else it refuses
     # The newest token sees all of a cache that only causality limits, or a length, which the device keeps.
-    lengths, rules = None, [rule for rule in parts(problem.mask) if not isinstance(rule, Causal)]
+    lengths, rules = None, [rule for rule in problem.rules if not isinstance(rule, Causal)]
     if len(rules) == 1 and isinstance(rules[0], KeyPadding):
         lengths, rules = rules[0].lengths, []
     sees_all = problem.positions is None and not rules

@@ -6,7 +6,6 @@ per lag, which the next tile goes on with until the last that has the lag adds i
 of memory. Chapter 17 shows it.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -126,7 +125,7 @@ def new_slices(query: Tensor, keys: int, block: Config) -> Tensor:
     launches = triton.cdiv(blocks, max(4, SLICES // (batch * heads)))
     length = blocks * block.rows + triton.cdiv(keys, block.columns) * block.columns
     shape = (batch, heads, triton.cdiv(blocks, launches), length)
-    return torch.empty(shape, dtype=statistics_type(query), device=query.device)
+    return query.new_empty(shape, dtype=statistics_type(query))
 
 
 def sum_slices(slices: Tensor, rows: int, keys: int, block: Config) -> Tensor:

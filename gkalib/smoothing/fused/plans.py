@@ -22,7 +22,7 @@ from gkalib.smoothing.fused.launch import LAUNCHES, Launch, Size
 MOST = 1024
 """So many plans an operator keeps before it starts over."""
 
-NUMBERS = (int, float, type(None))
+NUMBERS = {int, float, bool, type(None)}
 """What an operator's argument may be beside a tensor; to ask whether it is a tensor takes longer."""
 
 GRAIN = 128
@@ -172,20 +172,29 @@ class Recorder(TorchDispatchMode):
     def _allocation(self, place: int) -> Step:
         shape, strides = self.memory[place]
         like = {"dtype": self.tensors[place].dtype, "device": self.tensors[place].device}
+        allocate = functools.partial(torch.empty_strided, shape, strides, **like)
 
         def step(tensors: list[Tensor]) -> None:
-            tensors[place] = torch.empty_strided(shape, strides, **like)
+            tensors[place] = allocate()
 
         return step
 
 
 def _operation(place: int, function: Callable, args: tuple, kwargs: dict) -> Step:
+    alone, named = _places(args), [(name, one) for name, one in kwargs.items() if isinstance(one, _Place)]
+
     def step(tensors: list[Tensor]) -> None:
-        own = (tensors[one] if isinstance(one, _Place) else one for one in args)
-        named = {name: tensors[one] if isinstance(one, _Place) else one for name, one in kwargs.items()}
-        tensors[place] = function(*own, **named)
+        own = [*args]
+        for at, one in alone:
+            own[at] = tensors[one]
+        tensors[place] = function(*own, **(kwargs | {name: tensors[one] for name, one in named}))
 
     return step
+
+
+def _places(arguments: Sequence) -> list[tuple[int, int]]:
+    """Where among arguments a tensor is to be put, and which."""
+    return [(at, one) for at, one in enumerate(arguments) if isinstance(one, _Place)]
 
 
 def _based(descriptor: TensorDescriptor, base: Any) -> TensorDescriptor:
@@ -196,13 +205,11 @@ def _based(descriptor: TensorDescriptor, base: Any) -> TensorDescriptor:
 
 
 def _start(name: str, runner: Callable, template: list) -> Step:
-    def places(argument: tuple) -> list[tuple[int, int]]:
-        return [(at, one) for at, one in enumerate(argument) if isinstance(one, _Place)]
-
-    alone = places(tuple(template))
+    alone = _places(template)
     sizes = [(at, one.place, one.axis) for at, one in enumerate(template) if isinstance(one, _SizeOf)]
     descriptors = [(at, one.base) for at, one in enumerate(template) if isinstance(one, TensorDescriptor)]
-    groups = [(at, places(one)) for at, one in enumerate(template) if isinstance(one, tuple) and places(one)]
+    inside = [(at, _places(one)) for at, one in enumerate(template) if isinstance(one, tuple)]
+    groups = [(at, places) for at, places in inside if places]
 
     def step(tensors: list[Tensor]) -> None:
         own = template.copy()
@@ -212,9 +219,9 @@ def _start(name: str, runner: Callable, template: list) -> Step:
             own[at] = tensors[place].shape[axis]
         for at, place in descriptors:
             own[at] = _based(template[at], tensors[place])
-        for at, inside in groups:
+        for at, places in groups:
             group = [*template[at]]
-            for index, place in inside:
+            for index, place in places:
                 group[index] = tensors[place]
             own[at] = tuple(group)
         LAUNCHES[name] += 1
@@ -246,14 +253,15 @@ def kind_of(arguments: Sequence, growing: Sequence[int] = ()) -> tuple[list[Tens
     """
     tensors, kind, first = [], [], {}
     for at, argument in enumerate(arguments):
-        if not isinstance(argument, NUMBERS):
-            tensors.append(argument)
-            address, shape = argument.data_ptr(), argument.shape
-            if at in growing:
-                shape = (*shape[:2], -(-shape[2] // GRAIN), *shape[3:])
-            layout = shape, argument.stride(), argument.dtype, argument.device
-            argument = layout, address % 16, first.setdefault(address, at)
-        kind.append(argument)
+        if type(argument) in NUMBERS:
+            kind.append(argument)
+            continue
+        tensors.append(argument)
+        address, shape = argument.data_ptr(), argument.shape
+        if at in growing:
+            shape = (*shape[:2], -(-shape[2] // GRAIN), *shape[3:])
+        kind += shape, argument.stride(), argument.dtype, argument.device
+        kind += address % 16, first.setdefault(address, at)
     return tensors, tuple(kind)
 
 

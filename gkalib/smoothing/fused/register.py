@@ -73,9 +73,13 @@ def differentiable(operator: OpOverload, gradients: Callable, keep: Callable) ->
         def backward(ctx, *grads):
             return *gradients(ctx, *grads), None
 
+    # Function's own looks for functorch's transforms first, which leave no tensor plain.
+    apply = super(torch.autograd.Function, Gradient).apply
+
     def call(keys: DispatchKeySet, *arguments: Any) -> Any:
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
-            return Gradient.apply(*arguments, keys)
+            plain = keys.raw_repr() & BITS in PLAIN
+            return apply(*arguments, keys) if plain else Gradient.apply(*arguments, keys)
         return compute(keys, arguments)
 
     LIBRARY.impl(operator._opname, call, "Autograd", with_keyset=True)

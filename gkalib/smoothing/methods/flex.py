@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from gkalib.kernels import Form
-from gkalib.masks import parts
 from gkalib.normalizers import RowSum
 from gkalib.smoothing.methods.method import Method, no_form
 from gkalib.smoothing.problem import Problem
@@ -149,7 +148,7 @@ def _score_mod(problem: Problem, form: Form, *, masked: bool) -> Callable:
     # FlexAttention's CPU code cannot capture an expanded view.
     query_position = problem.query_position.expand(batch, queries).contiguous()
     key_position = problem.key_position.expand(batch, keys).contiguous()
-    rules = parts(problem.mask) if masked else []
+    rules = problem.rules if masked else []
 
     def score(score, b, h, i, j):
         score = score * scale[h]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gkalib.masks import Causal, KeyPadding, parts
+from gkalib.masks import Causal, KeyPadding
 from gkalib.normalizers import RowSum
 from gkalib.smoothing.methods.method import Method, existing_keys, no_pairs, no_rule_but, no_sums
 from gkalib.smoothing.problem import Problem
@@ -31,7 +31,7 @@ class Linear(Method):
         reason = no_sums(problem) or no_pairs(problem) or no_rule_but(problem, Causal, KeyPadding, why=why)
         if reason:
             return reason
-        if any(isinstance(rule, Causal) for rule in parts(problem.mask)):
+        if any(isinstance(rule, Causal) for rule in problem.rules):
             if problem.positions is not None:
                 return "its causal sums run over keys in the order given, without positions"
             if problem.sizes[2] != problem.sizes[3]:
@@ -54,7 +54,7 @@ def feature_sums(problem: Problem, state: Tensor | None = None) -> tuple[Tensor,
     key = key if exists is None else key * exists
     if state is None:
         state = key.new_zeros(*key.shape[:2], key.shape[-1], value.shape[-1])
-    if any(isinstance(rule, Causal) for rule in parts(problem.mask)):
+    if any(isinstance(rule, Causal) for rule in problem.rules):
         sums, state = _causal_sums(query, key, value, state)
     else:
         state = state + key.mT @ value

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from gkalib.masks import KeyPadding, Mask, parts
+from gkalib.masks import KeyPadding, Mask
 from gkalib.normalizers import RowSum, Unnormalized
 from gkalib.smoothing.problem import Problem
 
@@ -42,7 +42,7 @@ def no_sums(problem: Problem) -> str | None:
 
 def no_rule_but(problem: Problem, *kinds: type[Mask], why: str) -> str | None:
     """The reason of a method that knows some masks only, where there is another."""
-    rule = next((rule for rule in parts(problem.mask) if not isinstance(rule, kinds)), None)
+    rule = next((rule for rule in problem.rules if not isinstance(rule, kinds)), None)
     return None if rule is None else f"{rule!r} {why}"
 
 
@@ -53,7 +53,7 @@ def no_pairs(problem: Problem) -> str | None:
 
 def lengths_of(problem: Problem) -> Tensor | None:
     """How many keys of each sequence exist, ``[b]``; None where all do."""
-    lengths = [rule.lengths for rule in parts(problem.mask) if isinstance(rule, KeyPadding)]
+    lengths = [rule.lengths for rule in problem.rules if isinstance(rule, KeyPadding)]
     return torch.stack(lengths).amin(0).to(problem.query.device) if lengths else None
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from gkalib.kernels import Kernel, Product
-from gkalib.masks import Causal, KeyPadding, Mask, Window, parts
+from gkalib.masks import Causal, KeyPadding, Mask, Window
 from gkalib.normalizers import RowSum
 from gkalib.smoothing.methods.method import Method, existing_keys, no_pairs, no_rule_but, no_sums
 from gkalib.smoothing.problem import Problem
@@ -74,7 +74,7 @@ class Toeplitz(Method):
         exists, padded = torch.ones_like(key[..., :1]), existing_keys(problem)
         exists = exists if padded is None else exists * padded
         lags = _lags(problem)
-        allowed = _allowed(lags, [rule for rule in parts(problem.mask) if not isinstance(rule, KeyPadding)])
+        allowed = _allowed(lags, [rule for rule in problem.rules if not isinstance(rule, KeyPadding)])
         table = torch.stack([_log_table(kernel, query, lags) for kernel in of_lag]).sum(0)
         table = torch.fft.rfft(table.masked_fill(~allowed, -torch.inf).exp(), dim=-1)[..., None]
         # One more value column, of ones, sums the weights.
