@@ -45,6 +45,24 @@ def fit_table(weights: Tensor, content: Tensor | None = None, *, steps: int = 20
     return table
 
 
+def explained_by_lags(weights: Tensor, *, steps: int = 20) -> tuple[Tensor, Tensor]:
+    """The nearest weights that depend on the lag alone, ``[h n n]``, and how much of each head they explain.
+
+    That is one minus the relative entropy to these weights over that to uniform weights, ``[h]``.
+
+    Args:
+        weights: ``[h n n]``, rows that sum to one.
+        steps: how often ``fit_table`` scales all diagonals.
+    """
+    length = weights.shape[-1]
+    lag = torch.arange(length)[:, None] - torch.arange(length) + length - 1
+    nearest = fit_table(weights[None], steps=steps).bias.detach()[:, lag].softmax(-1)
+    missing, whole = (
+        torch.xlogy(weights, weights / other).sum(-1).mean(-1) for other in (nearest, 1 / length)
+    )
+    return nearest, 1 - missing / whole
+
+
 def unit(heads: Heads) -> Heads:
     """Queries and keys of length one."""
     query, key = (part / part.norm(dim=-1, keepdim=True) for part in (heads.query, heads.key))

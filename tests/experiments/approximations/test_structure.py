@@ -50,6 +50,21 @@ def test_the_fit_gives_each_lag_its_weight_and_the_least_relative_entropy():
     assert slope.abs().max() < 1e-3 * wanted.max()
 
 
+def test_lags_explain_all_of_weights_by_lag_and_a_share_of_others():
+    lag = torch.arange(24)[:, None] - torch.arange(24) + 23
+    by_lag = torch.randn(2, 47, dtype=torch.float64)[:, lag].softmax(-1)
+    nearest, explained = structure.explained_by_lags(by_lag, steps=200)
+    assert (nearest - by_lag).abs().max() < 1e-6
+    equal(explained, torch.ones(2, dtype=torch.float64))
+    weights = attention_weights(*_heads()[:2], ExpDot())[0]
+    nearest, explained = structure.explained_by_lags(weights, steps=200)
+    missing = torch.nn.functional.kl_div(nearest.log(), weights, reduction="none").sum((1, 2))
+    uniform = torch.full_like(weights, 1 / 24).log()
+    whole = torch.nn.functional.kl_div(uniform, weights, reduction="none").sum((1, 2))
+    equal(explained, 1 - missing / whole)
+    assert ((explained > 0) & (explained < 1)).all()
+
+
 def test_the_projection_is_the_best_of_its_rank_and_whole_at_full_width():
     heads = _heads()
     kernel = structure.temperature(heads)
