@@ -63,7 +63,8 @@ def usual_run(
 def lost_states(stream: Tensor, config: GPTConfig, *, steps: int = 24, stop: int = 12) -> Figure:
     """What two runs read and how far their weights go from those of a run that is never stopped.
 
-    Left, where the first excerpt of each step begins, without the generator's state. Right, the distance of
+    Left, where the first excerpt of each step begins, without the generator's state and, as circles, in the
+    run that is never stopped. Right, the distance of
     the weights in percent of their norm, without the state of either.
 
     Args:
@@ -75,7 +76,7 @@ def lost_states(stream: Tensor, config: GPTConfig, *, steps: int = 24, stop: int
 
     Taught in: chapter 20.
     """
-    unbroken, _ = usual_run(stream, config, steps=steps)
+    unbroken, read = usual_run(stream, config, steps=steps)
     figure, (left, right) = plt.subplots(1, 2, figsize=(COLUMN, 2.9))
     done = range(1, steps + 1)
     shades: tuple[tuple[State, str], ...] = ("generator", "orange"), ("optimizer", "blue")
@@ -86,6 +87,7 @@ def lost_states(stream: Tensor, config: GPTConfig, *, steps: int = 24, stop: int
         if missing == "generator":
             left.plot(done, np.array(begins) / 1000, ".", color=PALETTE[shade])
     left.axvline(stop + 0.5, color="gray", linestyle=":")
+    left.plot(done, np.array(read) / 1000, "o", color="gray", fillstyle="none", markersize=7)
     left.set(xlabel="step", ylabel="place in the text / 1,000")
     right.set(xlabel="step", ylabel="distance of the weights (%)")
     right.legend()

@@ -11,6 +11,7 @@ from gkalib.viz import style
 
 Values = Sequence[float] | np.ndarray
 MARKS = (("|", "black", 11), ("o", "blue", 5), ("D", "orange", 5))  # a tick shows behind a dot
+PALE = 0.4
 SPREAD = 0.3  # of a row's height, to either side, so that dots do not cover each other
 GAP = 0.6  # between groups, in rows
 
@@ -89,9 +90,9 @@ def seeds(
 
 
 def kinds(axes: Axes, values: Mapping[str, Mapping[str, Values]]) -> None:
-    """Draw a row for each arm, the first on top, with a mark for each run and each of up to three kinds.
+    """Draw a row for each arm, the first on top, with a mark for the mean of each of up to three kinds.
 
-    A line joins the means of the first two kinds.
+    Small pale marks are the runs. A line joins the means of the first two kinds.
 
     Args:
         axes: where to draw; its rows are named by their arms, and each kind has a label for a legend.
@@ -109,9 +110,9 @@ def kinds(axes: Axes, values: Mapping[str, Mapping[str, Values]]) -> None:
         ends = [np.mean(row[name]) for name in names[:2]]
         axes.plot(ends, [place] * len(ends), color=style.PALETTE["blue"], linewidth=1)
         for (name, runs), (mark, shade, size) in zip(row.items(), MARKS, strict=False):
-            label = None if place else name
-            drawn = {"color": style.PALETTE[shade], "markersize": size, "label": label}
-            axes.plot(runs, [place] * len(runs), mark, **drawn)
+            color, label = style.PALETTE[shade], None if place else name
+            axes.plot(runs, [place] * len(runs), mark, color=color, markersize=0.7 * size, alpha=PALE)
+            axes.plot([np.mean(runs)], [place], mark, color=color, markersize=size, label=label)
     axes.set_yticks(range(len(values)), list(values))
     axes.invert_yaxis()
 

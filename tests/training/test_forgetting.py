@@ -29,13 +29,15 @@ def test_what_is_forgotten_decides_what_changes():
 
 def test_the_figure_draws_both():
     left, right = lost_states(STREAM, SIZES, steps=4, stop=2).axes
-    path, _ = usual_run(STREAM, SIZES, steps=4)
+    path, read = usual_run(STREAM, SIZES, steps=4)
     _, begins = usual_run(STREAM, SIZES, steps=4, stop=2, forgets="generator")
     astray, _ = usual_run(STREAM, SIZES, steps=4, stop=2, forgets="optimizer")
     np.testing.assert_array_equal(left.lines[0].get_ydata(), np.array(begins) / 1000)
     away = 100 * torch.linalg.vector_norm(astray - path, dim=1) / torch.linalg.vector_norm(path, dim=1)
     np.testing.assert_allclose(np.asarray(right.lines[1].get_ydata(), dtype=float), away.numpy(), rtol=1e-12)
     assert set(left.lines[1].get_xdata()) == {2.5}
+    np.testing.assert_array_equal(left.lines[2].get_ydata(), np.array(read) / 1000)
+    assert read[:2] == begins[:2] and read[2:] != begins[2:]
     plt.close("all")
 
 

@@ -53,18 +53,20 @@ def test_an_interval_takes_the_place_of_the_mean(axes):
     assert list(drawn.get_xdata()) == [1.0, 2.0] and drawn.get_linestyle() == "None"
 
 
-def test_kinds_have_marks_of_their_own_and_a_line_joins_the_means_of_two(axes):
+def test_kinds_have_marks_of_their_own_runs_are_pale_and_a_line_joins_the_means_of_two(axes):
     values = {
         "b": {"x": [0.1, 0.3], "y": [0.6, 0.8], "z": [0.5, 0.9]},
         "a": {"x": [0.2], "y": [0.4], "z": [0.3]},
     }
     dots.kinds(axes, values)
     assert rows(axes) == ["b", "a"] and axes.yaxis_inverted()
-    np.testing.assert_allclose([line.get_xdata() for line in axes.lines[::4]], [[0.2, 0.7], [0.2, 0.4]])
-    drawn = [line for line in axes.lines if line.get_marker() != "None"]
-    assert [list(line.get_xdata()) for line in drawn] == [
-        of for row in values.values() for of in row.values()
-    ]
+    np.testing.assert_allclose([line.get_xdata() for line in axes.lines[::7]], [[0.2, 0.7], [0.2, 0.4]])
+    runs = [line for line in axes.lines if line.get_alpha() == dots.PALE]
+    drawn = [line for line in axes.lines if line.get_marker() != "None" and line not in runs]
+    of = [of for row in values.values() for of in row.values()]
+    assert [list(line.get_xdata()) for line in runs] == of
+    np.testing.assert_allclose([line.get_xdata()[0] for line in drawn], [np.mean(one) for one in of])
+    assert all(run.get_markersize() < one.get_markersize() for run, one in zip(runs, drawn, strict=True))
     marks = [(line.get_marker(), line.get_color(), line.get_markersize()) for line in drawn]
     assert marks == 2 * [(mark, style.PALETTE[shade], size) for mark, shade, size in dots.MARKS]
     assert marks[0][2] > marks[1][2]  # or a dot would hide a tick
