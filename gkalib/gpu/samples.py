@@ -102,7 +102,7 @@ def _by(program: str, of: Callable[[Sample], Call]) -> Callable[[Sample], Call]:
 
 def _smooth(
     gaussian: bool, table: bool, normalize: bool
-) -> tuple[Callable[[Sample], Call], Callable[[Sample], Call]]:
+) -> tuple[Callable[[Sample], Call], Callable[..., Call]]:
     """A forward and a backward call for separate queries, keys and values, with what a kernel needs."""
 
     def scores(sample: Sample) -> tuple:
@@ -119,12 +119,12 @@ def _smooth(
         slots = (*scores(sample), sample.spans(), normalize, sigma(sample))
         return functools.partial(smooth_forward, *tensors, *slots)
 
-    def backward(sample: Sample) -> Call:
+    def backward(sample: Sample, *, ordered: bool = True) -> Call:
         from gkalib.smoothing.fused.backward import smooth_backward
 
         total = sample.numbers(*((sample.batch, sample.heads, sample.length) if normalize else (0,)))
         tensors = [sample.tensor() for _ in range(5)]
-        slots = (*scores(sample), sample.spans(), normalize, table, sigma(sample), gaussian)
+        slots = (*scores(sample), sample.spans(), normalize, table, sigma(sample), gaussian, ordered)
         return functools.partial(smooth_backward, *tensors, total, *slots)
 
     return forward, backward
@@ -211,8 +211,10 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
     "gka_backward_head": _by("gka_backward_head", gka_backward),
     "rbf_forward": _rbf[0],
     "rbf_backward": _rbf[1],
+    "rbf_backward_unordered": functools.partial(_rbf[1], ordered=False),
     "softmax_forward": _softmax[0],
     "softmax_backward": _softmax[1],
+    "softmax_backward_unordered": functools.partial(_softmax[1], ordered=False),
     "gpa_forward": _gpa[0],
     "gpa_backward": _gpa[1],
     "bank_table": bank_table,

@@ -42,6 +42,8 @@ STANDING = {
     "gka_forward_described": [(128, "band", LONG), (128, "all", LONG)],
     "gka_backward_head": [(64, "all", VIT)],
     "gka_backward_unordered": [(width, "band", LONG) for width in PAPERS],
+    "rbf_backward_unordered": [(width, mask, LONG) for width in PAPERS for mask in ("all", "band")],
+    "softmax_backward_unordered": [(width, "band", LONG) for width in PAPERS],
 }
 """Width, mask and length of the problems in which a program runs in the place of a plain one."""
 

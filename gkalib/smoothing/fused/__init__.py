@@ -36,9 +36,10 @@ class Fused(Method):
         center: whether the mean of each head's tokens is taken off before and added after, where one tensor
             is smoothed by a Gaussian. The result is the same in exact arithmetic; in half precision the
             gradient of tokens that lie far from the origin keeps more digits.
-        ordered: without it the gradient of one tensor smoothed by a Gaussian under a causal mask takes five
-            products in place of seven, in half precision on an H100. **It is then not deterministic**: sums
-            are formed in the order in which programs come, so that two runs differ in their last bits.
+        ordered: without it the gradient of one tensor smoothed by a Gaussian under a causal mask, and that of
+            separate query, key and value under a row sum and no kernel of the lag, take five products in
+            place of seven, in half precision on an H100. **They are then not deterministic**: sums are formed
+            in the order in which programs come, so that two runs differ in their last bits.
 
     Chapters 15 to 18 teach them.
     """
@@ -60,7 +61,7 @@ class Fused(Method):
         assert form is not None  # else it refuses
         if _of_itself(problem, form):
             return _gka(problem, form, self.center, self.ordered)
-        return _smooth(problem, form)
+        return _smooth(problem, form, self.ordered)
 
 
 def _interpreting() -> bool:
@@ -274,7 +275,7 @@ def _gka(problem: Problem, form: Form, center: bool, ordered: bool) -> Tensor:
     return out[..., :-1] + out[..., -1:] * mean if eps else out + mean
 
 
-def _smooth(problem: Problem, form: Form) -> Tensor:
+def _smooth(problem: Problem, form: Form, ordered: bool) -> Tensor:
     from gkalib.smoothing.fused import op
 
     out, _ = op.smooth(
@@ -283,6 +284,7 @@ def _smooth(problem: Problem, form: Form) -> Tensor:
         _table(problem, form),
         *spans_of(problem),
         isinstance(problem.normalizer, RowSum),
+        ordered,
     )
     return out
 

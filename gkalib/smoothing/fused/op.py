@@ -115,6 +115,7 @@ def smooth(
     first: Tensor | None,
     last: Tensor | None,
     normalize: bool,
+    ordered: bool,
 ) -> tuple[Tensor, Tensor]:
     """A kernel with a form over key ``[b g m d]`` and value ``[b g m e]``; output and log₂ of the row sums.
 
@@ -127,7 +128,7 @@ def smooth(
 
 
 @register_fake(smooth)
-def _(query, key, value, scale, norm, sigma, table, left, right, first, last, normalize):
+def _(query, key, value, scale, norm, sigma, table, left, right, first, last, normalize, ordered):
     return token_major(query, value.shape[-1]), _statistics(query, *(query.shape[:3] if normalize else (0,)))
 
 
@@ -150,10 +151,12 @@ def smooth_backward(
     normalize: bool,
     want_table: bool,
     want_numbers: bool,
+    ordered: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients for query, key and value, and what those for scale, norm or σ, and table are sums of.
 
-    The last three are empty where there is nothing to say or nobody wants them.
+    The last three are empty where there is nothing to say or nobody wants them. Without ``ordered`` not
+    deterministic.
     """
     given = [_runnable(tensor) for tensor in (grad_out, query, key, value, out)]
     results = backward.smooth_backward(
@@ -167,6 +170,7 @@ def smooth_backward(
         want_table,
         sigma,
         want_numbers,
+        ordered,
     )
     grads = (result.to(query.dtype) for result in results[:3])
     return *grads, *(_statistics(query, 0) if result is None else result for result in results[3:])
@@ -174,7 +178,7 @@ def smooth_backward(
 
 @register_fake(smooth_backward)
 def _(grad_out, query, key, value, out, log_sum, scale, norm, sigma, table, left, right, first, last,
-      normalize, want_table, want_numbers):  # fmt: skip
+      normalize, want_table, want_numbers, ordered):  # fmt: skip
     batch, heads, rows, _ = query.shape
     has_norm = norm is not None or sigma is not None
     return (
@@ -186,15 +190,15 @@ def _(grad_out, query, key, value, out, log_sum, scale, norm, sigma, table, left
 
 
 def _keep_smooth(ctx, inputs, output):
-    query, key, value, scale, norm, sigma, table, left, right, first, last, normalize = inputs
+    query, key, value, scale, norm, sigma, table, left, right, first, last, normalize, ordered = inputs
     ctx.save_for_backward(query, key, value, *output, scale, norm, sigma, table, first, last)
-    ctx.band, ctx.normalize = (left, right), normalize
+    ctx.band, ctx.normalize, ctx.ordered = (left, right), normalize, ordered
     ctx.set_materialize_grads(False)
 
 
 def _smooth_gradients(ctx, grad_out, _):
     if grad_out is None:
-        return (None,) * 12
+        return (None,) * 13
     query, key, value, out, log_sum, scale, norm, sigma, table, first, last = ctx.saved_tensors
     *_, for_scale, for_norm, for_sigma, for_table = ctx.needs_input_grad[:7]
     *grads, of_scale, of_norm, grad_table = smooth_backward(
@@ -214,13 +218,14 @@ def _smooth_gradients(ctx, grad_out, _):
         ctx.normalize,
         for_table,
         for_scale or for_norm or for_sigma,
+        ctx.ordered,
     )
     numbers = (
         _number_gradient(of_scale, scale) if for_scale else None,
         _number_gradient(of_norm, norm) if for_norm else None,
         _number_gradient(of_norm, sigma) if for_sigma else None,
     )
-    return *grads, *numbers, grad_table if for_table else None, *[None] * 5
+    return *grads, *numbers, grad_table if for_table else None, *[None] * 6
 
 
 differentiable(smooth, _smooth_gradients, _keep_smooth)

@@ -87,15 +87,18 @@ def ship(program: str, width: str, kind: str) -> None:
     entry["shipped"] = next(filter(None, entry["candidates"]))
 
 
-def of_three(scale: bool, table: bool, first: Tensor | None = None, last: Tensor | None = None) -> dict:
+def of_three(
+    scale: bool, table: bool, first: Tensor | None = None, last: Tensor | None = None, ordered: bool = True
+) -> dict:
     def slots() -> tuple:
         own = (numbers(2), None, None) if scale else (None, None, numbers(2))
         return *own, numbers(2, 79) if table else None, 80, 0, first, last, True
 
     return {
-        "smooth": lambda: (op.smooth, vectors(), vectors(heads=1), vectors(heads=1), *slots()),
+        "smooth": lambda: (op.smooth, vectors(), vectors(heads=1), vectors(heads=1), *slots(), ordered),
         "smooth_backward": lambda: (
             op.smooth_backward, *(vectors() for _ in range(5)), numbers(2, 2, 40), *slots(), table, True,
+            ordered,
         ),
     }  # fmt: skip
 
@@ -122,6 +125,7 @@ CASES = {
     "one tensor, described": {"gka": described},
     "sigma": of_three(scale=False, table=False),
     "table": of_three(scale=True, table=True),
+    "in any order": of_three(scale=False, table=False, ordered=False),
     "documents": of_three(scale=True, table=False, **dict(zip(("first", "last"), documents(), strict=True))),
     "lags": of_lags(),
     "decode one": of_decoding(True),

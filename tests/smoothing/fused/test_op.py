@@ -46,9 +46,15 @@ def _calls() -> dict[str, tuple]:
             op.gka_backward,
             (grad_out, plain, plain, total, plain_scale, 40, 40, None, None, True),
         ),
-        "smooth": (op.smooth, (x, key, value, scale, norm, None, table, 40, 0, None, None, True)),
-        "smooth-plain": (op.smooth, (x, key, value, scale, None, None, None, 40, 40, first, last, False)),
-        "smooth-sigma": (op.smooth, (x, key, value, None, None, sigma, None, 40, 40, None, None, True)),
+        "smooth": (op.smooth, (x, key, value, scale, norm, None, table, 40, 0, None, None, True, True)),
+        "smooth-plain": (
+            op.smooth,
+            (x, key, value, scale, None, None, None, 40, 40, first, last, False, True),
+        ),
+        "smooth-sigma": (
+            op.smooth,
+            (x, key, value, None, None, sigma, None, 40, 40, None, None, True, False),
+        ),
         "smooth_backward": (
             op.smooth_backward,
             (
@@ -66,6 +72,7 @@ def _calls() -> dict[str, tuple]:
                 40,
                 None,
                 None,
+                True,
                 True,
                 True,
                 True,
