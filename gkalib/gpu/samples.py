@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gkalib.kernels import Bank
+from gkalib.kernels import Bank, Power
 from gkalib.smoothing.fused.configs import standing_in
 from gkalib.smoothing.spans import Spans
 
@@ -145,12 +145,39 @@ def bank_table(sample: Sample) -> Call:
     return functools.partial(bank_table, _bank(sample), sample.length, sample.length)
 
 
+def bank_at(sample: Sample) -> Call:
+    """The bank at the lags of a cache that overwrites its tokens."""
+    from gkalib.smoothing.fused.bank import bank_table
+
+    lags = torch.arange(sample.length, device=sample.device)
+    return functools.partial(bank_table, _bank(sample), 1, sample.length, lags)
+
+
 def bank_gradient(sample: Sample) -> Call:
     """The gradients of the bank's parameters."""
     from gkalib.smoothing.fused.bank import bank_gradient
 
     grad = sample.numbers(sample.heads, 2 * sample.length - 1)
     return functools.partial(bank_gradient, grad, _bank(sample), sample.length)
+
+
+def _power(sample: Sample) -> Power:
+    return Power(*(sample.numbers(sample.heads) for _ in Power._fields))
+
+
+def power_table(sample: Sample) -> Call:
+    """KERPLE's table of lags."""
+    from gkalib.smoothing.fused.power import power_table
+
+    return functools.partial(power_table, _power(sample), sample.length, sample.length)
+
+
+def power_gradient(sample: Sample) -> Call:
+    """The gradients of its parameters."""
+    from gkalib.smoothing.fused.power import power_gradient
+
+    grad = sample.numbers(sample.heads, 2 * sample.length - 1)
+    return functools.partial(power_gradient, grad, _power(sample), sample.length)
 
 
 RANK, HARMONICS = 16, 3
@@ -218,7 +245,10 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
     "gpa_forward": _gpa[0],
     "gpa_backward": _gpa[1],
     "bank_table": bank_table,
+    "bank_at": bank_at,
     "bank_gradient": bank_gradient,
+    "power_table": power_table,
+    "power_gradient": power_gradient,
     "unnormalized_forward": _plain[0],
     "unnormalized_backward": _plain[1],
     "row_features": row_features,
