@@ -313,6 +313,8 @@ def rbf(case: Case) -> dict[str, Arm]:
         name: Arm(_smoothing(case, _gaussian, name), exact, leaves, ours=name == "fused")
         for name in ("fused", "padded")
     }
+    unordered = _smoothing(case, _gaussian, Fused(ordered=False))
+    ours["fused-unordered"] = Arm(unordered, exact, leaves, ours=True)
     ours["fused-unnormalized"] = Arm(
         _smoothing(case, _gaussian, "fused", **unnormalized),
         _smoothing(case, _gaussian, _definition(case), **unnormalized),

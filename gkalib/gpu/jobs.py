@@ -122,7 +122,9 @@ def jobs() -> list[Job]:
 CHECKED = ("smoothing/fused", "gpu/correctness.py", "gpu/operations.py")
 TYPES = ("bfloat16", "float16")
 """In which the batches check operations."""
-NEEDED = ("gka", "gka-head", "gka-described", "gka-unordered", "rbf", "gpa", "karat", "decode")
+NEEDED = (
+    "gka", "gka-head", "gka-described", "gka-unordered", "rbf", "rbf-unordered", "gpa", "karat", "decode",
+)  # fmt: skip
 """The operations that the goals need."""
 
 
@@ -244,6 +246,8 @@ def arms_of(record: str) -> list[str]:
     windowed = record.removeprefix("gka-text-").isdigit()
     softmax = (*(f"{name}-unwindowed" for name in SDPA), "flex-softmax") if windowed else SDPA
     chosen = ["fused"]
+    if record.startswith("rbf"):
+        chosen += ["fused-unordered"]
     if record.startswith("gka-text"):
         chosen += ["fused-unordered", *(() if windowed else ("fused-plain", "fused-described"))]
     return (

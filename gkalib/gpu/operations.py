@@ -68,7 +68,8 @@ MASKS: dict[str, Callable[[Check, torch.device], Mask | None]] = {
 class Operation(nn.Module, ABC):
     """One kind of problem that has fused operations, with the parameters that it learns.
 
-    Where ``halves`` is set it has programs of its own for 16 bits only. It is checked on ``sizes``, in the
+    Where ``halves`` is set it has programs of its own for 16 bits only. Where ``ordered`` is not, a backward
+    pass of five products runs, whose sums come in any order. It is checked on ``sizes``, in the
     order of a Check, where it has any, else on the common ones. ``stand_ins`` are the programs that run in
     the place of plain ones; without the tuple those run that the table ships.
 
@@ -82,6 +83,7 @@ class Operation(nn.Module, ABC):
     gradients = True
     spreads: tuple[float, ...] = (1.0, 3.0)
     halves = False
+    ordered = True
     sizes: tuple[Sizes, ...] = ()
     stand_ins: tuple[str, ...] | None = None
 
@@ -89,8 +91,9 @@ class Operation(nn.Module, ABC):
         super().__init__()
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, method: str) -> Tensor:
+        chosen = Fused(ordered=self.ordered) if method == "fused" else method
         return smooth(
-            query, key, value, self.kernel(), mask=mask, normalizer=self.normalizer(), method=method
+            query, key, value, self.kernel(), mask=mask, normalizer=self.normalizer(), method=chosen
         )
 
     def programs(self) -> AbstractContextManager:
@@ -166,16 +169,13 @@ class GkaUnordered(Gka):
 
     masks = ("causal", "causal-window", "documents")
     halves = True
+    ordered = False
     sizes = (
         (2, 3, 3, 300, 300, 64, 64),
         (1, 2, 2, 1030, 1030, 128, 128),
         (1, 2, 2, 512, 512, 128, 128),
         (3, 2, 2, 64, 64, 64, 64),
     )
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, method: str) -> Tensor:
-        chosen = Fused(ordered=False) if method == "fused" else method
-        return smooth(query, key, value, self.kernel(), mask=mask, method=chosen)
 
 
 @final
@@ -186,6 +186,20 @@ class GkaHead(Gka):
     halves = True
     sizes = ((2, 3, 3, 197, 197, 64, 64), (3, 2, 2, 64, 64, 64, 64), (1, 4, 4, 256, 256, 64, 64))
     stand_ins = ("gka_backward_head",)
+
+
+@final
+class RbfUnordered(Rbf):
+    """A Gaussian of separate queries and keys with a backward pass of five products, in any order."""
+
+    halves = True
+    ordered = False
+    sizes = (
+        (2, 3, 3, 300, 300, 64, 64),
+        (1, 4, 2, 1030, 1030, 128, 128),
+        (2, 4, 1, 77, 210, 64, 64),
+        (1, 2, 2, 512, 512, 128, 128),
+    )
 
 
 @final
@@ -244,6 +258,7 @@ OPERATIONS: dict[str, type[Operation]] = {
     "gka-head": GkaHead,
     "gka": Gka,
     "rbf": Rbf,
+    "rbf-unordered": RbfUnordered,
     "rbf-unnormalized": RbfUnnormalized,
     "gpa": Gpa,
     "karat": Karat,

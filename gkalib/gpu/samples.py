@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gkalib.kernels import Bank
+from gkalib.kernels import Bank, Power
 from gkalib.smoothing.fused.configs import standing_in
 from gkalib.smoothing.spans import Spans
 
@@ -102,7 +102,7 @@ def _by(program: str, of: Callable[[Sample], Call]) -> Callable[[Sample], Call]:
 
 def _smooth(
     gaussian: bool, table: bool, normalize: bool
-) -> tuple[Callable[[Sample], Call], Callable[[Sample], Call]]:
+) -> tuple[Callable[[Sample], Call], Callable[..., Call]]:
     """A forward and a backward call for separate queries, keys and values, with what a kernel needs."""
 
     def scores(sample: Sample) -> tuple:
@@ -119,12 +119,12 @@ def _smooth(
         slots = (*scores(sample), sample.spans(), normalize, sigma(sample))
         return functools.partial(smooth_forward, *tensors, *slots)
 
-    def backward(sample: Sample) -> Call:
+    def backward(sample: Sample, *, ordered: bool = True) -> Call:
         from gkalib.smoothing.fused.backward import smooth_backward
 
         total = sample.numbers(*((sample.batch, sample.heads, sample.length) if normalize else (0,)))
         tensors = [sample.tensor() for _ in range(5)]
-        slots = (*scores(sample), sample.spans(), normalize, table, sigma(sample), gaussian)
+        slots = (*scores(sample), sample.spans(), normalize, table, sigma(sample), gaussian, ordered)
         return functools.partial(smooth_backward, *tensors, total, *slots)
 
     return forward, backward
@@ -145,12 +145,39 @@ def bank_table(sample: Sample) -> Call:
     return functools.partial(bank_table, _bank(sample), sample.length, sample.length)
 
 
+def bank_at(sample: Sample) -> Call:
+    """The bank at the lags of a cache that overwrites its tokens."""
+    from gkalib.smoothing.fused.bank import bank_table
+
+    lags = torch.arange(sample.length, device=sample.device)
+    return functools.partial(bank_table, _bank(sample), 1, sample.length, lags)
+
+
 def bank_gradient(sample: Sample) -> Call:
     """The gradients of the bank's parameters."""
     from gkalib.smoothing.fused.bank import bank_gradient
 
     grad = sample.numbers(sample.heads, 2 * sample.length - 1)
     return functools.partial(bank_gradient, grad, _bank(sample), sample.length)
+
+
+def _power(sample: Sample) -> Power:
+    return Power(*(sample.numbers(sample.heads) for _ in Power._fields))
+
+
+def power_table(sample: Sample) -> Call:
+    """KERPLE's table of lags."""
+    from gkalib.smoothing.fused.power import power_table
+
+    return functools.partial(power_table, _power(sample), sample.length, sample.length)
+
+
+def power_gradient(sample: Sample) -> Call:
+    """The gradients of its parameters."""
+    from gkalib.smoothing.fused.power import power_gradient
+
+    grad = sample.numbers(sample.heads, 2 * sample.length - 1)
+    return functools.partial(power_gradient, grad, _power(sample), sample.length)
 
 
 RANK, HARMONICS = 16, 3
@@ -211,12 +238,17 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
     "gka_backward_head": _by("gka_backward_head", gka_backward),
     "rbf_forward": _rbf[0],
     "rbf_backward": _rbf[1],
+    "rbf_backward_unordered": functools.partial(_rbf[1], ordered=False),
     "softmax_forward": _softmax[0],
     "softmax_backward": _softmax[1],
+    "softmax_backward_unordered": functools.partial(_softmax[1], ordered=False),
     "gpa_forward": _gpa[0],
     "gpa_backward": _gpa[1],
     "bank_table": bank_table,
+    "bank_at": bank_at,
     "bank_gradient": bank_gradient,
+    "power_table": power_table,
+    "power_gradient": power_gradient,
     "unnormalized_forward": _plain[0],
     "unnormalized_backward": _plain[1],
     "row_features": row_features,

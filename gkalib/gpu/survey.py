@@ -33,7 +33,7 @@ SHARING = {
     "gpa_decode",
 }  # fmt: skip
 """Cases whose programs and entries of the table are another case's too."""
-OF_LAGS = {"bank_table", "bank_gradient"}
+OF_LAGS = {"bank_table", "bank_at", "bank_gradient", "power_table", "power_gradient"}
 """Cases that read no heads, whose widths and types are nothing to them."""
 MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode", "gpa_decode", *OF_LAGS}
 STANDING = {
@@ -42,6 +42,8 @@ STANDING = {
     "gka_forward_described": [(128, "band", LONG), (128, "all", LONG)],
     "gka_backward_head": [(64, "all", VIT)],
     "gka_backward_unordered": [(width, "band", LONG) for width in PAPERS],
+    "rbf_backward_unordered": [(width, mask, LONG) for width in PAPERS for mask in ("all", "band")],
+    "softmax_backward_unordered": [(width, "band", LONG) for width in PAPERS],
 }
 """Width, mask and length of the problems in which a program runs in the place of a plain one."""
 

@@ -102,6 +102,13 @@ class Bank(NamedTuple):
     log_tau: Tensor
 
 
+class Power(NamedTuple):
+    """The parameters of a ``Kerple``, ``[h]`` each; one program forms its table from them."""
+
+    log_power: Tensor
+    log_rate: Tensor
+
+
 class Form:
     r"""A log-kernel as one matrix product and cheap additions.
 
@@ -113,7 +120,7 @@ class Form:
         key_bias: b, from ``[b h m d]`` to ``[b h m]``; None is zero.
         lag_table: t, from (n, m) to the values ``[h, n + m − 1]`` at the lags 1 − n … m − 1; None is zero.
         sigma: σ of a Gaussian, given instead of both s = ν = σ⁻².
-        bank: what ``lag_table`` is the table of, where it is a bank's; a program forms it from these.
+        formed_of: what ``lag_table`` is formed of, where a program forms it of parameters alone.
 
     Raises:
         ValueError: if ``sigma`` is given beside ``scale`` or ``norm``.
@@ -128,14 +135,14 @@ class Form:
         key_bias: Callable[[Tensor], Tensor] | None = None,
         lag_table: Callable[[int, int], Tensor] | None = None,
         sigma: float | Tensor | None = None,
-        bank: Bank | None = None,
+        formed_of: Bank | Power | None = None,
     ):
         if sigma is not None and (_is_not_zero(scale) or _is_not_zero(norm)):
             raise ValueError("Form: sigma says what scale and norm are, so neither is given beside it")
         self.key_bias = key_bias
         self.lag_table = lag_table
         self.sigma = sigma
-        self.bank = bank
+        self.formed_of = formed_of
         self._scale, self._norm = scale, norm
         self._precision: float | Tensor | None = None
 
@@ -157,12 +164,15 @@ class Form:
 
     def __mul__(self, other: "Form") -> "Form":
         table = _added(self.lag_table, other.lag_table)
-        bank = self.bank if other.lag_table is None else other.bank if self.lag_table is None else None
+        alone = self if other.lag_table is None else other if self.lag_table is None else None
+        formed_of = alone and alone.formed_of
         for content, lag in ((self, other), (other, self)):
             if content.sigma is not None and lag.of_lag_alone:
-                return Form(key_bias=content.key_bias, lag_table=table, sigma=content.sigma, bank=bank)
+                return Form(
+                    key_bias=content.key_bias, lag_table=table, sigma=content.sigma, formed_of=formed_of
+                )
         bias = _added(self.key_bias, other.key_bias)
-        return Form(self.scale + other.scale, self.norm + other.norm, bias, table, bank=bank)
+        return Form(self.scale + other.scale, self.norm + other.norm, bias, table, formed_of=formed_of)
 
     @property
     def has_norm(self) -> bool:

@@ -6,8 +6,22 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from gkalib.kernels.base import Bank, Form, Kernel, positive
+from gkalib.kernels.base import Bank, Form, Kernel, Power, positive
+from gkalib.kernels.lags import of_lags
 from gkalib.shapes import Key, Lag, Query, Scores
+
+
+class _InBuckets(torch.autograd.Function):
+    """b at the bucket of each lag, ``[h l]``; the gradient is one product, where an index would be sorted."""
+
+    @staticmethod
+    def forward(ctx, bias, bucket, members):
+        ctx.members = members
+        return bias.index_select(1, bucket)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad @ ctx.members().T, None, None
 
 
 class LagKernel(Kernel, ABC):
@@ -41,7 +55,7 @@ class LagKernel(Kernel, ABC):
         """t at the lags 1 − n … m − 1, ``[h, n + m − 1]``."""
         # on the device of the kernel's own numbers, where it has any
         own = next(self.parameters(), next(self.buffers(), None))
-        return self.at(torch.arange(1 - queries, keys, device=None if own is None else own.device))
+        return self.at(of_lags("lag", lambda lag: lag, queries, keys, own))
 
 
 class LagTable(LagKernel):
@@ -146,6 +160,23 @@ class T5Buckets(LagKernel):
     def at(self, lag: Tensor) -> Tensor:
         return self.bias[:, self.bucket(lag)]
 
+    def table(self, queries: int, keys: int) -> Tensor:
+        if torch.compiler.is_compiling():
+            return super().table(queries, keys)
+        kind = self.num_buckets, self.max_distance, self.bidirectional
+
+        def members() -> Tensor:
+            """1 where a lag is in a bucket, ``[buckets l]``."""
+
+            def function(lag: Tensor) -> Tensor:
+                every = torch.arange(self.num_buckets, device=lag.device)[:, None]
+                return (every == self.bucket(lag)).to(self.bias.dtype)
+
+            return of_lags((*kind, self.bias.dtype), function, queries, keys, self.bias)
+
+        bucket = of_lags(kind, self.bucket, queries, keys, self.bias)
+        return _InBuckets.apply(self.bias, bucket, members)
+
     def heads(self) -> int:
         return self.bias.shape[0]
 
@@ -184,6 +215,10 @@ class ALiBi(LagKernel):
 
     def at(self, lag: Tensor) -> Tensor:
         return -self.slopes.reshape(-1, *[1] * lag.ndim) * lag.abs()
+
+    def table(self, queries: int, keys: int) -> Tensor:
+        falling = of_lags("falling", lambda lag: -lag.abs(), queries, keys, self.slopes)
+        return self.slopes[:, None] * falling
 
     def heads(self) -> int:
         return self.slopes.shape[0]
@@ -224,6 +259,9 @@ class Kerple(LagKernel):
     def at(self, lag: Tensor) -> Tensor:
         power, rate = (log.exp().reshape(-1, *[1] * lag.ndim) for log in (self.log_power, self.log_rate))
         return -power * (rate * lag.abs()).log1p()
+
+    def form(self, head_dim: int) -> Form:
+        return Form(lag_table=self.table, formed_of=Power(self.log_power, self.log_rate))
 
     def heads(self) -> int:
         return self.log_power.shape[0]
@@ -309,7 +347,7 @@ class DecayingPeriodicBank(LagKernel):
 
     def form(self, head_dim: int) -> Form:
         # An object may have been given another table in the place of its parameters'.
-        return Form(lag_table=self.table, bank=None if "lag_table" in vars(self) else self.bank())
+        return Form(lag_table=self.table, formed_of=None if "lag_table" in vars(self) else self.bank())
 
     def lag_table(self, length: int) -> Tensor:
         """G at the lags 0 … length − 1, ``[h, length]``."""

@@ -31,7 +31,7 @@ def test_a_shape_is_timed_with_the_rivals_that_its_goals_name():
     assert arms_of("gka-vit-ti") == ["fused", "sdpa-cudnn", "sdpa-flash"]
     assert arms_of("karat-vit-s") == ["fused", "eager", "sdpa-cudnn", "sdpa-flash"]
     assert arms_of("gpa-dickens") == ["fused", "flex", "fused-no-table"]
-    assert arms_of("rbf-text") == ["fused", "padded", "sdpa-cudnn", "sdpa-flash"]
+    assert arms_of("rbf-text") == ["fused", "fused-unordered", "padded", "sdpa-cudnn", "sdpa-flash"]
     softmax = ["sdpa-cudnn-unwindowed", "sdpa-flash-unwindowed", "flex-softmax"]
     assert arms_of("gka-text-512") == ["fused", "fused-unordered", *softmax]
     both = ["fused-unordered", "fused-plain", "fused-described"]

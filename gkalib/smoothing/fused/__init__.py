@@ -9,7 +9,8 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.nn.functional import pad
 
-from gkalib.kernels import Bank, Form
+from gkalib.kernels import Bank, Form, Power
+from gkalib.kernels.lags import of_lags
 from gkalib.masks import Causal, KeyPadding
 from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
 from gkalib.smoothing.methods.method import Method, no_form
@@ -36,9 +37,10 @@ class Fused(Method):
         center: whether the mean of each head's tokens is taken off before and added after, where one tensor
             is smoothed by a Gaussian. The result is the same in exact arithmetic; in half precision the
             gradient of tokens that lie far from the origin keeps more digits.
-        ordered: without it the gradient of one tensor smoothed by a Gaussian under a causal mask takes five
-            products in place of seven, in half precision on an H100. **It is then not deterministic**: sums
-            are formed in the order in which programs come, so that two runs differ in their last bits.
+        ordered: without it the gradient of one tensor smoothed by a Gaussian under a causal mask, and that of
+            separate query, key and value under a row sum and no kernel of the lag, take five products in
+            place of seven, in half precision on an H100. **They are then not deterministic**: sums are formed
+            in the order in which programs come, so that two runs differ in their last bits.
 
     Chapters 15 to 18 teach them.
     """
@@ -60,7 +62,7 @@ class Fused(Method):
         assert form is not None  # else it refuses
         if _of_itself(problem, form):
             return _gka(problem, form, self.center, self.ordered)
-        return _smooth(problem, form)
+        return _smooth(problem, form, self.ordered)
 
 
 def _interpreting() -> bool:
@@ -210,18 +212,20 @@ def _table(problem: Problem, form: Form) -> Tensor | None:
     if form.lag_table is None:
         return None
     _, heads, queries, keys = problem.sizes
-    if form.bank is not None:
-        table = _summed(_of_bank(form.bank, problem, queries, keys), problem)
+    if form.formed_of is not None:
+        table = _formed(form.formed_of, problem, queries, keys)
     else:
         table = form.lag_table(queries, keys).to(problem.query.device, _statistics(problem))
     return table if table.shape[0] == heads else table.expand(heads, -1)
 
 
-def _of_bank(bank: Bank, problem: Problem, queries: int, keys: int) -> Tensor:
-    """A bank's table at the lags 1 − n … m − 1, by one program."""
+def _formed(parameters: Bank | Power, problem: Problem, queries: int, keys: int) -> Tensor:
+    """A table at the lags 1 − n … m − 1, by one program."""
     from gkalib.smoothing.fused import op
 
-    return op.bank_table(*(parameter.to(problem.query.device) for parameter in bank), queries, keys)
+    table = op.bank_table if isinstance(parameters, Bank) else op.power_table
+    device = problem.query.device
+    return _summed(table(*(one.to(device) for one in parameters), queries, keys), problem)
 
 
 def _lag_row(problem: Problem, form: Form) -> Tensor | None:
@@ -229,7 +233,14 @@ def _lag_row(problem: Problem, form: Form) -> Tensor | None:
     if form.lag_table is None:
         return None
     _, heads, _, keys = problem.sizes
-    if problem.positions is not None:
+    if problem.positions is not None and isinstance(form.formed_of, Bank):
+        from gkalib.smoothing.fused import op
+
+        device = problem.query.device
+        row = op.bank_at(*(one.to(device) for one in form.formed_of), problem.lag().reshape(-1).to(device))
+        # [h b·m] to [b h m], or [1 h m]
+        row = _summed(row, problem).unflatten(1, (-1, keys)).transpose(0, 1)
+    elif problem.positions is not None:
         # [h 1 m] or [b h 1 m]
         row = problem.lag_scores().squeeze(-2)
         row = _summed(row if row.ndim == 3 else row[None], problem)
@@ -238,12 +249,14 @@ def _lag_row(problem: Problem, form: Form) -> Tensor | None:
 
         # Where it starts moves while a cache grows, and its memory stays as it is: so do the plans.
         places = -(-keys // GRAIN) * GRAIN
-        if form.bank is not None:
-            row = _summed(_of_bank(form.bank, problem, places, 1), problem)[None, :, places - keys :]
+        if form.formed_of is not None:  # alike at both signs of a lag
+            row = _formed(form.formed_of, problem, places, 1)[None, :, places - keys :]
         else:
-            table = form.lag_table(1, keys)
-            row = problem.query.new_empty(1, table.shape[0], places, dtype=_statistics(problem))
-            row = row[:, :, places - keys :].copy_(table.flip(-1))
+            # [h m], lag 0 first
+            table = _summed(form.lag_table(1, keys).to(problem.query.device), problem)
+            row = table.new_empty(1, table.shape[0], places)[:, :, places - keys :]
+            order = of_lags("falls to 0", torch.neg, keys, 1, table)
+            torch.index_select(table, 1, order, out=row[0])
     return row if row.shape[1] == heads else row.expand(-1, heads, -1)
 
 
@@ -274,7 +287,7 @@ def _gka(problem: Problem, form: Form, center: bool, ordered: bool) -> Tensor:
     return out[..., :-1] + out[..., -1:] * mean if eps else out + mean
 
 
-def _smooth(problem: Problem, form: Form) -> Tensor:
+def _smooth(problem: Problem, form: Form, ordered: bool) -> Tensor:
     from gkalib.smoothing.fused import op
 
     out, _ = op.smooth(
@@ -283,6 +296,7 @@ def _smooth(problem: Problem, form: Form) -> Tensor:
         _table(problem, form),
         *spans_of(problem),
         isinstance(problem.normalizer, RowSum),
+        ordered,
     )
     return out
 

@@ -20,12 +20,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gkalib.smoothing.fused.backward_key import (
+    end_queries,
+    query_terms,
+    smooth_backward_key_kernel,
+    smooth_backward_unordered_kernel,
+    smooth_end_kernel,
+    smooth_prepare_kernel,
+    weights_of,
+)
 from gkalib.smoothing.fused.configs import Config, config
 from gkalib.smoothing.fused.lag_bias import (
     add_lags,
     end_lags,
     lag_scores,
-    lag_scores_transposed,
     new_slices,
     padded,
     sum_slices,
@@ -33,6 +41,7 @@ from gkalib.smoothing.fused.lag_bias import (
 from gkalib.smoothing.fused.launch import (
     dense_rows,
     heads_of,
+    interpreting,
     launch,
     mask_of,
     numbers_of,
@@ -52,12 +61,11 @@ from gkalib.smoothing.fused.scores import (
     load_vector,
     norm_of,
     scale_of,
-    seen,
-    sigma_of,
-    store_block,
     sum_type,
     walk_of,
 )
+from gkalib.smoothing.fused.specialized import fits
+from gkalib.smoothing.fused.unordered import whole_rows
 from gkalib.smoothing.spans import Spans
 
 
@@ -84,6 +92,7 @@ def smooth_backward(
     want_table: bool,
     sigma: Tensor | None = None,
     want_numbers: bool = False,
+    ordered: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of ``smooth_forward``.
 
@@ -94,6 +103,9 @@ def smooth_backward(
         want_table: whether the gradient of the table is formed too.
         sigma: as there.
         want_numbers: whether those of scale and norm, or σ, are.
+        ordered: without it one program forms all three sums with five products, where rows are divided by
+            their sum, no table is read and a program can add to memory by descriptors. **That is not
+            deterministic**: two runs differ in the last bits of the query's gradient.
 
     Returns:
         The gradients of query, key and value; each query's share ``[b h n]`` of the scale's or None, and each
@@ -107,11 +119,7 @@ def smooth_backward(
     of_scale = vector.new_empty(batch, heads, rows) if want_numbers and sigma is None else None
     of_norm = vector.new_empty(batch, heads, rows + columns) if want_numbers and has_norm else None
     table = None if table is None else padded(table)
-    grad_query, grad_key, grad_value = (
-        token_major(query),
-        token_major(key),
-        token_major(value),
-    )
+    grad_query, grad_key, grad_value = (token_major(each) for each in (query, key, value))
     shared = {
         "grad_out": heads_of(grad_out),
         "query": heads_of(query),
@@ -130,38 +138,47 @@ def smooth_backward(
         "VALUE_WIDTH": value_width,
     }
     wanted = {"width": block_width(max(width, value_width)), "dtype": query.dtype}
-    own, slices = (
-        config("smooth_backward_query", lags=want_table, length=columns, **wanted),
-        None,
-    )
-    if want_table:
-        own = Config(own.rows, min(own.rows, own.columns), own.warps, own.stages)
-        slices = new_slices(query, columns, own)
-    blocks = triton.cdiv(rows, own.rows)
-    turns = blocks if slices is None else slices.shape[2]
-    for first_block in range(0, blocks, turns):
-        launch(
-            smooth_backward_query_kernel,
-            batch * heads * min(turns, blocks - first_block),
-            own,
-            out=heads_of(out),
-            grad_query=heads_of(grad_query),
-            of_scale=of_scale,
-            slices=Slices(slices, turns, 0 if slices is None else slices.shape[3]),
-            group=heads // groups,
-            rows=rows,
-            columns=columns,
-            first_block=first_block,
-            blocks=min(turns, blocks - first_block),
-            # Where loops begin at a known 0, as without a mask, ptxas puts waits between products.
-            mask=mask_of(spans, rows, columns, band=True),
-            **shared,
-        )
-    grad_table = None if slices is None else sum_slices(slices, rows, columns, own)
-    own = config("smooth_backward_key", lags=table is not None, length=rows, **wanted)
+    added: dict[str, Any] = {"sums": None, "DESCRIBED": False}
+    grad_table, unordered = None, not ordered and normalize and table is None and fits(query) and fits(value)
+    if unordered:
+        sums, each = vector.new_empty(query.shape), config("smooth_prepare", length=rows, **wanted)
+        grid = batch * heads * triton.cdiv(rows, each.rows)
+        of_rows = {"sums": sums, "heads": heads, "rows": rows, "WIDTH": width}
+        given = {name: shared[name] for name in ("grad_out", "delta", "VALUE_WIDTH")}
+        launch(smooth_prepare_kernel, grid, each, out=heads_of(out), **given, **of_rows)
+        program = smooth_backward_unordered_kernel
+        own = config("smooth_backward_unordered", length=rows, **wanted)
+        added = {"sums": whole_rows(sums, own.columns), "DESCRIBED": not interpreting()}
+    else:
+        own, slices = config("smooth_backward_query", lags=want_table, length=columns, **wanted), None
+        if want_table:
+            own = Config(own.rows, min(own.rows, own.columns), own.warps, own.stages)
+            slices = new_slices(query, columns, own)
+        blocks = triton.cdiv(rows, own.rows)
+        turns = blocks if slices is None else slices.shape[2]
+        for first_block in range(0, blocks, turns):
+            launch(
+                smooth_backward_query_kernel,
+                batch * heads * min(turns, blocks - first_block),
+                own,
+                out=heads_of(out),
+                grad_query=heads_of(grad_query),
+                of_scale=of_scale,
+                slices=Slices(slices, turns, 0 if slices is None else slices.shape[3]),
+                group=heads // groups,
+                rows=rows,
+                columns=columns,
+                first_block=first_block,
+                blocks=min(turns, blocks - first_block),
+                mask=mask_of(spans, rows, columns, band=True),
+                **shared,
+            )
+        grad_table = None if slices is None else sum_slices(slices, rows, columns, own)
+        program = smooth_backward_key_kernel
+        own = config("smooth_backward_key", lags=table is not None, length=rows, **wanted)
     blocks = triton.cdiv(columns, own.rows)
     launch(
-        smooth_backward_key_kernel,
+        program,
         batch * groups * blocks,
         own,
         grad_key=heads_of(grad_key),
@@ -169,10 +186,16 @@ def smooth_backward(
         rows=columns,
         columns=rows,
         blocks=blocks,
+        # Where loops begin at a known 0, as without a mask, ptxas puts waits between products.
         mask=mask_of(spans.inverse(rows, columns), columns, rows, band=True),
         GROUP=heads // groups,
+        **added,
         **shared,
     )
+    if unordered:
+        given = {name: shared[name] for name in ("query", "numbers", "of_norm")}
+        results = {"grad_query": heads_of(grad_query), "of_scale": of_scale}
+        launch(smooth_end_kernel, grid, each, columns=columns, **given, **results, **of_rows)
     return grad_query, grad_key, grad_value, of_scale, of_norm, grad_table
 
 
@@ -265,160 +288,10 @@ def smooth_backward_query_kernel(
         end_lags(own_slice, last, lag_sums, BLOCK_ROWS, BLOCK_COLUMNS)
     # [BLOCK_ROWS block_width]
     own_query = at_the_end(own, query, row, rows, WIDTH, own.dtype == tl.float32)
-    by_scale = tl.sum(own_query * total, 1)
-    if of_scale is not None:
-        tl.store(of_scale + vector + row, by_scale, mask=row < rows)
-    total *= scale
-    by_norm = tl.zeros([BLOCK_ROWS], ACC)
+    of_row = None
     if key_squares is not None and log_sum is None:
         of_row = tl.sum(row_sum, 1)
-        total -= own_query * (norm * of_row)[:, None]
-        by_norm = -0.5 * of_row * tl.sum(own_query * own_query, 1)
-    if of_norm is not None:
-        if numbers.sigma is not None:
-            by_norm = -2 * norm / sigma_of(numbers, head) * (by_scale + by_norm)
-        tl.store(
-            of_norm + vector + which.to(tl.int64) * columns + row,
-            by_norm,
-            mask=row < rows,
-        )
-    store_block(head_of(grad_query, batch, head), total, row_start, rows, WIDTH)
-
-
-@triton.jit
-def smooth_backward_key_kernel(
-    grad_out, query, key, value, grad_key, grad_value, log_sum, query_squares, key_squares, delta, numbers,
-    table, table_pitch, mask, of_norm, heads, rows, columns, blocks, GROUP: tl.constexpr, WIDTH: tl.constexpr,
-    VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """dk and dv of a block of keys, its rows; its columns are the queries of every head that reads them."""
-    which = tl.program_id(0) // blocks
-    row_start = tl.program_id(0) % blocks * BLOCK_ROWS
-    groups = heads // GROUP
-    batch, group = which // groups, which % groups
-    key, value = head_of(key, batch, group), head_of(value, batch, group)
-    row = row_start + tl.arange(0, BLOCK_ROWS)
-    walk = walk_of(row, mask, batch, rows, columns, BLOCK_COLUMNS)
-    counts = (walk.edges, (walk.inner_stop - walk.inner_start) // BLOCK_COLUMNS)
-    # [BLOCK_ROWS block_width]
-    own = load_block(key, row_start, rows, BLOCK_ROWS, WIDTH, True)
-    # [BLOCK_ROWS block_width]
-    own_value = load_block(value, row_start, rows, BLOCK_ROWS, VALUE_WIDTH, True)
-    ACC: tl.constexpr = sum_type(own.dtype)
-    squares = tl.zeros([BLOCK_ROWS], ACC)
-    if key_squares is not None:
-        # [BLOCK_ROWS]
-        squares = load_vector(
-            key_squares + which.to(tl.int64) * rows,
-            row_start,
-            rows,
-            0.0,
-            BLOCK_ROWS,
-            True,
-        )
-    of_key = tl.zeros([BLOCK_ROWS, block_width(WIDTH)], ACC)
-    of_value = tl.zeros([BLOCK_ROWS, block_width(VALUE_WIDTH)], ACC)
-    pull = tl.zeros([BLOCK_ROWS], ACC)
-    for member in range(GROUP):
-        head = group * GROUP + member
-        head_index = (batch * heads + head).to(tl.int64)
-        head_grad = head_of(grad_out, batch, head)
-        head_query = head_of(query, batch, head)
-        scale = scale_of(numbers, head)
-        factor = scale * LOG2_E
-        half = 0.0
-        own_terms = squares
-        head_log_sum, head_squares, head_delta, head_table = (
-            log_sum,
-            query_squares,
-            delta,
-            table,
-        )
-        if key_squares is not None:
-            norm = norm_of(numbers, head)
-            half = 0.5 * norm * LOG2_E
-            own_terms = squares * half
-        if query_squares is not None:
-            head_squares = query_squares + head_index * columns
-        if log_sum is not None:
-            head_log_sum = log_sum + head_index * columns
-            head_delta = delta + head_index * columns
-        if table is not None:
-            head_table = table + head.to(tl.int64) * table_pitch
-        key_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
-        for part in tl.static_range(2):
-            for k in range(counts[part]):
-                at = edge_block(walk, k, BLOCK_COLUMNS) if part == 0 else walk.inner_start + k * BLOCK_COLUMNS
-                # [BLOCK_COLUMNS block_width]
-                queries = load_block(head_query, at, columns, BLOCK_COLUMNS, WIDTH, part == 0)
-                # [BLOCK_COLUMNS block_width]
-                grads = load_block(head_grad, at, columns, BLOCK_COLUMNS, VALUE_WIDTH, part == 0)
-                # [BLOCK_COLUMNS]
-                terms = query_terms(
-                    head_log_sum,
-                    head_squares,
-                    at,
-                    columns,
-                    half,
-                    BLOCK_COLUMNS,
-                    part == 0,
-                    ACC,
-                )
-                bias = None
-                if table is not None:
-                    # [BLOCK_ROWS BLOCK_COLUMNS]
-                    bias = lag_scores_transposed(head_table, at, row_start, rows, BLOCK_COLUMNS, BLOCK_ROWS)
-                weights = weights_of(own, queries, factor, own_terms, terms, bias, walk, at, part == 0)
-                of_value = dot(weights, grads, of_value)
-                grad = dot(own_value, tl.trans(grads))
-                if log_sum is not None:
-                    # [BLOCK_COLUMNS]
-                    grad -= load_vector(head_delta, at, columns, 0.0, BLOCK_COLUMNS, part == 0)[None, :]
-                grad *= weights
-                if key_squares is not None:
-                    key_sum += lane_sums(grad)
-                if GROUP > 1:
-                    grad *= scale
-                of_key = dot(grad, queries, of_key)
-        if key_squares is not None:
-            of_column = tl.sum(key_sum, 1)
-            pull += norm * of_column
-            if of_norm is not None:
-                by_norm = -0.5 * of_column * squares
-                if numbers.sigma is not None:
-                    by_norm *= -2 * norm / sigma_of(numbers, head)
-                own_share = of_norm + head_index * (rows + columns) + columns
-                tl.store(own_share + row, by_norm, mask=row < rows)
-    if GROUP == 1:
-        of_key *= scale_of(numbers, group)
-    if key_squares is not None:
-        # [BLOCK_ROWS block_width]
-        again = own.dtype == tl.float32 or WIDTH > 64
-        of_key -= at_the_end(own, key, row, rows, WIDTH, again) * pull[:, None]
-    store_block(head_of(grad_key, batch, group), of_key, row_start, rows, WIDTH)
-    store_block(head_of(grad_value, batch, group), of_value, row_start, rows, VALUE_WIDTH)
-
-
-@triton.jit
-def query_terms(
-    log_sum, query_squares, start, length, half, BLOCK: tl.constexpr, EDGE: tl.constexpr, ACC: tl.constexpr
-):  # fmt: skip
-    """What a query's scores lose, [BLOCK]: the logarithm of their sum, or ν/2 its own squared length."""
-    if log_sum is not None:
-        return load_vector(log_sum, start, length, float("inf"), BLOCK, EDGE)
-    elif query_squares is not None:
-        return load_vector(query_squares, start, length, 0.0, BLOCK, EDGE) * half
-    else:
-        return tl.zeros([BLOCK], ACC)
-
-
-@triton.jit
-def weights_of(own, other, factor, own_terms, other_terms, bias, walk, at, EDGE: tl.constexpr):
-    """The weights of own rows with others from ``at`` on; EDGE leaves out what a row may not see."""
-    score = dot(own, tl.trans(other)) * factor
-    if bias is not None:
-        score += bias
-    score = score - own_terms[:, None] - other_terms[None, :]
-    if EDGE:
-        score = tl.where(seen(walk, at, other.shape[0]), score, float("-inf"))
-    return tl.exp2(score)
+    end_queries(
+        total, own_query, of_row, head_of(grad_query, batch, head), numbers, of_scale, of_norm, head,
+        which.to(tl.int64), row_start, rows, columns, WIDTH,
+    )  # fmt: skip

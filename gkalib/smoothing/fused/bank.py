@@ -51,12 +51,13 @@ def weights_of(terms, lag):
 
 @triton.jit
 def bank_table_kernel(
-    bank, table, terms, queries, keys, blocks, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr
+    bank, table, lags, terms, queries, keys, blocks, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr
 ):  # fmt: skip
-    """G at one block of lags Δ of one head, written at Δ and at −Δ."""
+    """G at one block of lags Δ of one head, written at Δ and at −Δ; or of the lags of one query, as given."""
     head, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     ACC: tl.constexpr = table.dtype.element_ty
-    lag = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    place = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    lag = place if lags is None else tl.abs(tl.load(lags + place, mask=place < keys, other=0))
     total = tl.zeros([BLOCK_ROWS], ACC)
     for first in tl.range(0, terms, BLOCK_COLUMNS):
         term = first + tl.arange(0, BLOCK_COLUMNS)[None, :]
@@ -64,8 +65,8 @@ def bank_table_kernel(
         weight, _ = weights_of(own, lag[:, None].to(ACC))
         total += tl.sum(own.sigma * own.sigma * weight, 1)
     zero = table + head.to(tl.int64) * (queries + keys - 1) + queries - 1
-    tl.store(zero + lag, total, mask=lag < keys)
-    tl.store(zero - lag, total, mask=lag < queries)
+    tl.store(zero + place, total, mask=place < keys)
+    tl.store(zero - place, total, mask=place < queries)
 
 
 @triton.jit
@@ -103,14 +104,14 @@ def bank_gradient_kernel(
     tl.store(grad.log_tau + at, slope * tl.sum(turned, 0)[None, :], mask=inside)
 
 
-def bank_table(bank: Bank, queries: int, keys: int) -> Tensor:
-    """G at the lags 1 − n … m − 1, ``[h n+m−1]``, in the type of statistics."""
+def bank_table(bank: Bank, queries: int, keys: int, lags: Tensor | None = None) -> Tensor:
+    """G at the lags 1 − n … m − 1, ``[h n+m−1]``, in the type of sums; or at m given ones, for one query."""
     bank = Bank(*(parameter.contiguous() for parameter in bank))
     heads, terms = bank.alpha.shape
     table = bank.alpha.new_empty(heads, queries + keys - 1, dtype=statistics_type(bank.alpha))
     blocks = triton.cdiv(max(queries, keys), TABLE.rows)
     sizes = {"terms": terms, "queries": queries, "keys": keys, "blocks": blocks}
-    launch(bank_table_kernel, heads * blocks, TABLE, bank=bank, table=table, **sizes)
+    launch(bank_table_kernel, heads * blocks, TABLE, bank=bank, table=table, lags=lags, **sizes)
     return table
 
 

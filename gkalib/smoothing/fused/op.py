@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.library import register_fake
 from torch.utils.flop_counter import register_flop_formula
 
-from gkalib.kernels import Bank
-from gkalib.smoothing.fused import backward, forward, row_operator, symmetric
+from gkalib.kernels import Bank, Power
+from gkalib.smoothing.fused import backward, forward, power, row_operator, symmetric
 from gkalib.smoothing.fused import bank as banks
 from gkalib.smoothing.fused import decode as decoding
 from gkalib.smoothing.fused.launch import interpreting, statistics_type, token_major
@@ -115,6 +115,7 @@ def smooth(
     first: Tensor | None,
     last: Tensor | None,
     normalize: bool,
+    ordered: bool,
 ) -> tuple[Tensor, Tensor]:
     """A kernel with a form over key ``[b g m d]`` and value ``[b g m e]``; output and log₂ of the row sums.
 
@@ -127,7 +128,7 @@ def smooth(
 
 
 @register_fake(smooth)
-def _(query, key, value, scale, norm, sigma, table, left, right, first, last, normalize):
+def _(query, key, value, scale, norm, sigma, table, left, right, first, last, normalize, ordered):
     return token_major(query, value.shape[-1]), _statistics(query, *(query.shape[:3] if normalize else (0,)))
 
 
@@ -150,10 +151,12 @@ def smooth_backward(
     normalize: bool,
     want_table: bool,
     want_numbers: bool,
+    ordered: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients for query, key and value, and what those for scale, norm or σ, and table are sums of.
 
-    The last three are empty where there is nothing to say or nobody wants them.
+    The last three are empty where there is nothing to say or nobody wants them. Without ``ordered`` not
+    deterministic.
     """
     given = [_runnable(tensor) for tensor in (grad_out, query, key, value, out)]
     results = backward.smooth_backward(
@@ -167,6 +170,7 @@ def smooth_backward(
         want_table,
         sigma,
         want_numbers,
+        ordered,
     )
     grads = (result.to(query.dtype) for result in results[:3])
     return *grads, *(_statistics(query, 0) if result is None else result for result in results[3:])
@@ -174,7 +178,7 @@ def smooth_backward(
 
 @register_fake(smooth_backward)
 def _(grad_out, query, key, value, out, log_sum, scale, norm, sigma, table, left, right, first, last,
-      normalize, want_table, want_numbers):  # fmt: skip
+      normalize, want_table, want_numbers, ordered):  # fmt: skip
     batch, heads, rows, _ = query.shape
     has_norm = norm is not None or sigma is not None
     return (
@@ -186,15 +190,15 @@ def _(grad_out, query, key, value, out, log_sum, scale, norm, sigma, table, left
 
 
 def _keep_smooth(ctx, inputs, output):
-    query, key, value, scale, norm, sigma, table, left, right, first, last, normalize = inputs
+    query, key, value, scale, norm, sigma, table, left, right, first, last, normalize, ordered = inputs
     ctx.save_for_backward(query, key, value, *output, scale, norm, sigma, table, first, last)
-    ctx.band, ctx.normalize = (left, right), normalize
+    ctx.band, ctx.normalize, ctx.ordered = (left, right), normalize, ordered
     ctx.set_materialize_grads(False)
 
 
 def _smooth_gradients(ctx, grad_out, _):
     if grad_out is None:
-        return (None,) * 12
+        return (None,) * 13
     query, key, value, out, log_sum, scale, norm, sigma, table, first, last = ctx.saved_tensors
     *_, for_scale, for_norm, for_sigma, for_table = ctx.needs_input_grad[:7]
     *grads, of_scale, of_norm, grad_table = smooth_backward(
@@ -214,20 +218,21 @@ def _smooth_gradients(ctx, grad_out, _):
         ctx.normalize,
         for_table,
         for_scale or for_norm or for_sigma,
+        ctx.ordered,
     )
     numbers = (
         _number_gradient(of_scale, scale) if for_scale else None,
         _number_gradient(of_norm, norm) if for_norm else None,
         _number_gradient(of_norm, sigma) if for_sigma else None,
     )
-    return *grads, *numbers, grad_table if for_table else None, *[None] * 5
+    return *grads, *numbers, grad_table if for_table else None, *[None] * 6
 
 
 differentiable(smooth, _smooth_gradients, _keep_smooth)
 once_only(smooth_backward)
 
 
-# The table of a bank
+# The tables of a bank and of KERPLE
 
 
 @operator
@@ -241,6 +246,17 @@ def bank_table(
 @register_fake(bank_table)
 def _(alpha, sigma, log_length, log_tau, queries, keys):
     return _statistics(alpha, alpha.shape[0], queries + keys - 1)
+
+
+@operator
+def bank_at(alpha: Tensor, sigma: Tensor, log_length: Tensor, log_tau: Tensor, lags: Tensor) -> Tensor:
+    """A bank at any lags ``[l]``, ``[h l]``; it has no gradient."""
+    return banks.bank_table(Bank(alpha, sigma, log_length, log_tau), 1, len(lags), lags)
+
+
+@register_fake(bank_at)
+def _(alpha, sigma, log_length, log_tau, lags):
+    return _statistics(alpha, alpha.shape[0], len(lags))
 
 
 @operator
@@ -267,6 +283,38 @@ def _bank_gradients(ctx, grad_table):
 
 differentiable(bank_table, _bank_gradients, _keep_bank)
 once_only(bank_gradient)
+
+
+@operator
+def power_table(log_power: Tensor, log_rate: Tensor, queries: int, keys: int) -> Tensor:
+    """KERPLE's table ``[h n+m−1]`` from its parameters ``[h]``."""
+    return power.power_table(Power(log_power, log_rate), queries, keys)
+
+
+@register_fake(power_table)
+def _(log_power, log_rate, queries, keys):
+    return _statistics(log_power, len(log_power), queries + keys - 1)
+
+
+@operator
+def power_gradient(
+    grad_table: Tensor, log_power: Tensor, log_rate: Tensor, queries: int
+) -> tuple[Tensor, Tensor]:
+    """The gradients for both parameters."""
+    return tuple(power.power_gradient(grad_table, Power(log_power, log_rate), queries))
+
+
+@register_fake(power_gradient)
+def _(grad_table, log_power, log_rate, queries):
+    return torch.empty_like(log_power), torch.empty_like(log_rate)
+
+
+def _power_gradients(ctx, grad_table):
+    return *power_gradient(grad_table, *ctx.saved_tensors, ctx.queries), None, None
+
+
+differentiable(power_table, _power_gradients, _keep_bank)
+once_only(power_gradient)
 
 
 # A learned operator on rows

@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gkalib.smoothing.fused import backward, bank, configs, decode, forward, op, symmetric
+from gkalib.smoothing.fused import backward, bank, configs, decode, forward, op, power, symmetric
 
 STARTED: list[tuple] = []
 
@@ -87,15 +87,18 @@ def ship(program: str, width: str, kind: str) -> None:
     entry["shipped"] = next(filter(None, entry["candidates"]))
 
 
-def of_three(scale: bool, table: bool, first: Tensor | None = None, last: Tensor | None = None) -> dict:
+def of_three(
+    scale: bool, table: bool, first: Tensor | None = None, last: Tensor | None = None, ordered: bool = True
+) -> dict:
     def slots() -> tuple:
         own = (numbers(2), None, None) if scale else (None, None, numbers(2))
         return *own, numbers(2, 79) if table else None, 80, 0, first, last, True
 
     return {
-        "smooth": lambda: (op.smooth, vectors(), vectors(heads=1), vectors(heads=1), *slots()),
+        "smooth": lambda: (op.smooth, vectors(), vectors(heads=1), vectors(heads=1), *slots(), ordered),
         "smooth_backward": lambda: (
             op.smooth_backward, *(vectors() for _ in range(5)), numbers(2, 2, 40), *slots(), table, True,
+            ordered,
         ),
     }  # fmt: skip
 
@@ -112,6 +115,9 @@ def of_decoding(one: bool) -> dict[str, Callable]:
 def of_lags() -> dict[str, Callable]:
     return {
         "bank_table": lambda: (op.bank_table, *(numbers(2, 3) for _ in range(4)), 40, 40),
+        "bank_at": lambda: (op.bank_at, *(numbers(2, 3) for _ in range(4)), torch.arange(40)),
+        "power_table": lambda: (op.power_table, numbers(2), numbers(2), 40, 40),
+        "power_gradient": lambda: (op.power_gradient, numbers(2, 79), numbers(2), numbers(2), 40),
         "bank_gradient": lambda: (op.bank_gradient, numbers(2, 79), *(numbers(2, 3) for _ in range(4)), 40),
     }
 
@@ -122,6 +128,7 @@ CASES = {
     "one tensor, described": {"gka": described},
     "sigma": of_three(scale=False, table=False),
     "table": of_three(scale=True, table=True),
+    "in any order": of_three(scale=False, table=False, ordered=False),
     "documents": of_three(scale=True, table=False, **dict(zip(("first", "last"), documents(), strict=True))),
     "lags": of_lags(),
     "decode one": of_decoding(True),
@@ -131,6 +138,7 @@ GROWN = ["a cache that grows: decode", "a cache that grows, with lags: decode"]
 PYTHON = [
     (symmetric, "gka_forward"), (symmetric, "gka_backward"), (forward, "smooth_forward"),
     (backward, "smooth_backward"), (bank, "bank_table"), (bank, "bank_gradient"), (decode, "decode"),
+    (power, "power_table"), (power, "power_gradient"),
 ]  # fmt: skip
 
 

@@ -6,11 +6,13 @@ from torch import Tensor
 
 from gkalib import smooth
 from gkalib.kernels import ALiBi, Bank, DecayingPeriodicBank, ExpDot, Gaussian, Kernel
-from gkalib.smoothing.fused import op
+from gkalib.smoothing import make_problem
+from gkalib.smoothing.fused import _lag_row, op
 from gkalib.smoothing.fused.bank import GRADIENT, TABLE
 from gkalib.smoothing.fused.launch import LAUNCHES, collected
 from gkalib.smoothing.fused.plans import GRAIN
 from tests.smoothing.fused.test_backward import FLOAT64
+from tests.smoothing.fused.test_small_kernels import SmallKernels
 from tests.tolerance import agree, oracle
 
 # One lag more than a block has, terms that fill a block and one more, one query, one key.
@@ -103,13 +105,34 @@ def test_the_lags_of_one_query(keys: int, device: torch.device):
     oracle(fused, smooth(query, key, value, kernel, method="reference"))
 
 
+@FLOAT64
+@pytest.mark.parametrize("batched", [False, True])
+@torch.no_grad()
+def test_a_window_that_overwrites_its_tokens_asks_for_any_lags(batched: bool, device: torch.device):
+    """The token in a place is another at every step; one small kernel takes positions from each other."""
+    kernel = ExpDot(0.3) * random_bank(3, torch.float64, device)
+    query, key = (torch.randn(2, 2, n, 16, dtype=torch.float64, device=device) for n in (1, 21))
+    places = (torch.arange(21, device=device) + 5) % 21 + 40
+    positions = torch.tensor([60], device=device), places
+    if batched:
+        positions = torch.tensor([[60], [63]], device=device), torch.stack([places, places + 2])
+    slots = {"positions": positions, "kernel": kernel}
+    before = LAUNCHES["bank_table_kernel"]
+    fused = smooth(query, key, key, method="fused", **slots)
+    assert LAUNCHES["bank_table_kernel"] == before + 1
+    oracle(fused, smooth(query, key, key, method="reference", **slots))
+    with collected(), SmallKernels() as small:
+        _lag_row(make_problem(query, key, key, **slots), kernel.form(16))
+    assert small.names == ["sub"]
+
+
 def test_two_tables_are_added_by_their_formulas():
     """One program forms the table of one bank; a sum of two is formed as any other kernel's of the lag."""
     for kernel in (
         DecayingPeriodicBank(2, 3) * DecayingPeriodicBank(2, 3),
         DecayingPeriodicBank(2) * ALiBi(2),
     ):
-        assert kernel.form(16).bank is None
+        assert kernel.form(16).formed_of is None
         assert all("bank_table_kernel" not in names for names in programs(kernel))
 
 

@@ -1,4 +1,4 @@
-"""Beside its programs a fused call starts no small kernel of PyTorch forward, and two at most backward."""
+"""Beside its programs a fused call starts one small kernel at most forward, and two at most backward."""
 
 import pytest
 import torch
@@ -55,7 +55,12 @@ LAGS = {"dot product": lambda sigma: kernels.ExpDot(), "Gaussian": kernels.Gauss
 TABLES = {
     "table": lambda: kernels.LagTable(HEADS, TOKENS),
     "bank": lambda: kernels.DecayingPeriodicBank(HEADS),
+    "alibi": lambda: kernels.ALiBi(HEADS),
+    "t5": lambda: kernels.T5Buckets(HEADS),
+    "kerple": lambda: kernels.Kerple(HEADS),
 }
+FORMED = {"alibi": (["mul"], []), "t5": (["index_select"], ["mm", "sum"])}
+"""What forms a table that no program does, and its gradient, where it is not the one sum."""
 INPUTS = [
     ("one tensor", ""),
     ("three", ""),
@@ -68,7 +73,10 @@ INPUTS = [
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("inputs", "lags"), INPUTS)
 def test_forward_none_backward_two(inputs: str, lags: str, causal: bool, sigma: str):
-    """The gradient of a table of lags is one sum, and σ's another; a bank's table is a program's."""
+    """The gradient of a table of lags is one sum, and σ's another; a bank's and KERPLE's are programs'.
+
+    What a table is formed of before its parameters enter is kept.
+    """
     given = SIGMAS[sigma]()
     kernel = LAGS.get(inputs, kernels.Gaussian)(given)
     table = TABLES[lags]() if lags else None
@@ -78,27 +86,30 @@ def test_forward_none_backward_two(inputs: str, lags: str, causal: bool, sigma: 
     wanted = [*tensors, *([given] if isinstance(given, Tensor) and inputs != "dot product" else [])]
     wanted += [*table.parameters()] if table else []
     mask = masks.Causal() if causal else None
-    gkalib.smooth(*tensors, kernel=kernel, mask=mask, method="fused")  # numbers reach the device once
     with collected():
+        out = gkalib.smooth(*tensors, kernel=kernel, mask=mask, method="fused")
+        torch.autograd.grad(out.sum(), wanted)  # numbers reach the device once
         with SmallKernels() as forward:
             out = gkalib.smooth(*tensors, kernel=kernel, mask=mask, method="fused")
         grad_out = torch.ones(out.shape)
         with SmallKernels() as backward:
             torch.autograd.grad(out, wanted, grad_out)
-    assert forward.names == []
+    of_forward, of_table = FORMED.get(lags, ([], ["sum"] if table else []))
+    assert forward.names == of_forward
     of_sigma = ["sum"] if any(given is one for one in wanted) else []
-    of_table = ["sum"] if table else []
     assert sorted(backward.names) == sorted(of_sigma + of_table)
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
-@pytest.mark.parametrize("lags", [False, True])
+@pytest.mark.parametrize("lags", ["", *TABLES])
 @torch.no_grad()
-def test_a_step_of_decoding(sigma: str, lags: bool):
+def test_a_step_of_decoding(sigma: str, lags: str):
+    """A row of lags that no program forms is turned around by one more."""
     kernel, query, key = kernels.Gaussian(SIGMAS[sigma]()), token(length=1), token()
-    kernel = kernel * TABLES["bank"]() if lags else kernel
+    kernel = kernel * TABLES[lags]() if lags else kernel
     with collected():
         gkalib.smooth(query, key, key, kernel, mask=masks.Causal(), method="fused")
         with SmallKernels() as small:
             gkalib.smooth(query, key, key, kernel, mask=masks.Causal(), method="fused")
-    assert small.names == []
+    turned = [] if lags in ("", "bank", "kerple") else ["index_select"]
+    assert small.names == FORMED.get(lags, ([],))[0] + turned
