@@ -1,4 +1,4 @@
-"""The Gaussian with RoPE of ``rbf-stories`` at half its learning rate, since its own is next to one that fails.
+"""The Gaussian with RoPE of ``rbf-stories`` at half its learning rate: the rate above its own fails.
 
 Nothing else differs, so that each seed has its twin there. One arm and five seeds are 8 core-minutes.
 """
