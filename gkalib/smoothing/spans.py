@@ -71,7 +71,7 @@ def spans_of(problem: Problem) -> Spans:
         elif isinstance(rule, Window):
             left, right = min(left, rule.size - 1), min(right, rule.size - 1)
     band = Spans(left, right)
-    others = [rule for rule in problem.rules if not isinstance(rule, (Causal, Window))]
+    others = [rule for rule in problem.rules if isinstance(rule, (Document, KeyPadding))]
     if not others:
         return band
     first, last = band.ends(queries, keys, problem.query.device)

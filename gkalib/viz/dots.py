@@ -83,8 +83,8 @@ def seeds(
             axes.plot([np.mean(row)], [place], "|", color="gray", markersize=14)
         else:
             axes.plot(spans[arm], [place] * 2, color="black", linewidth=2.5)
-        drawn = {"color": style.PALETTE[shades[arm]], "fillstyle": "none" if arm in hollow else "full"}
-        axes.plot(row, [place] * len(row), "o", markersize=5 if spans is None else 3.5, **drawn)
+        (dots,) = axes.plot(row, [place] * len(row), "o", color=style.PALETTE[shades[arm]])
+        dots.set(fillstyle="none" if arm in hollow else "full", markersize=5 if spans is None else 3.5)
     axes.set_yticks(range(len(values)), list(values))
     axes.invert_yaxis()
 
