@@ -53,5 +53,5 @@ def recurrence(rng: np.random.Generator, *, count: int = 200_000) -> Figure:
         axes.semilogy(g, direct, "--", color=PALETTE[shade])
     axes.axhline(ROUNDING, color="gray", label="bfloat16")
     axes.set(xlabel="harmonic g", ylabel="largest error", ylim=(3e-8, 0.2))
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, ncols=4, loc="upper center")
     return figure

@@ -74,7 +74,10 @@ def turned(rows: np.ndarray) -> np.ndarray:
 
 
 def neighbors(block: int = 4) -> Figure:
-    """Two neighboring tiles of lags, both turned, and their parts that share the lags 0 … block − 1."""
+    """Two neighboring tiles of lags, both turned, and their parts that share the lags 0 … block − 1.
+
+    A staircase divides the two lags of each column of a turned tile.
+    """
     place = np.arange(block)
     right = place[:, None] - place
     left = right + block
@@ -89,6 +92,8 @@ def neighbors(block: int = 4) -> Figure:
         axes.set_title(name, fontsize=9)
         axes.set(xticks=[], yticks=[])
         axes.grid(False)
+        if "turned" in name:
+            axes.step(place + 0.5, place - 0.5, where="pre", color="black", linewidth=2)
     return figure
 
 

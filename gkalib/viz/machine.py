@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Polygon, Rectangle
 
 from gkalib.viz.style import COLUMN, PALETTE
 
@@ -53,11 +53,12 @@ def multiprocessor() -> Figure:
 
 
 def owners(mask: str, block: int, *, blocks: int = 8) -> Figure:
-    """The tiles that one program instance of a backward pass reads, and the matrix products of all instances.
+    """The tiles that one program instance of a backward pass forms, and the matrix products of all instances.
 
     One tensor is query, key and value. Left, blue tiles are those in which the instance's tokens are queries,
     orange those in which they are keys and values. Under a symmetric mask one tile serves both and is purple,
-    its transpose is pale. Right, products of every instance; dashed, those of the forward pass.
+    its transpose is pale; else the tile on the diagonal has both colors. Right, products of every instance;
+    dashed, those of the forward pass.
 
     Args:
         mask: one of ``MASKS``.
@@ -85,6 +86,11 @@ def owners(mask: str, block: int, *, blocks: int = 8) -> Figure:
         shade[seen[:, block], block] = to_rgb(PALETTE["orange"])
         shade[block, seen[block]] = to_rgb(PALETTE["blue"])
         work = 3 * by_row + 4 * by_column
+        low, high = block - 0.5, block + 0.5
+        left.add_patch(Polygon([(low, low), (high, low), (high, high)], color=PALETTE["orange"], lw=0))
+        names = {"as queries": "blue", "as keys and values": "orange"}
+        handles = [Patch(color=PALETTE[shade], label=name) for name, shade in names.items()]
+        left.legend(handles=handles, fontsize=8, loc="upper right")
     place = np.arange(len(seen))
     left.imshow(shade)
     left.set(xticks=place, yticks=place, xlabel="block of keys and values", ylabel="block of queries")
@@ -92,7 +98,7 @@ def owners(mask: str, block: int, *, blocks: int = 8) -> Figure:
     left.set_yticks(place[1:] - 0.5, minor=True)
     left.grid(which="minor", color="white", linewidth=1.5)
     bars = right.bar(place, work, color="lightgray")
-    bars[block].set_color(PALETTE["vermilion"])
+    bars[block].set_color("gray")
     right.step(place, 2 * by_row, "--", where="mid", color="black", label="forward")
     right.set(xlabel="program instance", ylabel="products", xticks=place, ylim=(0, 6 * len(seen)))
     right.legend(fontsize=8, loc="upper right")

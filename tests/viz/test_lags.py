@@ -32,6 +32,16 @@ def test_each_column_of_the_joined_tile_holds_one_lag():
     assert (joined == np.arange(4)).all()
 
 
+def test_a_staircase_divides_the_two_lags_of_a_column():
+    for axes in neighbors().axes[2:4]:
+        lags = np.array([int(text.get_text()) for text in axes.texts]).reshape(4, 4)
+        (stair,) = axes.lines
+        for column in (1, 2, 3):
+            height = stair.get_ydata()[np.flatnonzero(stair.get_xdata() == column + 0.5)[0]]
+            above = np.arange(4) < height
+            assert set(lags[~above, column] - lags[above, column][0]) == {4}
+
+
 def test_the_control_shows_every_tile():
     shown = tiles()
     assert len(shown.frames) == 9 and shown.start == {"down": 1, "across": 0}

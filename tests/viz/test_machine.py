@@ -42,5 +42,6 @@ def test_bars_are_the_products_of_a_backward_pass():
         colored = np.ptp(tiles.images[0].get_array(), axis=-1) > 0.01
         assert not (colored & ~seen).any()
         assert colored.sum() == seen[1].sum() + seen[:, 1].sum() - 1
+        assert len(tiles.patches) == (mask in ("causal", "window")), "a diagonal tile of both colors"
     with pytest.raises(ValueError, match="two-sided window, blocks 0 to 7; not causal, 8"):
         owners("causal", 8)
