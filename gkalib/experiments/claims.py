@@ -36,7 +36,7 @@ class ClaimsTable:
                 one.claim + ("" if one.primary else " (beside)"),
                 one.paper or "–",
                 number(one, found.estimate.value) if seeds else "–",
-                f"{number(one, found.low)} to {number(one, found.high)} {one.unit}" if seeds > 1 else "–",
+                interval(one, found),
                 _expected(one),
                 str(seeds),
                 word(one, found) if seeds else "not run",
@@ -97,6 +97,13 @@ def newest(studies: Sequence[Study]) -> list[results.Record]:
         if record.scale == "reduced" and record.recipe == recipes.get(record.arm):
             found.setdefault((record.arm, record.seed), record)
     return [*found.values()]
+
+
+def interval(one: Contrast, found: Judgment) -> str:
+    """The ends of an interval in the unit of its table; a dash where nothing was measured."""
+    if not math.isfinite(found.low):
+        return "–"
+    return f"{number(one, found.low)} to {number(one, found.high)} {one.unit}"
 
 
 def number(one: Contrast, value: float) -> str:
