@@ -47,6 +47,13 @@ def test_without_runs_nothing_is_claimed(store):
         assert row[2:4] == ["–", "–"] and row[5:] == ["0", "not run"]
 
 
+def test_what_runs_did_not_measure_has_no_interval(store):
+    keep("gpa-novels", "val_loss", {"both": 0.7})
+    found = rows("gpa-novels")
+    assert found["a head with a flat bank can go (both)"]["interval"] == "–"
+    assert found["the lowest loss is that of a bank beside rotary positions (both)"]["interval"].endswith(" nats")
+
+
 def test_points_have_the_size_of_delta_and_verdicts_follow(store):
     keep("gka-pictures", "accuracy", {"softmax": 0.86, "gka": 0.81, "vlt": 0.861})
     found = rows("gka-pictures")
