@@ -51,7 +51,9 @@ def test_what_runs_did_not_measure_has_no_interval(store):
     keep("gpa-novels", "val_loss", {"both": 0.7})
     found = rows("gpa-novels")
     assert found["a head with a flat bank can go (both)"]["interval"] == "–"
-    assert found["the lowest loss is that of a bank beside rotary positions (both)"]["interval"].endswith(" nats")
+    assert found["the lowest loss is that of a bank beside rotary positions (both)"]["interval"].endswith(
+        " nats"
+    )
 
 
 def test_points_have_the_size_of_delta_and_verdicts_follow(store):
