@@ -36,6 +36,7 @@ def main() -> None:
         actual["refused"] = str(error)
     actual["total"] = processes.total(torch.tensor(1.0)).item()
     (folder / f"{processes.rank}.json").write_text(json.dumps(actual))
+    dist.destroy_process_group()  # who began the group ends it: its threads may not outlast the interpreter
 
 
 if __name__ == "__main__":
