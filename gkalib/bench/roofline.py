@@ -153,12 +153,15 @@ LEAST = {
     ("softmax", "forward"): 4,  # query, key, value; out
     ("softmax", "backward"): 8,  # the same and a gradient for each of the four
 }
-# The same for our programs, whose backward pass has a preparation and, where it is two loops, reads twice
+# The same for our programs, whose backward pass is two, one after the other
 DESIGN = {
     ("gka", "forward"): 2,
-    ("gka", "backward"): 6,
+    ("gka", "backward"): 7,  # x, out, its gradient and g = dO / total; x, g and the gradient of x
     ("softmax", "forward"): 4,
-    ("softmax", "backward"): 10,
+    (
+        "softmax",
+        "backward",
+    ): 12,  # the four, out and the gradient of query; the four and those of key and value
 }
 
 

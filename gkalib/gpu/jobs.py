@@ -122,10 +122,8 @@ def jobs() -> list[Job]:
 CHECKED = ("smoothing/fused", "gpu/correctness.py", "gpu/operations.py")
 TYPES = ("bfloat16", "float16")
 """In which the batches check operations."""
-NEEDED = (
-    "gka", "gka-head", "gka-described", "gka-unordered", "rbf", "rbf-unordered", "gpa", "karat", "decode",
-)  # fmt: skip
-"""The operations that the goals need."""
+LATE = ("gka-specialized", "rbf-unnormalized")
+"""The operations that no goal needs: their checks come after the batches."""
 
 
 def _check(operation: str, types: list[str], **fields: Any) -> Job:
@@ -151,7 +149,7 @@ def _checks() -> Iterator[Job]:
     """Each operation, on a GPU in each type; of warp-specialized programs one shape in the last batch."""
     for operation in correctness.OPERATIONS:
         for dtype in correctness.types_of(operation, "cuda"):
-            first = {"priority": 10, "batch": 1} if operation in NEEDED and dtype in TYPES else {}
+            first = {"priority": 10, "batch": 1} if operation not in LATE and dtype in TYPES else {}
             yield _check(operation, [dtype], **first)
         yield _check(operation, [], devices=("cpu",))
     yield _check(

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Kernel
+from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Kerple, Kernel, LagTable
 from gkalib.masks import Causal, Document, KeyPadding, Mask, Window
 from gkalib.normalizers import Normalizer, RowOperator, RowSum, Unnormalized
 from gkalib.smoothing import smooth
@@ -213,6 +213,19 @@ class RbfUnnormalized(Rbf):
 
 
 @final
+class TableRbf(Rbf):
+    """The same Gaussian with a free number for each lag."""
+
+    def __init__(self, check: Check):
+        super().__init__(check)
+        self.table = LagTable(check.heads, max(check.queries, check.keys))
+        nn.init.normal_(self.table.bias)
+
+    def kernel(self) -> Kernel:
+        return super().kernel() * self.table
+
+
+@final
 class Decode(Rbf):
     """One query against a cache."""
 
@@ -220,7 +233,22 @@ class Decode(Rbf):
     gradients = False
 
 
+class Softmax(Operation):
+    """The dot product."""
+
+    def kernel(self) -> Kernel:
+        return ExpDot()
+
+
 @final
+class SoftmaxUnordered(Softmax):
+    """The same with a backward pass of five products, in any order."""
+
+    halves = True
+    ordered = False
+    sizes = RbfUnordered.sizes
+
+
 class Gpa(Operation):
     """The dot product with a bank of kernels of the lag."""
 
@@ -230,6 +258,26 @@ class Gpa(Operation):
 
     def kernel(self) -> Kernel:
         return ExpDot() * self.bank
+
+
+@final
+class DecodeGpa(Gpa):
+    """One query against a cache, with a bank."""
+
+    masks = Decode.masks
+    gradients = False
+
+
+@final
+class PowerOfLag(Operation):
+    """The dot product with KERPLE's power of the lag."""
+
+    def __init__(self, check: Check):
+        super().__init__(check)
+        self.power = Kerple(check.heads)
+
+    def kernel(self) -> Kernel:
+        return ExpDot() * self.power
 
 
 @final
@@ -260,7 +308,12 @@ OPERATIONS: dict[str, type[Operation]] = {
     "rbf": Rbf,
     "rbf-unordered": RbfUnordered,
     "rbf-unnormalized": RbfUnnormalized,
+    "rbf-table": TableRbf,
+    "softmax": Softmax,
+    "softmax-unordered": SoftmaxUnordered,
     "gpa": Gpa,
+    "kerple": PowerOfLag,
     "karat": Karat,
     "decode": Decode,
+    "decode-gpa": DecodeGpa,
 }

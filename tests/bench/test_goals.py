@@ -102,13 +102,13 @@ def test_a_row_has_ours_each_rival_the_floor_and_the_goal(store):
 def test_a_goal_that_is_missed_names_what_holds_it(store):
     told = cells("gka-vit-ti", "both")["goal"]
     expected = predicted("gka-vit-ti", "ratio_sdpa_both")
-    assert told.startswith(f"against SDPA ≥ 1.3×, predicted {expected}: 1.07 missed, held by tensor cores, ")
+    assert told.startswith(f"against SDPA ≥ 1.3×, predicted {expected}: 1.07 missed, held by memory, ")
     share = int(told.split("%")[0].split()[-1])
     case, rates = case_of("gka", "vit-ti"), roofline.Rates(*RATES.values())
     parts = [goals.designed(case, direction, "gka", rates) for direction in ("forward", "backward")]
     assert share == round(100 * sum(part.seconds for part in parts) / 0.08e-3)
     slow = goals.bottleneck(case, "both", "gka", rates, 1e-3)
-    assert slow == "no counted rate: tensor cores, the longest, is 6% of the time"
+    assert slow == "no counted rate: memory, the longest, is 6% of the time"
 
 
 def test_what_has_no_record_is_said_to_be_missing(store):

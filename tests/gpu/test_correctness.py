@@ -1,5 +1,8 @@
 """What is checked on a device: every mask, type and size, and that a wrong result would be seen."""
 
+import pkgutil
+from importlib import import_module
+
 import pytest
 import torch
 
@@ -7,6 +10,7 @@ from gkalib import results
 from gkalib.gpu import correctness
 from gkalib.gpu.jobs import jobs
 from gkalib.gpu.operations import MASKS, OPERATIONS, Check
+from gkalib.smoothing import fused
 from gkalib.smoothing.fused.launch import LAUNCHES
 
 
@@ -38,6 +42,23 @@ def test_every_mask_type_and_size_occurs(operation, device):
         for dtype in types:
             assert list(correctness.checks(operation, device, [dtype]))
         assert {case.keys % 16 == 0 for case in actual} == {True, False} or not halves
+
+
+def _programs() -> set[str]:
+    """Every program of the fused operations, by its name."""
+    modules = [
+        import_module(f"{fused.__name__}.{each.name}") for each in pkgutil.iter_modules(fused.__path__)
+    ]
+    return {name for module in modules for name in vars(module) if name.endswith("_kernel")}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="these cases are sized for the interpreter")
+def test_every_program_is_one_that_some_operation_runs():
+    LAUNCHES.clear()
+    for operation in OPERATIONS:
+        case = next(case for case in correctness.checks(operation, "cpu") if case.dtype == "float64")
+        assert all(row["right"] for row in correctness.compare(operation, case, torch.Generator()))
+    assert set(LAUNCHES) == _programs()
 
 
 def test_each_type_has_a_job_on_a_card_and_warp_specialized_programs_come_last():
