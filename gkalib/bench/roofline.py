@@ -161,7 +161,7 @@ DESIGN = {
     (
         "softmax",
         "backward",
-    ): 12,  # the four, out and the gradient of query; the four and those of key and value
+    ): 12,  # the four, out and grad of query; the four and grads of key and value
 }
 
 

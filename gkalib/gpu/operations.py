@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Kerple, Kernel, LagTable
+from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Kernel, Kerple, LagTable
 from gkalib.masks import Causal, Document, KeyPadding, Mask, Window
 from gkalib.normalizers import Normalizer, RowOperator, RowSum, Unnormalized
 from gkalib.smoothing import smooth
