@@ -84,8 +84,8 @@ def reduced(fitted: Tensor, space_of: Tensor) -> dict[int, Tensor]:
     return {r: fitted @ space[:, :r] @ space[:, :r].mT for r in RANKS}
 
 
-def operator(scores: list[Tensor], weights: list[Tensor]) -> tuple[dict[int, float], float]:
-    """The error of the best operators by rank, and of the training rows at full rank.
+def operator(scores: list[Tensor], weights: list[Tensor]) -> tuple[dict[int, float], dict[int, float]]:
+    """The errors of the best operators by rank, on held-out and on training pictures.
 
     The ridge is the best for a third of the training pictures, fitted on the others.
     """
@@ -94,8 +94,11 @@ def operator(scores: list[Tensor], weights: list[Tensor]) -> tuple[dict[int, flo
     ridge = min(RIDGES, key=lambda ridge: relative(part(ridge), weights[0][:third]))
     fitted = regression(scores[0], weights[0], torch.cat(scores))(ridge)
     training, held_out = fitted.split([len(scores[0]), len(scores[1])])
-    cut = reduced(held_out, training)
-    return {r: relative(cut[r], weights[1]) for r in RANKS}, relative(training, weights[0])
+
+    def errors(rows: Tensor, exact: Tensor) -> dict[int, float]:
+        return {r: relative(cut, exact) for r, cut in reduced(rows, training).items()}
+
+    return errors(held_out, weights[1]), errors(training, weights[0])
 
 
 def spectrum(matrices: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,11 +135,11 @@ def errors(seed: int) -> Measured:
                 "own": of_each_picture(weights[1]),
                 "shared": of_all_pictures(weights[0], weights[1]),
             }
-            # As KArAt reads them, and divided by their deviation: then nearly all lie within one period.
-            spread = scores[0].std()
-            for name, divisor in (("operator", 1.0), ("standard", spread)):
-                errors[name], on_training = operator([part / divisor for part in scores], weights)
-                add(f"{name}_training", on_training)
+            # As KArAt reads them, and in standard units without their row's mean, which softmax does not see.
+            around = [part - part.mean(-1, keepdim=True) for part in scores]
+            standard = [part / around[0].std() for part in around]
+            for name, given in (("operator", scores), ("centered", standard)):
+                errors[name], errors[f"{name}_training"] = operator(given, weights)
             for kind, by_rank in errors.items():
                 for rank, error in by_rank.items():
                     add(f"{kind}_{rank}", error)
@@ -158,5 +161,6 @@ EXPERIMENT = Experiment(
         "side": SIDE,
         "harmonics": HARMONICS,
         "ridges": list(RIDGES),
+        "scores": ["as they are", "centered by row, over their deviation"],
     },
 )
