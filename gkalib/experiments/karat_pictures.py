@@ -26,7 +26,8 @@ ARMS = {
     "g11": {"grid": 11},
     "universal": {"mode": "universal"},
 }
-RATES = {"softmax": 2e-3, "damped": 1e-3, "damped-simplex": 1e-3}  # of the arms that have been swept
+# of the arms that have been swept
+RATES = {"softmax": 2e-3, "damped": 1e-3, "damped-simplex": 1e-3, "universal": 1e-3}
 
 
 def studies() -> list[Study]:
