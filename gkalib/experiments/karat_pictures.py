@@ -26,8 +26,11 @@ ARMS = {
     "g11": {"grid": 11},
     "universal": {"mode": "universal"},
 }
-# of the arms that have been swept
-RATES = {"softmax": 2e-3, "damped": 1e-3, "damped-simplex": 1e-3, "universal": 1e-3}
+# the best of six on a seed of its own, of the arms that have been swept
+RATES = {
+    "softmax": 2e-3, "damped": 1e-3, "normal": 1e-3, "damped-simplex": 1e-3, "normal-simplex": 2e-3,
+    "universal": 1e-3,
+}  # fmt: skip
 
 
 def studies() -> list[Study]:
