@@ -1,4 +1,4 @@
-"""Pictures of lags in a matrix of scores: the table of a tile, tiles turned upright, what positions add."""
+"""Pictures of lags: the table of a tile, tiles turned upright, what positions add, banks of several runs."""
 
 from collections.abc import Mapping
 from itertools import cycle
@@ -119,6 +119,43 @@ def position_terms(by_lag: Mapping[str, Any], added: Mapping[str, Any], *, bound
         right.plot([], [], line, color="gray", label=name)
     right.set(xlabel="position of the key", ylabel="added to the score (nats)")
     right.legend(loc="upper right", ncols=2, bbox_to_anchor=(1, 1.12))
+    return figure
+
+
+def banks(
+    panels: Mapping[str, Any],
+    *,
+    columns: int = 3,
+    width: int = 4,
+    top: Place | None = None,
+    marks: Mapping[str, Place] | None = None,
+) -> Figure:
+    """Banks over the lag, in panels that share their axes, a curve for each run.
+
+    Args:
+        panels: by title, means of G over bins of lags from lag 0 on, ``[bins runs]``, tensors or arrays.
+        columns: how many panels stand side by side.
+        width: lags in a bin; a mean is drawn at the middle of its bin.
+        top: the upper end of the vertical axis, which then begins at zero.
+        marks: by title, a lag that a dotted line marks.
+
+    Taught in: chapter 25.
+    """
+    rows, marked = -(-len(panels) // columns), marks or {}
+    size = COLUMN, 1.2 + 1.6 * rows
+    figure, grid = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
+    for axes, (name, curves) in zip(grid.flat, panels.items(), strict=True):
+        curves = array(curves)
+        axes.plot(width * np.arange(len(curves)) + (width - 1) / 2, curves, linewidth=1.2)
+        if name in marked:
+            axes.axvline(marked[name], color="gray", linestyle=":", linewidth=1)
+        axes.set(title=name)
+        if top is not None:
+            axes.set(ylim=(0, top))
+    for axes in grid[-1]:
+        axes.set(xlabel="lag Δ (characters)")
+    for axes in grid[:, 0]:
+        axes.set(ylabel="G(Δ) (nats)")
     return figure
 
 
