@@ -6,15 +6,38 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from gkalib.gpu.exact import one_tensor
-from gkalib.gpu.watch import times, watched
+from gkalib.gpu.watch import picture, times, watched
 from gkalib.kernels import Gaussian
 from gkalib.masks import Causal, Window
 from gkalib.smoothing import smooth
 from gkalib.smoothing.fused import Fused
-from gkalib.smoothing.fused.configs import Config
+from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.decode import decode
+from gkalib.smoothing.fused.forward import smooth_forward
 from gkalib.smoothing.fused.lag_bias import new_slices
+from gkalib.smoothing.spans import Spans
 from gkalib.viz.style import COLUMN, PALETTE
+
+
+def forward_reads(queries: Tensor, keys: Tensor, values: Tensor, *, block: int = 16) -> Figure:
+    """What each program instance of the fused forward pass loads of one head under a causal mask.
+
+    Args:
+        queries, keys, values: of one head, ``[n d]`` each.
+        block: rows that an instance owns, and columns of a tile.
+
+    Raises:
+        ValueError: if the tensors are those of several heads.
+
+    Taught in: chapter 15.
+    """
+    if queries.ndim != 2:
+        raise ValueError(f"forward_reads: queries of one head are [n d], not {list(queries.shape)}")
+    q, k, v = (part.contiguous()[None, None] for part in (queries, keys, values))
+    scale, causal = torch.full((1,), 0.25, dtype=queries.dtype), Spans(len(keys), 0)
+    with watched(queries=q, keys=k, values=v) as accesses, forced(Config(block, block)):
+        smooth_forward(q, k, v, scale, None, None, causal, True)
+    return picture(accesses, queries=queries, keys=keys, values=values)
 
 
 def cache_reads(lengths: list[int], *, places: int = 96, window: int = 48) -> Figure:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib.gpu.pictures import cache_reads, centering, slice_memory
+from gkalib.gpu.pictures import cache_reads, centering, forward_reads, slice_memory
 from gkalib.smoothing.fused.launch import interpreting
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="Triton's interpreter is off")
@@ -15,6 +15,18 @@ pytestmark = pytest.mark.skipif(not interpreting(), reason="Triton's interpreter
 def _close():
     yield
     plt.close("all")
+
+
+def test_an_instance_loads_its_queries_and_what_they_see_and_its_own_keys_twice():
+    heads, token = torch.randn(3, 48, 16, dtype=torch.float64), np.arange(48)
+    panels = np.reshape(forward_reads(*heads).axes, (3, 3))
+    for row, end in zip(panels, (48, 32, 16), strict=True):  # the last rows first
+        own, seen = (end - 16 <= token) & (token < end), token < end
+        for panel, loads in zip(row, (own, seen.astype(int) + own, seen), strict=True):
+            np.testing.assert_array_equal(panel.images[0].get_array(), np.tile(loads[:, None], 16))
+    assert [panel.get_title() for panel in panels[0]] == ["queries", "keys", "values"]
+    with pytest.raises(ValueError, match=r"one head are \[n d\], not \[1, 48, 16\]"):
+        forward_reads(*heads[:, None])
 
 
 def test_a_step_reads_its_window_and_nothing_else():
