@@ -48,7 +48,6 @@ def multiprocessor() -> Figure:
     axes.text(68.5, 39, "wgmma", fontsize=7, ha="center", va="center")
     _arrow(axes, (12, 30), (18, 30))
     _arrow(axes, (30, 47), (39, 47))
-    axes.text(33.5, 51, "TMA,\ncp.async", fontsize=7, ha="center", va="center")
     return figure
 
 
