@@ -1,4 +1,4 @@
-"""Pictures of smoothers of images: a result beside what it removed, and spectra of matrices of weights."""
+"""Pictures of smoothers of images: pieces of an image, what was removed from it, and spectra of weights."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -7,11 +7,55 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from gkalib.kernels import Gaussian
 from gkalib.smoothing import attention_weights
 from gkalib.viz.style import COLUMN, PALETTE
+
+
+def framed(
+    images: Mapping[str, np.ndarray],
+    spots: Mapping[str, tuple[int, int, str]],
+    *,
+    radius: int,
+    **shades: float | str,
+) -> Figure:
+    """Images of one size side by side, frames in the last, and beside it the pixels in each frame, enlarged.
+
+    Args:
+        images: by title, ``[height, width]``.
+        spots: by name of the frame, row and column of the pixel in its middle, and a color of the palette.
+        radius: how far a frame reaches from this pixel, which makes it 2 radius + 1 pixels wide.
+        shades: of the images, as for ``imshow``.
+
+    Raises:
+        ValueError: if a frame leaves the image.
+
+    Taught in: chapter 5.
+    """
+    last, side = list(images.values())[-1], 2 * radius + 1
+    height, width = last.shape
+    for name, (i, j, _) in spots.items():
+        if not (radius <= i < height - radius and radius <= j < width - radius):
+            raise ValueError(f"framed: frame {name} around {i, j} leaves the {height} × {width} pixels")
+    ratios = [2] * len(images) + [1] * len(spots)
+    figure, panels = plt.subplots(1, len(ratios), figsize=(COLUMN, 2.1), width_ratios=ratios, squeeze=False)
+    wholes, pieces = panels[0, : len(images)], panels[0, len(images) :]
+    for axes, (title, image) in zip(wholes, images.items(), strict=True):
+        axes.imshow(image, **shades)
+        axes.set_title(title)
+    for axes, (name, (i, j, shade)) in zip(pieces, spots.items(), strict=True):
+        edge = {"fill": False, "edgecolor": PALETTE[shade]}
+        top, left = i - radius, j - radius
+        wholes[-1].add_patch(Rectangle((left - 0.5, top - 0.5), side, side, linewidth=1.8, **edge))
+        wholes[-1].text(j, top - 3, name, va="center", ha="center", backgroundcolor="white", fontsize=7)
+        axes.imshow(last[top : top + side, left : left + side], **shades)
+        axes.add_patch(Rectangle((-0.5, -0.5), side, side, linewidth=4, **edge))
+        axes.set_title(f"frame {name}")
+    plt.setp(panels.ravel(), xticks=[], yticks=[])
+    return figure
 
 
 def removed(

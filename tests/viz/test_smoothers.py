@@ -1,14 +1,32 @@
-"""What was removed is the difference, and eigenvectors are drawn with the largest entry 1 and one sign."""
+"""Frames show their pixels, what was removed is the difference, eigenvectors have the largest entry 1."""
 
 import numpy as np
 import pytest
 import torch
 
-from gkalib.viz.smoothers import removed, spectra, weight_maps
+from gkalib.viz.smoothers import framed, removed, spectra, weight_maps
 
 
 def drawn(axes) -> np.ndarray:
     return np.asarray(axes.images[0].get_array())
+
+
+def test_a_frame_shows_its_pixels():
+    image = np.arange(42.0).reshape(6, 7)
+    spots = {"1": (1, 5, "sky"), "2": (4, 1, "green")}
+    figure = framed({"clean": image, "noisy": -image}, spots, radius=1, cmap="gray", vmin=-41.0, vmax=41.0)
+    titles = [axes.get_title("left") for axes in figure.axes]
+    assert titles == ["clean", "noisy", "frame 1", "frame 2"]
+    _, noisy, first, second = figure.axes
+    np.testing.assert_array_equal(drawn(first), -image[0:3, 4:7])
+    np.testing.assert_array_equal(drawn(second), -image[3:6, 0:3])
+    boxes = [(frame.get_xy(), frame.get_width(), frame.get_height()) for frame in noisy.patches]
+    assert boxes == [((3.5, -0.5), 3, 3), ((-0.5, 2.5), 3, 3)], "around its pixels, half a pixel further"
+    assert noisy.patches[1].get_edgecolor() == second.patches[0].get_edgecolor()
+    assert [label.get_text() for label in noisy.texts] == ["1", "2"]
+    assert second.images[0].get_clim() == (-41, 41)
+    with pytest.raises(ValueError, match=r"frame 3 around \(0, 3\) leaves the 6 × 7 pixels"):
+        framed({"clean": image}, {"3": (0, 3, "sky")}, radius=1)
 
 
 def test_the_result_stands_beside_what_it_removed():
