@@ -18,7 +18,6 @@ from gkalib.smoothing.fused.backward import (
 )
 from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.forward import smooth_forward
-from gkalib.smoothing.fused.gaussian import backward_span
 from gkalib.smoothing.fused.symmetric import gka_backward, gka_backward_kernel, gka_forward
 from gkalib.smoothing.spans import Spans
 from tests.tolerance import oracle
@@ -169,11 +168,8 @@ def test_all_of_it_through_smooth():
 def test_the_chapter_names_every_argument_of_the_librarys_kernels():
     text = (Path(__file__).parents[2] / "chapters/text/16-triton-backward.md").read_text()
     table = text[text.index("| for | here | one tensor") :].split("\n\n")[0]
-    cells = [line.split("|") for line in table.splitlines()]
+    cells = [line.split("|") for line in table.splitlines() if line.startswith("|")]
     one, three = ({name for line in cells for name in re.findall(r"`(\w+)`", line[at])} for at in (3, 4))
     assert set(gka_backward_kernel.arg_names) <= one
     kernels = smooth_backward_query_kernel, smooth_backward_key_kernel
     assert {name for kernel in kernels for name in kernel.arg_names} <= three
-    assert {"backward_span", "end_rows"} <= set(gka_backward_kernel.fn.__code__.co_names)
-    assert "backward_block" in backward_span.fn.__code__.co_names
-    assert all("weights_of" in kernel.fn.__code__.co_names for kernel in kernels)
