@@ -158,10 +158,7 @@ DESIGN = {
     ("gka", "forward"): 2,
     ("gka", "backward"): 7,  # x, out, its gradient and g = dO / total; x, g and the gradient of x
     ("softmax", "forward"): 4,
-    (
-        "softmax",
-        "backward",
-    ): 12,  # the four, out and grad of query; the four and grads of key and value
+    ("softmax", "backward"): 12,  # in, out, grad of query; in again, grads of key and value
 }
 
 

@@ -123,7 +123,7 @@ CHECKED = ("smoothing/fused", "gpu/correctness.py", "gpu/operations.py")
 TYPES = ("bfloat16", "float16")
 """In which the batches check operations."""
 LATE = ("gka-specialized", "rbf-unnormalized")
-"""The operations that no goal needs: their checks come after the batches."""
+"""The operations that are checked after the batches: what may hang, and a form that no paper has."""
 
 
 def _check(operation: str, types: list[str], **fields: Any) -> Job:

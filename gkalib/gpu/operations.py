@@ -213,7 +213,7 @@ class RbfUnnormalized(Rbf):
 
 
 @final
-class TableRbf(Rbf):
+class RbfTable(Rbf):
     """The same Gaussian with a free number for each lag."""
 
     def __init__(self, check: Check):
@@ -269,7 +269,7 @@ class DecodeGpa(Gpa):
 
 
 @final
-class PowerOfLag(Operation):
+class DotKerple(Operation):
     """The dot product with KERPLE's power of the lag."""
 
     def __init__(self, check: Check):
@@ -308,11 +308,11 @@ OPERATIONS: dict[str, type[Operation]] = {
     "rbf": Rbf,
     "rbf-unordered": RbfUnordered,
     "rbf-unnormalized": RbfUnnormalized,
-    "rbf-table": TableRbf,
+    "rbf-table": RbfTable,
     "softmax": Softmax,
     "softmax-unordered": SoftmaxUnordered,
     "gpa": Gpa,
-    "kerple": PowerOfLag,
+    "kerple": DotKerple,
     "karat": Karat,
     "decode": Decode,
     "decode-gpa": DecodeGpa,

@@ -139,8 +139,13 @@ def banks(
         top: the upper end of the vertical axis, which then begins at zero.
         marks: by title, a lag that a dotted line marks.
 
+    Raises:
+        ValueError: if the panels do not fill their rows.
+
     Taught in: chapter 25.
     """
+    if not panels or len(panels) % columns:
+        raise ValueError(f"banks: {len(panels)} panels do not fill rows of {columns}")
     rows, marked = -(-len(panels) // columns), marks or {}
     size = COLUMN, 1.2 + 1.6 * rows
     figure, grid = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
