@@ -31,7 +31,7 @@ ARMS = {
     "both-unwrapped": ("gpa", "rope", FAST, None),
 }
 BANKS = ("bank", "both", "bank-fast", "both-fast")
-# the best on a seed of its own, of five
+# the best of a sweep on a seed of its own
 RATES = {
     "rope": 4e-3, "bank": 8e-3, "both": 8e-3, "bank-fast": 4e-3, "both-fast": 4e-3, "rope-unwrapped": 8e-3,
     "both-unwrapped": 4e-3,

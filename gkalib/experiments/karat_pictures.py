@@ -26,7 +26,7 @@ ARMS = {
     "g11": {"grid": 11},
     "universal": {"mode": "universal"},
 }
-# the best of six on a seed of its own, of the arms that have been swept
+# the best of a sweep on a seed of its own; not yet of G = 11
 RATES = {
     "softmax": 2e-3, "damped": 1e-3, "normal": 1e-3, "damped-simplex": 1e-3, "normal-simplex": 2e-3,
     "universal": 1e-3,
