@@ -101,6 +101,12 @@ def operator(scores: list[Tensor], weights: list[Tensor]) -> tuple[dict[int, flo
     return errors(held_out, weights[1]), errors(training, weights[0])
 
 
+def centered(training: Tensor, held_out: Tensor) -> list[Tensor]:
+    """Scores without their row's mean, which softmax does not see, over the training pictures' deviation."""
+    around = [scores - scores.mean(-1, keepdim=True) for scores in (training, held_out)]
+    return [scores / around[0].std() for scores in around]
+
+
 def spectrum(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Mean singular values over the largest, and how many of them hold nine tenths of the squares."""
     values = torch.linalg.svdvals(matrices)
@@ -135,10 +141,7 @@ def errors(seed: int) -> Measured:
                 "own": of_each_picture(weights[1]),
                 "shared": of_all_pictures(weights[0], weights[1]),
             }
-            # As KArAt reads them, and in standard units without their row's mean, which softmax does not see.
-            around = [part - part.mean(-1, keepdim=True) for part in scores]
-            standard = [part / around[0].std() for part in around]
-            for name, given in (("operator", scores), ("centered", standard)):
+            for name, given in (("operator", scores), ("centered", centered(*scores))):
                 errors[name], errors[f"{name}_training"] = operator(given, weights)
             for kind, by_rank in errors.items():
                 for rank, error in by_rank.items():

@@ -38,6 +38,17 @@ def test_the_regression_recovers_an_operator_of_rank_two(small):
     assert on_training[2] < 0.01 < on_training[1]
 
 
+def test_centered_scores_do_not_know_what_was_added_to_their_rows():
+    training, held_out = torch.randn(3, 5, 8, dtype=F64), 2 * torch.randn(2, 5, 8, dtype=F64)
+    shifted = [scores + 50 * torch.randn(*scores.shape[:2], 1, dtype=F64) for scores in (training, held_out)]
+    for plain, moved in zip(
+        karat_rank.centered(training, held_out), karat_rank.centered(*shifted), strict=True
+    ):
+        torch.testing.assert_close(plain, moved)
+    first, second = karat_rank.centered(training, held_out)
+    assert first.std().item() == pytest.approx(1) and second.std() > 1.5
+
+
 def test_the_spectrum_counts_directions(small):
     matrix = torch.diag(torch.tensor([4.0, 2.0, 1.0, 0.0], dtype=F64))[None]
     curve, count = karat_rank.spectrum(matrix)
