@@ -92,25 +92,15 @@ def keep(
 
     On a GPU its recipe has ``blocks``, the hash of the block sizes that fused programs ran with.
     """
-    fields["recipe"] = {**(recipe or {}), **({"blocks": blocks()} if device == "cuda" else {})}
+    used = {}
+    if device == "cuda":
+        from gkalib.smoothing.fused import configs  # imports Triton
+
+        used = {"blocks": configs.blocks()}
+    fields["recipe"] = {**(recipe or {}), **used}
     surroundings = {"seed": 0, "device": device_name(device), **results.provenance(*packages)}
     record = results.Record(experiment=experiment, arm=arm, metrics=dict(metrics), **surroundings, **fields)
     results.save(record, rows=rows, root=root)
-
-
-def blocks(table: Mapping[str, Any] | None = None) -> str:
-    """What tells tables of block sizes apart, whatever candidates they have: of the one in use, or this."""
-    if table is None:
-        from gkalib.smoothing.fused import configs  # imports Triton
-
-        table = configs.table()
-    chosen = {
-        f"{program} {width} {kind}": entry["shipped"]
-        for program, widths in table.items()
-        for width, kinds in widths.items()
-        for kind, entry in kinds.items()
-    }
-    return results.digest(chosen)
 
 
 def cache_bytes(device: str) -> int:

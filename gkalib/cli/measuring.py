@@ -51,20 +51,25 @@ class Bench:
 @final
 @dataclass(frozen=True)
 class Tune:
-    """Choose the block sizes of the fused programs by time, on a CUDA device."""
+    """Choose the block sizes of the fused programs by time, on a CUDA device.
+
+    What correctness runs prove with them is written down beside them, for ``auto`` to go by.
+    """
 
     program: Positional[tuple[str, ...]] = ()  # as configs.json names them; all where none is named
     recorded: bool = False  # choose by the recorded times, and time nothing
 
     def __call__(self) -> None:
         """Print what changed."""
-        from gkalib.gpu import tune
+        from gkalib.gpu import proofs, tune
 
         if not self.recorded:
             tune.run(self.program)
         changes = tune.adopt()
         changes.append(f"{len(changes)} entries changed; record the programs anew: make aot UPDATE=1")
-        print(*changes, sep="\n")
+        found = proofs.by_record()
+        proofs.write(found)
+        print(*changes, f"{len(found)} proofs written", sep="\n")
 
 
 @final

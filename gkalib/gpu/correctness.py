@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from gkalib.bench.cases import Row, reason_of
 from gkalib.bench.fused import TOLERANCE, relative_error
 from gkalib.gpu.operations import MASKS, OPERATIONS, Check, Operation, Sizes
 from gkalib.masks import Mask
+from gkalib.smoothing.fused.proved import programs
 
 EXPERIMENT = "correctness"
 DTYPES = {"cuda": ("bfloat16", "float16", "float32"), "cpu": ("float16", "float32", "float64")}
@@ -60,6 +62,7 @@ def run(operation: str, types: Sequence[str] = (), *, most: int | None = None, d
     generator = torch.Generator(device).manual_seed(seed)
     rows: list[Row] = []
     arm, saved_at = "-".join([*(["first"] if most else []), operation, *types]), start
+    recipe = {"operation": operation, "types": [*types], "inputs": seed, "programs": programs()}
     for check in itertools.islice(checks(operation, device, types), most):
         try:
             with _poisoned():
@@ -71,8 +74,8 @@ def run(operation: str, types: Sequence[str] = (), *, most: int | None = None, d
             break
         if time.perf_counter() - saved_at > EVERY:
             saved_at = time.perf_counter()
-            _keep(arm, rows, device=device, seed=seed, seconds=saved_at - start)
-    _keep(arm, rows, device=device, seed=seed, seconds=time.perf_counter() - start)
+            _keep(arm, rows, recipe, device=device, seconds=saved_at - start)
+    _keep(arm, rows, recipe, device=device, seconds=time.perf_counter() - start)
     for row in rows:
         if not row["right"]:
             print(", ".join(f"{name} {value}" for name, value in row.items() if value != ""), flush=True)
@@ -187,7 +190,7 @@ def _poisoned() -> Iterator[None]:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
-def _keep(arm: str, rows: list[Row], *, device: str, seed: int, seconds: float) -> None:
+def _keep(arm: str, rows: list[Row], recipe: dict[str, Any], *, device: str, seconds: float) -> None:
     metrics: dict[str, float] = {}
 
     def largest(name: str, value: float) -> None:
@@ -210,6 +213,6 @@ def _keep(arm: str, rows: list[Row], *, device: str, seed: int, seconds: float) 
         device=device,
         packages=("torch", "triton", "numpy"),
         scale="full" if device == "cuda" else "smoke",
-        recipe={"operation": arm, "inputs": seed},
+        recipe=recipe,
         wall_seconds=seconds,
     )

@@ -68,6 +68,7 @@ MASKS: dict[str, Callable[[Check, torch.device], Mask | None]] = {
 class Operation(nn.Module, ABC):
     """One kind of problem that has fused operations, with the parameters that it learns.
 
+    ``proves`` is what ``auto`` may take where this is right, as the fused operations name it.
     Where ``halves`` is set it has programs of its own for 16 bits only. Where ``ordered`` is not, a backward
     pass of five products runs, whose sums come in any order. It is checked on ``sizes``, in the
     order of a Check, where it has any, else on the common ones. ``stand_ins`` are the programs that run in
@@ -78,6 +79,7 @@ class Operation(nn.Module, ABC):
     """
 
     masks: tuple[str, ...] = tuple(MASKS)
+    proves = "smooth"
     one_tensor = False
     grouped = True
     gradients = True
@@ -128,6 +130,7 @@ class Gka(Rbf):
     """A Gaussian of one tensor."""
 
     masks = ("all", "causal", "window", "causal-window", "documents")
+    proves = "gka"
     one_tensor = True
     grouped = False
     stand_ins = ()
@@ -206,6 +209,7 @@ class RbfUnordered(Rbf):
 class RbfUnnormalized(Rbf):
     """A Gaussian whose weights are not divided by their sum, and are all too small if scores are large."""
 
+    proves = "smooth-unnormalized"
     spreads = (1.0,)
 
     def normalizer(self) -> Normalizer:
@@ -229,6 +233,7 @@ class RbfTable(Rbf):
 class Decode(Rbf):
     """One query against a cache."""
 
+    proves = "decode"
     masks = ("all", "window", "padding")
     gradients = False
 
@@ -264,6 +269,7 @@ class Gpa(Operation):
 class DecodeGpa(Gpa):
     """One query against a cache, with a bank."""
 
+    proves = "decode"
     masks = Decode.masks
     gradients = False
 
@@ -284,6 +290,7 @@ class DotKerple(Operation):
 class Karat(Operation):
     """A learned operator on rows of scores."""
 
+    proves = "rows"
     masks = ("all",)
     grouped = False
     spreads = (1.0,)

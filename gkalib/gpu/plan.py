@@ -10,8 +10,9 @@ from typing import final
 import torch
 
 from gkalib import results
-from gkalib.bench.timing import blocks, device_name
+from gkalib.bench.timing import device_name
 from gkalib.gpu.jobs import BATCHES, Job
+from gkalib.smoothing.fused import configs
 
 EXPERIMENT = "reproduce"  # where the store notes which job ran on which device, on what code
 CORES = 16  # of the machine that a plan is made for
@@ -46,7 +47,7 @@ def states(jobs: Sequence[Job], device: str | None, stores: Sequence[Path]) -> l
         for note in results.load(EXPERIMENT, root=store)
         if device in (None, note.device)
     ]
-    known = _same_line(notes)
+    known = same_line(notes)
     return [_state(job, [note for note in notes if note.arm == job.name], known) for job in jobs]
 
 
@@ -61,13 +62,13 @@ def _tables(note: results.Record) -> set[str]:
     return {note.recipe[name] for name in ("shipped", "used", "after")}
 
 
-def _same_line(notes: Sequence[results.Record]) -> set[str]:
+def same_line(notes: Sequence[results.Record]) -> set[str]:
     """The tables that runs lead to from the one that is shipped now, or from which they led to it.
 
     A table that was chosen on a card and is adopted later is of one line with the one that it took the place
     of, so that what ran with either still counts; a table that somebody else wrote is not.
     """
-    known, rest = {blocks()}, [_tables(note) for note in notes]
+    known, rest = {configs.blocks()}, [_tables(note) for note in notes]
     while joined := [tables for tables in rest if tables & known]:
         known = known.union(*joined)
         rest = [tables for tables in rest if tables not in joined]

@@ -21,11 +21,12 @@ from typing import IO, final
 
 from gkalib import results
 from gkalib.bench.goals import report
-from gkalib.bench.timing import blocks, device_name, keep
-from gkalib.gpu import pack, tune
+from gkalib.bench.timing import device_name, keep
+from gkalib.gpu import pack, proofs, tune
 from gkalib.gpu.jobs import BATCHES, PACKAGE, Job, code_hash, jobs
 from gkalib.gpu.plan import EXPERIMENT, MINUTES, State, listing, plan, present, states, worth_warming
 from gkalib.gpu.trainings import TRAININGS
+from gkalib.smoothing.fused import configs, proved
 
 START = 15.0  # seconds that a process may take before its job begins
 PATIENCE = 3.0  # times its estimate that a job may take
@@ -110,7 +111,8 @@ class Queue:
         end: when the time is over, by the monotonic clock.
         ended: the jobs that were run, and how each ended.
 
-    The block sizes that a job records as fastest are used by the jobs behind it at once.
+    The block sizes that a job records as fastest are used by the jobs behind it at once, and so is what a
+    job proves.
     """
 
     device: str
@@ -123,6 +125,10 @@ class Queue:
     def tuned(self) -> str:
         """The table of block sizes by what is recorded so far, as text."""
         return tune.text(tune.by_record([results.folder(), self.store]))
+
+    def proved(self) -> str:
+        """What is proved by what is recorded so far, as text."""
+        return proved.text(proofs.by_record([results.folder(), self.store]))
 
     def run(self, todo: Sequence[State], at_once: int, *, warm: Sequence[State] = ()) -> None:
         """Run jobs, and what warms others, so many at once."""
@@ -138,8 +144,8 @@ class Queue:
                         continue
                     usual = START + PATIENCE * (each.job.ahead if is_warming else each.seconds)
                     limit = min(remaining, usual if is_warming else each.job.limit or usual)
-                    where = self.device, self.store, 1 if at_once > 1 else None, self.tuned()
-                    process = Process(each.job, is_warming, limit, *where)
+                    where = self.device, self.store, 1 if at_once > 1 else None
+                    process = Process(each.job, is_warming, limit, *where, self.tuned(), self.proved())
                     running.append(process)
                     print(f"{each}: starts", flush=True)
                 for process in list(running):
@@ -173,9 +179,9 @@ class Queue:
                     "call": job.call,
                     "arguments": dict(job.arguments),
                     "code": process.code,
-                    "shipped": blocks(),
+                    "shipped": configs.blocks(),
                     "used": process.blocks,
-                    "after": blocks(json.loads(self.tuned())),
+                    "after": configs.blocks(json.loads(self.tuned())),
                 },
                 wall_seconds=round(seconds, 1),
             )
@@ -200,21 +206,29 @@ class Process:
         device: ``"cuda"`` or ``"cpu"``.
         store: where the job saves results.
         threads: of its arithmetic and its compilers; those of the machine if None.
-        table: of block sizes, as text.
+        table: of block sizes, as text; proved: what is, likewise.
     """
 
     def __init__(
-        self, job: Job, warms: bool, limit: float, device: str, store: Path, threads: int | None, table: str
+        self,
+        job: Job,
+        warms: bool,
+        limit: float,
+        device: str,
+        store: Path,
+        threads: int | None,
+        table: str,
+        proved: str,
     ):
-        self.job, self.warms, self.code, self.blocks = job, warms, job.code(), blocks(json.loads(table))
-        self._table = tempfile.NamedTemporaryFile("w", suffix=".json")  # noqa: SIM115
-        self._table.write(table)
-        self._table.flush()
+        self.job, self.warms, self.code = job, warms, job.code()
+        self.blocks = configs.blocks(json.loads(table))
+        self._table, self._proved = _file(table), _file(proved)
         path = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         surroundings = {
             **os.environ,
             "GKALIB_RESULTS": str(store.resolve()),
             "GKALIB_CONFIGS": self._table.name,
+            "GKALIB_PROVED": self._proved.name,
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUNBUFFERED": "1",
         }
@@ -254,9 +268,18 @@ class Process:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._table.close()
+        self._proved.close()
         with self._log:
             self._log.seek(0)
             return self._log.read()
+
+
+def _file(text: str) -> IO[str]:
+    """A file with this text, which is gone when it is closed."""
+    file = tempfile.NamedTemporaryFile("w", suffix=".json")  # noqa: SIM115  it lives as long as a process
+    file.write(text)
+    file.flush()
+    return file
 
 
 def _matches(job: Job, names: Sequence[str]) -> bool:

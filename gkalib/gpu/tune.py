@@ -1,8 +1,9 @@
 """Choose each program's block sizes by time: on a card, run every candidate of an entry and keep the fastest.
 
-Nothing is tuned while a model runs. ``python -m gkalib tune`` times the candidates of configs.json and
-rewrites what it ships; ``make aot UPDATE=1`` then records what the choice compiles to. The clock is an
-argument, so that the choice is tested without a card.
+One that does not compute what the shipped one does is out. Nothing is tuned while a model runs.
+``python -m gkalib tune`` times the candidates of configs.json and rewrites what it ships; ``make aot
+UPDATE=1`` then records what the choice compiles to. The clock is an argument, so that the choice is tested
+without a card.
 """
 
 import json
@@ -15,16 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from gkalib import results
 from gkalib.bench import timing
+from gkalib.bench.fused import TOLERANCE, relative_error
 from gkalib.gpu.samples import CALLS, Call, Sample, prepared
 from gkalib.smoothing.fused import configs
-from gkalib.smoothing.fused.configs import TABLE, Config, forced, forget, served
+from gkalib.smoothing.fused.configs import TABLE, Config, Table, forced, forget, served
 from gkalib.smoothing.fused.launch import Launch, collected
 
 Clock = Callable[[Sequence[Call]], float]
 """Milliseconds of one of several calls that do the same on different tensors."""
+Computed = Callable[[Call], Sequence[Tensor]]
+"""What a call computes."""
 
 EXPERIMENT = "tuning"
 
@@ -33,6 +39,9 @@ ASKED_OFTEN = ("smooth_forward", "smooth_backward_key", "smooth_backward_query",
 
 SETS = 3
 """Of tensors that calls on a card take in turn, so that none lies in its cache."""
+
+ALLOWED = 10
+"""Times the tolerance that a candidate's result may lie from that of the shipped one."""
 
 WORTH = 0.98
 """Another configuration is shipped only if it takes at most this much of the time of the one that was."""
@@ -44,7 +53,7 @@ SHORT: dict[str, Any] = {"length": 197, "batch": 256, "heads": 6}
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one candidate of one entry takes in one case; infinite where it cannot run.
+    """How long one candidate of one entry takes in one case; infinite where it cannot run, or is wrong.
 
     Args:
         program, width, kind: the entry.
@@ -59,9 +68,6 @@ class Timing:
     case: str
     config: tuple[int, ...]
     ms: float
-
-
-Table = dict[str, dict[str, dict[str, dict[str, list]]]]
 
 
 def entries(
@@ -106,6 +112,19 @@ def require(device: str) -> None:
         raise ValueError("tune: block sizes are chosen on a CUDA device, and there is none here")
 
 
+def _computed(call: Call) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(call()) if isinstance(leaf, Tensor)]
+
+
+def _compare(actual: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype) -> None:
+    """Raise where one of the tensors is not the expected one up to rounding."""
+    allowed = ALLOWED * TOLERANCE[str(dtype).removeprefix("torch.")]
+    for one, other in zip(actual, expected, strict=True):
+        error = relative_error(one, other.double())
+        if not error <= allowed:  # NaN is no number that is allowed
+            raise ValueError(f"its result is off by {error:.1e}, more than {allowed:.0e}")
+
+
 def time_candidates(
     clock: Clock,
     table: Table,
@@ -114,8 +133,15 @@ def time_candidates(
     bits: Sequence[int] = (),
     *,
     device: str = "cuda",
+    computed: Computed | None = None,
 ) -> Iterator[Timing]:
     """Time every candidate of the entries that leave a choice.
+
+    Args:
+        clock: what times; table: whose entries; programs, widths, bits: of those, all where none is named.
+        device: where the tensors lie.
+        computed: what a call computes; a candidate for which that is not what it is for the one that is
+            shipped takes an infinite time. Nothing is compared where it is not given.
 
     Raises:
         ValueError: if there is no card, or a program is not in the table.
@@ -123,12 +149,18 @@ def time_candidates(
     """
     require(device)
     for program, width, kind in entries(table, programs, widths, bits):
+        entry = table[program][str(width)][kind]
         for case in cases(program, width, kind):
             on_card = replace(case, device=device)
             calls = [prepared(on_card) for _ in range(1 if device == "cpu" else SETS)]
-            for sizes in table[program][str(width)][kind]["candidates"]:
+            expected = None
+            for sizes in sorted(entry["candidates"], key=lambda sizes: sizes != entry["shipped"]):
                 with choice(table, program, width, kind, sizes):
                     try:
+                        if computed is not None:
+                            actual = computed(calls[0])
+                            expected = expected or actual
+                            _compare(actual, expected, case.dtype)
                         ms = clock(calls)
                     except Exception as error:  # too much shared memory, for one, which is no RuntimeError
                         print(f"tune: {program} {width} {kind} cannot run with {sizes}: {error}", flush=True)
@@ -258,7 +290,9 @@ def run(
             # A stream that is not the default one, so that short calls can be replayed as a graph: by
             # themselves their launches would take longer than their work.
             with timing.stream(device):
-                for each in time_candidates(_clock, table, [program], widths, bits, device=device):
+                for each in time_candidates(
+                    _clock, table, [program], widths, bits, device=device, computed=_computed
+                ):
                     print(each, flush=True)
                     times.append(each)
         except RuntimeError as error:

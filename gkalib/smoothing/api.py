@@ -36,18 +36,23 @@ class Explanation:
     Args:
         choice: the name of the method that ``auto`` takes.
         refusals: for each exact method the reason why it cannot, or None if it can.
+        unproved: for a method that can and that ``auto`` passes over all the same, the reason.
     """
 
     choice: str
     refusals: dict[str, str | None]
+    unproved: dict[str, str]
 
     def __str__(self) -> str:
         width = max(map(len, self.refusals))
         lines = [
-            f"{name:<{width}}  {'no:  ' + reason if reason else 'yes'}"
+            f"{name:<{width}}  {'no:  ' + reason if reason else 'yes' + self._caveat(name)}"
             for name, reason in self.refusals.items()
         ]
         return "\n".join([*lines, f"auto takes {self.choice}"])
+
+    def _caveat(self, name: str) -> str:
+        return f", but only by name: {self.unproved[name]}" if name in self.unproved else ""
 
 
 def smooth(
@@ -180,9 +185,10 @@ def explain(
     """
     slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
     problem = make_problem(query, key, value, kernel, **slots, name="explain")
-    return Explanation(
-        _choose(problem).name, {name: method.refuses(problem) for name, method in METHODS.items()}
-    )
+    refusals = {name: method.refuses(problem) for name, method in METHODS.items()}
+    able = [name for name, refusal in refusals.items() if refusal is None]
+    unproved = {name: reason for name in able if (reason := METHODS[name].unproved(problem))}
+    return Explanation(_choose(problem).name, refusals, unproved)
 
 
 def _method(problem: Problem, method: str | Method) -> Method:
@@ -210,7 +216,7 @@ ON_GPU = [METHODS[name] for name in ("fused", "linear", "flex", "padded", "dense
 
 def _choose(problem: Problem) -> Method:
     methods = ON_GPU if problem.query.device.type == "cuda" else ON_CPU
-    return next(method for method in methods if method.refuses(problem) is None)
+    return next(method for method in methods if not (method.refuses(problem) or method.unproved(problem)))
 
 
 def _log_once(problem: Problem, method: Method) -> None:

@@ -313,7 +313,7 @@ queue.command(batch=1, device="cpu", out=Path({str(out)!r}))
 
 TUNED = """
 import json, os, pathlib
-from gkalib.bench.timing import blocks
+from gkalib.smoothing.fused.configs import blocks
 from gkalib.gpu import tune
 from gkalib.smoothing.fused import configs
 
@@ -352,7 +352,7 @@ def test_block_sizes_are_used_by_the_jobs_behind_and_adopting_them_later_makes_n
         ("before", "done"), ("choosing", "done"), ("using", "done"),
     ]  # fmt: skip
     shipped, second, used = json.loads((tmp_path / "used.json").read_text())
-    before = queue.blocks()
+    before = configs.blocks()
     assert shipped == second and used != before
 
     def found() -> list[str]:
@@ -365,7 +365,7 @@ def test_block_sizes_are_used_by_the_jobs_behind_and_adopting_them_later_makes_n
     try:
         adopted = tune.by_record([store])
         tune.write(adopted, tmp_path / "configs.json")
-        assert queue.blocks() == used and found() == ["done"] * 3
+        assert configs.blocks() == used and found() == ["done"] * 3
         adopted["gka_forward"]["64"]["16"]["shipped"] = [16, 16, 4, 2]
         tune.write(adopted, tmp_path / "configs.json")
         assert found() == ["stale"] * 3, "a table that no run led to"

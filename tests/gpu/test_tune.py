@@ -11,7 +11,7 @@ import torch
 from triton.runtime.errors import OutOfResources
 
 from gkalib.cli import main
-from gkalib.gpu import tune
+from gkalib.gpu import proofs, tune
 from gkalib.gpu.jobs import jobs
 from gkalib.gpu.samples import Sample, prepared
 from gkalib.gpu.tune import Timing, choose, entries, time_candidates, timings, write
@@ -70,6 +70,31 @@ def test_every_candidate_of_an_entry_with_a_choice_is_timed(known: tune.Table):
         ("32 masked", LARGE, 64.0),
     ]
     assert {timing.case for timing in actual} == {"gka_forward"}
+
+
+def test_a_candidate_that_computes_something_else_is_never_chosen(known: tune.Table, capsys):
+    def computed(_) -> list[torch.Tensor]:
+        sizes = config("gka_forward", width=16, dtype=torch.float32)
+        return [torch.full((3,), math.nan if sizes.columns == 64 else 1.0 if sizes.rows == 32 else 1.1)]
+
+    fastest_is_wrong = clock(lambda sizes: 1.0 / sizes.rows)
+    times = list(
+        time_candidates(fastest_is_wrong, known, ["gka_forward"], bits=[32], device="cpu", computed=computed)
+    )
+    assert [time.ms for time in times if time.kind == "32"] == [1 / 32, math.inf, math.inf]
+    assert choose(known, times)["gka_forward"]["16"]["32"]["shipped"] == [*SMALL]
+    said = capsys.readouterr().out
+    assert "its result is off by 1.0e-01, more than 1e-03" in said and "off by nan" in said
+
+
+def test_a_candidate_is_compared_with_what_is_shipped_wherever_that_stands(known: tune.Table):
+    table = {"gka_forward": {"16": {"32": {"shipped": [*LARGE], "candidates": [[*SMALL], [*LARGE]]}}}}
+
+    def computed(_) -> list[torch.Tensor]:
+        return [torch.tensor(float(config("gka_forward", width=16, dtype=torch.float32).rows))]
+
+    times = list(time_candidates(clock(lambda sizes: 1.0), table, device="cpu", computed=computed))
+    assert [(time.config, time.ms) for time in times] == [(LARGE, 1.0), (SMALL, math.inf)]
 
 
 def test_a_candidate_that_cannot_run_is_never_chosen(known: tune.Table, capsys: pytest.CaptureFixture):
@@ -156,14 +181,17 @@ def test_records_decide(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A card")
     monkeypatch.setattr(tune, "_clock", clock(lambda sizes: 100.0 / sizes.rows))
-    written = {}
+    monkeypatch.setattr(tune, "_computed", lambda call: [])
+    written, proved = {}, []
     monkeypatch.setattr(tune, "write", written.update)
+    monkeypatch.setattr(proofs, "write", proved.append)
     tune.run(["gka_forward"], bits=[32], device="cpu")
     assert results.load("tuning")[0].metrics == {"entries": 2, "timings": 5, "changes": 2}
     assert main(["tune", "--recorded"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "gka_forward 16 32: [32, 32, 4, 2] to [64, 32, 4, 2]" in lines
-    assert lines[-1].startswith("2 entries changed")
+    assert lines[-2].startswith("2 entries changed")
+    assert lines[-1] == "0 proofs written" and proved == [[]]
     assert written["gka_forward"]["16"]["32"]["shipped"] == [*LARGE]
     assert written["gka_backward"] == KNOWN["gka_backward"]
 

@@ -31,6 +31,8 @@ class Fused(Method):
     no normalizer, one query against a cache, and a rank-r Fourier operator on rows (KArAt). A CUDA device
     runs them; with ``TRITON_INTERPRET=1`` Triton's interpreter does, on a CPU, float64 included.
 
+    ``method="auto"`` takes one only where proved.json has a run on such a card in which it was right.
+
     Under autocast query, key and value are taken in its type, as PyTorch's own attention does.
 
     Args:
@@ -52,6 +54,14 @@ class Fused(Method):
 
     def refuses(self, problem: Problem) -> str | None:
         return _no_machine(problem) or no_operation(problem) or (_no_center(problem) if self.center else None)
+
+    def unproved(self, problem: Problem) -> str | None:
+        if problem.query.device.type != "cuda":
+            return None
+        from gkalib.smoothing.fused.proved import why_unproved
+
+        dtype = _autocast_type(problem.query) or problem.query.dtype
+        return why_unproved(operation_of(problem), problem.needs_grad, dtype, problem.query.device)
 
     def __call__(self, problem: Problem) -> Tensor:
         if isinstance(problem.normalizer, RowOperator):
@@ -151,17 +161,33 @@ def _of_itself(problem: Problem, form: Form) -> bool:
     )
 
 
+def operation_of(problem: Problem) -> str:
+    """What is proved together: ``rows``, ``decode``, ``gka`` or ``smooth``, and each ``-unnormalized``."""
+    if isinstance(problem.normalizer, RowOperator):
+        return "rows"
+    form, unnormalized = problem.form, isinstance(problem.normalizer, Unnormalized)
+    of_itself = form is not None and _of_itself(problem, form)
+    operation = "decode" if _one_token(problem) else "gka" if of_itself else "smooth"
+    return f"{operation}-unnormalized" if unnormalized else operation
+
+
 def _one_token(problem: Problem) -> bool:
     """Whether this is a step of decoding: one query, and no gradient."""
     return problem.query.shape[2] == 1 and not problem.needs_grad
 
 
+def _autocast_type(tensor: Tensor) -> torch.dtype | None:
+    """The type that autocast takes a tensor in, where it is on."""
+    device = tensor.device.type
+    if torch.is_autocast_enabled(device) and tensor.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return None
+
+
 def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Tensors of one type and device, in autocast's type where autocast is on."""
-    device = tensors[0].device.type
-    if torch.is_autocast_enabled(device) and tensors[0].dtype != torch.float64:
-        return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
-    return tensors
+    dtype = _autocast_type(tensors[0])
+    return tensors if dtype is None else tuple(tensor.to(dtype) for tensor in tensors)
 
 
 _constants: dict[tuple[float, int, torch.dtype, torch.device], Tensor] = {}

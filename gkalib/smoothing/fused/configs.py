@@ -7,6 +7,7 @@ entry's kind is the number of bits of an element, 16 or 32, alone or with some o
 """
 
 import functools
+import hashlib
 import itertools
 import json
 import os
@@ -45,6 +46,8 @@ class Config:
 
 Entry = tuple[str, int, str]
 """Program, width and kind."""
+Table = dict[str, dict[str, dict[str, dict[str, list]]]]
+"""For each program, width and kind what is shipped, and the candidates."""
 
 STAND_INS = {
     "gka_forward_specialized": "gka_forward",
@@ -149,12 +152,23 @@ def _lookup(program: str, width: int, kind: str) -> Config | None:
 
 
 @functools.cache
-def table() -> dict[str, dict[str, dict[str, dict[str, list]]]]:
+def table() -> Table:
     """What configs.json holds: program, width, kind, then ``shipped`` and ``candidates``.
 
     GKALIB_CONFIGS names another file to be read in its place: what was tuned and is not yet shipped.
     """
     return json.loads(Path(os.environ.get("GKALIB_CONFIGS") or TABLE).read_text())
+
+
+def blocks(chosen: Table | None = None) -> str:
+    """The first 12 digits of the SHA-256 over what a table ships: the one in use where none is given."""
+    shipped = {
+        f"{program} {width} {kind}": entry["shipped"]
+        for program, widths in (chosen or table()).items()
+        for width, kinds in widths.items()
+        for kind, entry in kinds.items()
+    }
+    return hashlib.sha256(json.dumps(shipped, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def forget() -> None:

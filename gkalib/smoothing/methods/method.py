@@ -20,6 +20,10 @@ class Method(ABC):
     def refuses(self, problem: Problem) -> str | None:
         """Why this method cannot compute the problem, or None if it can."""
 
+    def unproved(self, problem: Problem) -> str | None:
+        """Why ``auto`` passes this method over though it can compute the problem, or None if it does not."""
+        return None
+
     @abstractmethod
     def __call__(self, problem: Problem) -> Tensor:
         """The output ``[b h n e]``, in the query's dtype."""
