@@ -78,21 +78,6 @@ def test_the_variance_counts_the_neighbors():
     assert_allclose(1 / model.effective_neighbors(AT[:, None]), formula, rtol=0.02)
 
 
-def test_a_random_design_adds_variance():
-    rng, n, h = np.random.default_rng(0), 1000, 0.04
-    at = np.array([0.4, 0.5])
-    estimates = []
-    for _ in range(1000):
-        x = quantile(rng.random(n))
-        y = m(x) + NOISE * rng.standard_normal(n)
-        query, key, value = (torch.as_tensor(each)[None, None, :, None] for each in (at, x, y))
-        estimates.append(gkalib.smooth(query, key, value, Gaussian(h)).flatten().numpy())
-    fixed = NOISE**2 * ROUGHNESS / (n * h * density(at))
-    added = h**2 * slope(at) ** 2 * ROUGHNESS / 2 / (n * h * density(at))
-    assert_allclose(np.var(estimates, axis=0), fixed + added, rtol=0.12)
-    assert (added > 0.5 * fixed).all()  # so that the tolerance cannot hide it
-
-
 def test_the_best_bandwidth_shrinks_with_the_fifth_root():
     tried, at, best = np.geomspace(0.008, 0.08, 81), np.array([0.4]), []
     for n in (400, 12_800):
