@@ -1,15 +1,18 @@
-"""What the kernels of chapter 16 should compute: gradients by autograd in float64, from the definition."""
+"""What the kernels of chapter 16 should compute: gradients by autograd in float64, from the definition.
+
+The terms that a kernel is given have the type of its sums, float32 unless the tensors are in float64.
+"""
 
 import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 LOG2_E = math.log2(math.e)
 Rows = Float64[Tensor, "n d"]
-Terms = Float64[Tensor, " n"]
+Terms = Float[Tensor, " n"]
 
 
 class ThreeTensors(NamedTuple):
@@ -67,6 +70,7 @@ def three_tensors(
         Chapter 16, whose kernels are compared with it.
     """
     _same(q, k, v, grad)
+    sums = torch.promote_types(q.dtype, torch.float32)
     q, k, v = (one.detach().double().requires_grad_() for one in (q, k, v))
     half = k.square().sum(-1) / 2
     scores = scale * (q @ k.mT - half)
@@ -74,8 +78,8 @@ def three_tensors(
         scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
     out = scores.softmax(-1) @ v
     gradients = torch.autograd.grad(out, (q, k, v), grad.double())
-    log_sum, delta = scores.logsumexp(-1) * LOG2_E, (grad.double() * out).sum(-1)
-    return ThreeTensors(half.detach(), log_sum.detach(), delta.detach(), *gradients)
+    terms = half, scores.logsumexp(-1) * LOG2_E, (grad.double() * out).sum(-1)
+    return ThreeTensors(*(one.detach().to(sums) for one in terms), *gradients)
 
 
 def one_tensor(x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> OneTensor:
@@ -94,6 +98,7 @@ def one_tensor(x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> OneTen
         Chapter 16, whose kernel is compared with it.
     """
     _same(x, grad)
+    sums = torch.promote_types(x.dtype, torch.float32)
     x = x.detach().double().requires_grad_()
     width = torch.tensor(sigma, dtype=torch.float64, requires_grad=True)
     half = x.square().sum(-1) / 2
@@ -103,8 +108,9 @@ def one_tensor(x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> OneTen
     out = e @ x / total
     of_x, of_sigma = torch.autograd.grad(out, (x, width), grad.double())
     g = (grad / total).to(grad.dtype)
-    norm, delta = LOG2_E * half / width**2, (g * out).sum(-1)
-    return OneTensor(g.detach(), norm.detach(), delta.detach(), out.detach(), of_x, of_sigma)
+    terms = LOG2_E * half / width**2, (g * out).sum(-1)
+    norm, delta = (one.detach().to(sums) for one in terms)
+    return OneTensor(g.detach(), norm, delta, out.detach(), of_x, of_sigma)
 
 
 def forces(x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> Tensor:

@@ -1,11 +1,12 @@
 """The tests of the puzzles in chapters 15 to 18: a reader's kernel is run, judged and drawn.
 
 Each function but ``merging`` takes a kernel under ``triton.jit`` with the signature of the chapter's stub,
-and returns what ``attempt`` draws. The tensors are drawn from torch's generator.
+and returns what ``attempt`` draws. The tensors are drawn from torch's generator. Those of chapters 15 and 16
+also compile a right kernel for an H100, in bfloat16 and at a larger size, and print what came of it.
 """
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -13,11 +14,16 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from gkalib.gpu.exact import three_tensors
+from gkalib.gpu.page import compiled
 from gkalib.gpu.watch import attempt
 
 H, W = 4, 8  # of the image
 B = 16
 Part = tuple[Tensor, Tensor]
+
+
+def _half() -> Tensor:
+    return torch.ones(1024, 64, dtype=torch.bfloat16)
 
 
 def _scale(value: float) -> Tensor:
@@ -27,7 +33,9 @@ def _scale(value: float) -> Tensor:
 def norms(kernel: Any) -> Figure:
     """Squared norms of 37 rows of 21 features: chapter 15."""
     x, out = torch.randn(37, 21).double(), torch.empty(37).double()
-    return attempt(kernel, 3, x, out, 37, 21, B=B, D=32, expected={"out": x.square().sum(-1)})
+    large = _half(), torch.ones(1024), 1024, 64
+    then = partial(compiled, kernel, *large, grid=8, tile=(128, 64), B=128, D=64)
+    return attempt(kernel, 3, x, out, 37, 21, B=B, D=32, expected={"out": x.square().sum(-1)}, then=then)
 
 
 def sums(kernel: Any) -> Figure:
@@ -35,7 +43,9 @@ def sums(kernel: Any) -> Figure:
     q, k, v = torch.randn(3, 48, 16, dtype=torch.float64)
     kappa = (-0.125 * (q[:, None] - k).square().sum(-1)).exp()
     given = q, k, v, k.square().sum(-1) / 2, torch.empty_like(q), _scale(0.25), 48
-    return attempt(kernel, 3, *given, B=B, D=16, expected={"out": kappa @ v})
+    large = _half(), _half(), _half(), torch.ones(1024), _half(), torch.ones(1), 1024
+    then = partial(compiled, kernel, *large, grid=8, warps=8, B=128, D=64)
+    return attempt(kernel, 3, *given, B=B, D=16, expected={"out": kappa @ v}, then=then)
 
 
 def prepare(kernel: Any) -> Figure:
@@ -43,7 +53,9 @@ def prepare(kernel: Any) -> Figure:
     grad, out, total = *torch.randn(2, 48, 16).double(), 1 + torch.rand(48).double()
     g, delta = torch.empty_like(grad), torch.empty_like(total)
     right = {"g": grad / total[:, None], "delta": (grad * out).sum(-1) / total}
-    return attempt(kernel, 3, grad, out, total, g, delta, B=B, D=16, expected=right)
+    large = _half(), _half(), torch.ones(1024), _half(), torch.ones(1024)
+    then = partial(compiled, kernel, *large, grid=16, tile=(64, 64), B=64, D=64)
+    return attempt(kernel, 3, grad, out, total, g, delta, B=B, D=16, expected=right, then=then)
 
 
 def order(kernel: Any, q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> Figure:
@@ -66,7 +78,10 @@ def order(kernel: Any, q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> Figure:
     right |= {"grad_key": exact.key, "grad_value": exact.value}
     outs = (torch.empty_like(one) for one in right.values())
     given = q, k, v, grad, *exact[:3], _scale(0.125), *outs, n
-    return attempt(kernel, n // B, *given, B=B, D=d, expected=right)
+    terms, parts = torch.ones(3, 1024), torch.empty(16, 1024, 64)
+    large = *(_half() for _ in "qkvo"), *terms, torch.ones(1), parts, _half(), _half(), 1024
+    then = partial(compiled, kernel, *large, grid=16, tile=(64, 64), B=64, D=64)
+    return attempt(kernel, n // B, *given, B=B, D=d, expected=right, then=then)
 
 
 def diagonals(kernel: Any) -> Figure:

@@ -1,7 +1,9 @@
-"""Rows of a head in memory, one after the other, as in chapter 15; chapters 16 and 17 import them."""
+"""Rows of a head in memory, one after the other; chapters 15 to 17 import them."""
 
 import triton
 import triton.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit

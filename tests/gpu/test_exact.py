@@ -53,6 +53,9 @@ def test_one_tensor(causal):
 def test_what_enters_half_precision_products_stays_in_its_type():
     found = one_tensor(Q.bfloat16(), GRAD.bfloat16(), sigma=3.0, causal=False)
     assert found.g.dtype == torch.bfloat16 and found.x.dtype == torch.float64
+    assert found.norm.dtype == found.delta.dtype == torch.float32
+    three = three_tensors(*(one.bfloat16() for one in (Q, K, V, GRAD)), scale=0.25, causal=False)
+    assert {one.dtype for one in three[:3]} == {torch.float32} != {one.dtype for one in three[3:]}
 
 
 def test_other_sizes_are_refused():

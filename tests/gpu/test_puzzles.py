@@ -33,6 +33,26 @@ def test_norms(told):
     equal(expected["out"], torch.linalg.vector_norm(x, dim=1) ** 2)
 
 
+@pytest.mark.parametrize("puzzle", ["norms", "sums", "prepare", "order"])
+def test_a_right_kernel_is_compiled_at_the_same_arguments_in_bfloat16(puzzle, monkeypatch):
+    tried, large = [], []
+    monkeypatch.setattr(
+        puzzles, "attempt", lambda _, grid, *words, **names: tried.append((words, names)) or Figure()
+    )
+    monkeypatch.setattr(puzzles, "compiled", lambda _, *words, **names: large.append((words, names)))
+    getattr(puzzles, puzzle)(None, *torch.randn(4, 32, 16).double() if puzzle == "order" else ())
+    ((small, names),) = tried
+    names["then"]()
+    ((words, sizes),) = large
+    assert sizes["grid"] * sizes["B"] == 1024 and sizes["D"] == 64
+    for one, two in zip(small, words, strict=True):
+        assert isinstance(one, torch.Tensor) == isinstance(two, torch.Tensor)
+        if isinstance(two, torch.Tensor):
+            assert one.ndim == two.ndim
+            assert two.dtype == (torch.bfloat16 if two.ndim == 2 else torch.float32)
+            assert two.shape[-2:] in ((1,), (1024,), (1024, 64))
+
+
 def test_sums(told):
     (q, k, v, half, _, scale, m), grid, expected = told(puzzles.sums)
     assert len(k) == m and 16 * grid == len(q)

@@ -77,6 +77,14 @@ def test_an_attempt_is_judged(capsys):
     assert titles == ["x", "out"]
 
 
+def test_what_follows_a_right_attempt_is_printed_and_only_then(capsys):
+    x, out = inputs()
+    for kernel, right in ((kernels.norms_kernel, True), (kernels.nothing_kernel, False)):
+        expected = {"out": x.square().sum(-1)}
+        attempt(kernel, 3, x, out, 37, expected=expected, then=lambda: "then", B=16, D=16)
+        assert ("then" in capsys.readouterr().out.splitlines()) == right
+
+
 def test_a_wrong_name_is_told():
     x, out = inputs()
     with pytest.raises(ValueError, match="attempt: y is no tensor among x, out"):
