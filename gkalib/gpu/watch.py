@@ -1,6 +1,6 @@
 """What each program instance loads, stores and multiplies, seen by Triton's interpreter."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -150,6 +150,7 @@ def attempt(
     grid: int,
     *arguments: Tensor | int | float | None,
     expected: Mapping[str, Tensor],
+    also: Callable[[], object] | None = None,
     **constants: Any,
 ) -> Figure:
     """Run a kernel in the interpreter, say whether it is right, and draw what its program instances touched.
@@ -160,6 +161,7 @@ def attempt(
         arguments: as in a launch; tensors are contiguous and in float64. Those that are expected are filled
             with NaN before.
         expected: what some of them should hold afterwards, by name.
+        also: called if all of them do; what it returns is printed.
         constants: the kernel's ``tl.constexpr`` arguments.
 
     Returns:
@@ -176,12 +178,16 @@ def attempt(
         tensors[name].fill_(torch.nan)
     with watched(**tensors) as accesses, np.errstate(all="ignore"):
         kernel[(grid,)](*arguments, **constants)
+    faulty = False
     for name, right in expected.items():
         wrong = ~torch.isclose(tensors[name], right, rtol=1e-9, atol=1e-12)
+        faulty |= bool(wrong.any())
         missing = tensors[name].isnan().sum()
         if wrong.any():
             print(f"{name}: {wrong.sum()} of {right.numel()} elements are wrong, {missing} of them NaN")
         else:
             print(f"{name}: right, relative error {relative(tensors[name], right):.0e}")
+    if also and not faulty:
+        print(also())
     drawn = {name: one for name, one in tensors.items() if one.ndim > 1 or name in expected}
     return picture(accesses, **drawn)

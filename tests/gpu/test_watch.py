@@ -77,6 +77,14 @@ def test_an_attempt_is_judged(capsys):
     assert titles == ["x", "out"]
 
 
+def test_a_right_attempt_goes_on(capsys):
+    x, out = inputs()
+    expected, how = {"out": x.square().sum(-1)}, {"also": lambda: "went on", "B": 16, "D": 16}
+    for kernel, words in ((kernels.nothing_kernel, 0), (kernels.norms_kernel, 1)):
+        attempt(kernel, 3, x, out, 37, expected=expected, **how)
+        assert capsys.readouterr().out.count("went on") == words
+
+
 def test_a_wrong_name_is_told():
     x, out = inputs()
     with pytest.raises(ValueError, match="attempt: y is no tensor among x, out"):
