@@ -1,8 +1,8 @@
 """The tests of the puzzles in chapters 15 to 18: a reader's kernel is run, judged and drawn.
 
 Each function but ``merging`` takes a kernel under ``triton.jit`` with the signature of the chapter's stub,
-and returns what ``attempt`` draws. The tensors are drawn from torch's generator. Those of chapters 15 and 16
-also compile a right kernel for an H100, in bfloat16 and at a larger size, and print what came of it.
+and returns what ``attempt`` draws. A right kernel is also compiled for an H100, in bfloat16 and at a larger
+size, and what came of it is printed. The tensors are drawn from torch's generator.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,19 @@ B = 16
 Part = tuple[Tensor, Tensor]
 
 
-def _half() -> Tensor:
-    return torch.ones(1024, 64, dtype=torch.bfloat16)
-
-
 def _scale(value: float) -> Tensor:
     return torch.tensor([value], dtype=torch.float64)
+
+
+def _registers(kernel: Any, *arguments: Tensor | int, **how: Any) -> str:
+    """What a kernel without a hot loop takes of a thread."""
+    report = compiled(kernel, *arguments, **how).report
+    return f"compiled for an H100: {report.registers} registers, {report.spills} bytes spilled"
+
+
+def _half(*sides: int) -> Tensor:
+    """A tensor to compile for, which decides by its type alone: ``[1024 64]`` where no sides are given."""
+    return torch.zeros(sides or (1024, 64), dtype=torch.bfloat16)
 
 
 def norms(kernel: Any) -> Figure:
@@ -86,11 +93,13 @@ def order(kernel: Any, q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> Figure:
 
 def diagonals(kernel: Any) -> Figure:
     """The sums of a matrix along its diagonals, for each block of 16 of its 48 rows: chapter 17."""
-    ds, slices = torch.randn(48, 32).double(), torch.empty(3, 80).double()
+    ds, slices = torch.randn(48, 32).double(), torch.empty(3, 48).double()
     right = torch.zeros_like(slices)
     for i in range(48):
-        right[i // B, i - torch.arange(32) + 32] += ds[i]
-    return attempt(kernel, 3, ds, slices, 48, 32, B=B, expected={"slices": right})
+        right[i // B, i % B - torch.arange(32) + 32] += ds[i]
+
+    then = partial(_registers, kernel, _half(1024, 1024), torch.zeros(16, 1088), 1024, B=64)
+    return attempt(kernel, 3, ds, slices, 32, B=B, expected={"slices": right}, then=then)
 
 
 def image(kernel: Any) -> Figure:
@@ -99,8 +108,10 @@ def image(kernel: Any) -> Figure:
     down, across = i // W - (i // W)[:, None], i % W - (i % W)[:, None]
     table = torch.randn(2 * H - 1, 2 * W - 1).double()
     right = table[H - 1 - down, W - 1 - across]
-    out = torch.empty_like(right)
-    return attempt(kernel, 2, table, out, H * W, H=H, W=W, B=B, expected={"out": right})
+    given = table, torch.empty_like(right)
+
+    then = partial(_registers, kernel, _half(63, 63), _half(1024, 1024), H=32, W=32, B=64)
+    return attempt(kernel, 2, *given, H=H, W=W, B=B, expected={"out": right}, then=then)
 
 
 def coefficients(kernel: Any) -> Figure:
@@ -109,8 +120,10 @@ def coefficients(kernel: Any) -> Figure:
     angles = torch.arange(1, 4)[:, None, None] * (0.25 * k @ q.T)
     right = torch.cat([angles.cos() @ grad, angles.sin() @ grad])
     given = q, k, grad, torch.empty_like(right), _scale(0.25), 32
+    large = _half(), _half(), _half(1024, 16), torch.zeros(6, 1024, 16), torch.full((1,), 0.25), 1024
+    then = partial(compiled, kernel, *large, FAST=True, G=3, R=16, B=64, D=64, tile=(64, 64))
     sizes = {"FAST": False, "G": 3, "R": 16, "B": B, "D": 16}
-    return attempt(kernel, 6, *given, **sizes, expected={"grad_coefficients": right})
+    return attempt(kernel, 6, *given, **sizes, expected={"grad_coefficients": right}, then=then)
 
 
 def merging(merge: Callable[[Part, Part], Part], empty: Part) -> None:
@@ -140,4 +153,7 @@ def ragged(kernel: Any) -> Figure:
         cache[b, max(0, t - 20) : t] = row
         exact[b] = (-0.125 * (query[b] - row).square().sum(-1)).softmax(0) @ row
     given = query, cache, _scale(0.25), lengths, torch.empty_like(query), 48, 20
-    return attempt(kernel, 4, *given, C=B, D=16, expected={"out": exact})
+    own = _half(4, 128), _half(4, 2048, 128), torch.full((1,), 1 / 128), torch.full((4,), 2048)
+    large = *own, _half(4, 128), 2048, 512
+    then = partial(compiled, kernel, *large, C=32, D=128, tile=(1, 32), stages=4)
+    return attempt(kernel, 4, *given, C=B, D=16, expected={"out": exact}, then=then)

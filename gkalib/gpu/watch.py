@@ -178,15 +178,15 @@ def attempt(
         tensors[name].fill_(torch.nan)
     with watched(**tensors) as accesses, np.errstate(all="ignore"):
         kernel[(grid,)](*arguments, **constants)
-    faults = 0
+    faulty = False
     for name, right in expected.items():
         wrong = ~torch.isclose(tensors[name], right, rtol=1e-9, atol=1e-12)
-        missing, faults = tensors[name].isnan().sum(), faults + wrong.sum()
+        missing, faulty = tensors[name].isnan().sum(), faulty or bool(wrong.any())
         if wrong.any():
             print(f"{name}: {wrong.sum()} of {right.numel()} elements are wrong, {missing} of them NaN")
         else:
             print(f"{name}: right, relative error {relative(tensors[name], right):.0e}")
-    if then is not None and not faults:
+    if then is not None and not faulty:
         print(then())
     drawn = {name: one for name, one in tensors.items() if one.ndim > 1 or name in expected}
     return picture(accesses, **drawn)

@@ -228,6 +228,8 @@ def test_a_number_may_be_added_to_the_sum():
         assert relative(out, exact) <= 1e-12
     far = decode(query + 1e3, key, key, scale, scale, None, None, True, eps=0.5)
     assert (far == 0).all()
+    lost = decode(query + 1e3, key, key, scale, scale, None, None, True, known_maximum=True)
+    assert (lost == 0).all()
 
 
 @pytest.mark.parametrize("d", [17, 40])
