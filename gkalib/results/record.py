@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, final
 
+CPUINFO = Path("/proc/cpuinfo")
 BUSY = 0.25  # of each core, beyond which what is timed is disturbed
 SCALES = ("smoke", "reduced", "full")
 SOURCES = ("measured", "paper")
@@ -30,9 +31,9 @@ def digest(recipe: Mapping[str, Any]) -> str:
 
 
 def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
-    """The code, the date and the software of a run, for a ``Record``: from the commit to the threads.
+    """The code, the date, the software and the processor of a run, for a ``Record``: ``commit`` to ``cpu``.
 
-    Threads are PyTorch's, where it is imported.
+    Threads and instructions are PyTorch's, where it is imported.
 
     Args:
         packages: names of distributions whose versions matter to the run, where they are installed.
@@ -58,7 +59,15 @@ def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
         "versions": {name: version for name in packages if (version := _version(name))},
         "python": platform.python_version(),
         "threads": torch.get_num_threads() if torch else None,
+        "cpu": ", ".join(filter(None, [_model(), torch.backends.cpu.get_cpu_capability() if torch else ""])),
     }
+
+
+def _model() -> str:
+    """The processor's model, or nothing where the system does not say."""
+    words = CPUINFO.read_text(errors="replace") if CPUINFO.exists() else ""
+    found = re.search(r"^model name\s*: (.+)$", words, re.MULTILINE)
+    return found[1] if found else platform.processor()
 
 
 def _version(distribution: str) -> str:
@@ -101,8 +110,9 @@ class Record:
         clean: whether the working tree held nothing beyond that commit.
         date: when the run ended, ISO 8601.
         versions: distribution name to version.
-        python: Python's version; like the next three it is empty in runs from before it was kept.
+        python: Python's version; like the next four it is empty in runs from before it was kept.
         threads: how many PyTorch computed with.
+        cpu: the processor's model, and the instructions that PyTorch used of it: another rounds otherwise.
         data_sha256: the checksum of the data, where it has one.
         load: ``load_average()`` before anything was timed, where times are what was measured.
         wall_seconds: how long it took; 0 for a paper's number.
@@ -125,6 +135,7 @@ class Record:
     versions: dict[str, str] = field(default_factory=dict)
     python: str = ""
     threads: int | None = None
+    cpu: str = ""
     data_sha256: str = ""
     load: int | float | None = None
     wall_seconds: int | float

@@ -1,5 +1,6 @@
 """The results store: what is saved is found again, and what is wrong is refused in the caller's words."""
 
+import importlib
 import json
 import os
 import platform
@@ -47,7 +48,8 @@ def test_run_json_holds_the_agreed_keys(tmp_path):
     fields = json.loads((path / "run.json").read_text(encoding="utf-8"))
     assert set(fields) == {
         "experiment", "arm", "recipe", "recipe_hash", "commit", "clean", "seed", "device", "versions",
-        "wall_seconds", "date", "metrics", "scale", "source", "python", "threads", "data_sha256", "load",
+        "wall_seconds", "date", "metrics", "scale", "source", "python", "threads", "cpu",
+        "data_sha256", "load",
     }  # fmt: skip
 
 
@@ -201,7 +203,7 @@ def test_a_record_with_a_missing_key_is_refused():
 
 def test_a_record_from_before_a_key_was_kept_is_read():
     fields = json.loads(record().to_json())
-    for name in ("python", "threads", "data_sha256", "load"):
+    for name in ("python", "threads", "cpu", "data_sha256", "load"):
         del fields[name]
     assert Record.from_json(json.dumps(fields)) == record()
     assert not record().busy and record().threads is None
@@ -248,11 +250,18 @@ def test_provenance_fills_a_record(tmp_path):
     assert results.provenance(root=tmp_path)["clean"] is False
 
 
-def test_threads_are_pytorchs_where_it_is_imported(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 3))
-    assert results.provenance()["threads"] == 3
+def test_threads_and_instructions_are_pytorchs_where_it_is_imported(monkeypatch, tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: A chip @ 2 GHz\nflags\t\t: fpu\n")
+    monkeypatch.setattr(importlib.import_module("gkalib.results.record"), "CPUINFO", cpuinfo)
+    cpu = SimpleNamespace(get_cpu_capability=lambda: "AVX2")
+    played = SimpleNamespace(get_num_threads=lambda: 3, backends=SimpleNamespace(cpu=cpu))
+    monkeypatch.setitem(sys.modules, "torch", played)
+    facts = results.provenance()
+    assert (facts["threads"], facts["cpu"]) == (3, "A chip @ 2 GHz, AVX2")
     monkeypatch.delitem(sys.modules, "torch")
-    assert results.provenance()["threads"] is None
+    facts = results.provenance()
+    assert (facts["threads"], facts["cpu"]) == (None, "A chip @ 2 GHz")
 
 
 def test_without_git_the_commit_is_unknown(tmp_path, monkeypatch):
