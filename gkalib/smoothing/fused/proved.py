@@ -48,15 +48,15 @@ class Proof:
 @torch.compiler.assume_constant_result
 def why_unproved(operation: str, backward: bool, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why no proof covers an operation on a device, or None if one does; its gradients too, if asked."""
-    return _why(operation, backward, str(dtype).removeprefix("torch."), device)
+    return _why(operation, backward, dtype, device)
 
 
 @functools.cache
-def _why(operation: str, backward: bool, dtype: str, device: torch.device) -> str | None:
-    card, known = torch.cuda.get_device_name(device), read()
+def _why(operation: str, backward: bool, dtype: torch.dtype, device: torch.device) -> str | None:
+    card, kind, known = torch.cuda.get_device_name(device), str(dtype).removeprefix("torch."), read()
     for direction in DIRECTIONS[: 1 + backward]:
-        if Proof(operation, direction, card, dtype, **surroundings()) not in known:
-            return f"no run has shown that the {direction} pass of {operation} in {dtype} is right on {card}"
+        if Proof(operation, direction, card, kind, **surroundings()) not in known:
+            return f"no run has shown that the {direction} pass of {operation} in {kind} is right on {card}"
     return None
 
 
