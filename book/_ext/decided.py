@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -40,21 +41,23 @@ class Claims:
 
     Args:
         contrasts: by the claim's words.
-        judged: what the records say of each; empty without records.
-        record: one of them.
-        seeds: how many each arm has.
+        judged: what the records say of each.
+        record: one of them, or None.
+        seeds: of each claim, how many all the arms that it compares have.
         data: what the models are trained on.
     """
 
     contrasts: Mapping[str, Any]
     judged: Mapping[str, Judgment]
     record: Record | None
-    seeds: int
+    seeds: Mapping[str, int]
     data: str
 
     def shown(self, claim: str) -> str:
         """The contrast as measured, with its interval and the smallest effect that matters."""
         found, contrast = self.judged[claim], self.contrasts[claim]
+        if not math.isfinite(found.estimate.value):
+            return "nothing to measure in these runs"
         times = 100 if contrast.unit == "points" else 1
         value, low, high = (times * one for one in (found.estimate.value, found.low, found.high))
         said = f"{value:.3g} {contrast.unit}, from {low:.3g} to {high:.3g}"
@@ -89,20 +92,20 @@ class Decided:
         known = self.known[experiment]
         contrasts = [contrast_of(fields) for fields in known["contrasts"]]
         records = self.records(experiment, known["arms"])
-        arms = {record.arm for record in records}
-        seeds = min(sum(record.arm == arm for record in records) for arm in arms) if arms else 0
-        complete = arms == {*known["arms"]} and seeds > 0
+        ran = {arm: {record.seed for record in records if record.arm == arm} for arm in known["arms"]}
+        seeds = {each.claim: len(set.intersection(*(ran[arm] for arm in each.weights))) for each in contrasts}
         checks = [
             decisions().Check(**{**one, "arms": tuple(one["arms"]), "concerns": tuple(one["concerns"])})
             for one in known["checks"]
         ]
-        judged = decisions().decide(records, contrasts, checks) if complete else {}
-        if seeds < SEEDS:
-            judged = {claim: replace(one, verdict="undecided") for claim, one in judged.items()}
+        judged = {
+            claim: one if seeds[claim] >= SEEDS else replace(one, verdict="undecided")
+            for claim, one in decisions().decide(records, contrasts, checks).items()
+        }
         return Claims(
             contrasts={each.claim: each for each in contrasts},
             judged=judged,
-            record=records[0] if complete else None,
+            record=records[0] if records else None,
             seeds=seeds,
             data=known["data"],
         )

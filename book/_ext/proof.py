@@ -210,7 +210,8 @@ class Judge:
         if unknown or not claims:
             raise ValueError(f"{experiment} decides no claim {(unknown or [''])[0]!r}")
         how = f"decided by {experiment}: {'; '.join(claims)}"
-        if found.record is None:
+        seeds = min(found.seeds[claim] for claim in claims)
+        if found.record is None or not seeds:
             reason = f"python -m gkalib experiment {experiment} --seeds 5, and {how}"
             return Proof(status="ready", compares=cell.compares, reason=reason)
         verdict = together(found.judged[claim].verdict for claim in claims)
@@ -220,8 +221,8 @@ class Judge:
             status="reduced",
             verdict=verdict,
             compares=cell.compares or "order",
-            ours="; ".join(found.shown(claim) for claim in claims),
-            reason=f"{how}; {found.seeds} seeds, {self.runs.scale_of(found.record)}",
+            ours="; ".join(dict.fromkeys(found.shown(claim) for claim in claims)),
+            reason=f"{how}; {seeds} seeds, {self.runs.scale_of(found.record)}",
             scale=self.runs.scale_of(found.record),
         )
 

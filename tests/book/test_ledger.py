@@ -177,12 +177,21 @@ def test_on_other_data_a_claim_is_not_reproduced(store):
     assert Judge(ROOT, papers).proof(claim).verdict == "consistent, other data"
 
 
-def test_claims_need_every_arm(store):
-    novels(store, 5, {"both": 0.1})
-    for run in (store / "gpa-novels").glob("both-unwrapped-*"):
+@pytest.mark.parametrize(
+    ("arm", "status", "verdict"),
+    [
+        ("both-unwrapped", "reduced", "reproduced"),  # the claim does not compare it
+        ("both-fast", "ready", ""),  # half of the claim has runs
+        ("rope", "ready", ""),
+    ],
+)
+def test_a_claim_needs_every_arm_that_it_compares(store, arm, status, verdict):
+    novels(store, 5, {"both": 0.1, "both-fast": 0.1})
+    for run in (store / "gpa-novels").glob(f"{arm}-reduced-*"):
         shutil.rmtree(run)
     papers = Papers(store)
-    assert Judge(ROOT, papers).proof(papers.cells["gpa"][CLAIM]).status == "ready"
+    proof = Judge(ROOT, papers).proof(papers.cells["gpa"][CLAIM])
+    assert (proof.status, proof.verdict) == (status, verdict)
 
 
 def test_a_benchmark_turns_its_ratio_on_a_card_only(store):

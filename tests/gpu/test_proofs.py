@@ -33,8 +33,8 @@ def run(
     """Save a run of an operation on a card: every row right, or each of one quantity wrong."""
     rows = []
     for check in list(correctness.checks(operation, "cuda", [TYPE]))[: 1 if least else None]:
-        names = ("out", "query") if OPERATIONS[operation].gradients else ("out",)
-        rows += [{**asdict(check), "what": what, "right": int(what != wrong), "error": 0.1} for what in names]
+        parts = ("out", "query") if OPERATIONS[operation].gradients else ("out",)
+        rows += [{**asdict(check), "what": what, "right": int(what != wrong), "error": 0.1} for what in parts]
     recipe = {
         "operation": operation,
         "types": [TYPE],
