@@ -79,7 +79,7 @@ CONTRASTS = (
         paper="slightly lower; training loss about 1.48 against 1.51",
     ),
     Contrast(
-        claim="the package with registers has a lower loss than softmax with one",
+        claim="the package with a register has a lower loss than softmax with a register",
         metric="val_loss",
         weights=difference("rbf-susie-register", "dot-rope-register"),
         sign=-1,
@@ -97,7 +97,7 @@ CONTRASTS = (
     ),
     *(
         Contrast(
-            claim=f"the double temperature has the lower loss ({position})",
+            claim=f"a doubled scale has the lower loss ({position})",
             metric="val_loss",
             weights=difference(f"dot-double-{position}", f"dot-{position}"),
             sign=-1,
