@@ -122,3 +122,15 @@ def test_rows_of_karat_are_refused_by_rollout_and_their_sums_are_free():
     with pytest.raises(ValueError, match="negative weights"):
         rollout(found)
     assert (found[0].sum(-1) - 1).abs().max() > 0.1
+
+
+def test_two_recipes_differ_in_a_constant_of_adam_and_in_the_shapes_of_crops():
+    arms = {
+        name: gkalib.results.load("looking", arm=name)[0].recipe["run"]
+        for name in ("karat-cifar10-tiny-softmax", "gka-imagenet-tiny-deit", "gka-imagenet-tiny-gka")
+    }
+    softmax, deit, gka_run = arms.values()
+    apart = {key for key in softmax if key != "augment" and softmax[key] != deit[key]}
+    apart |= {key for key, one in softmax["augment"].items() if one != deit["augment"][key]}
+    assert apart == {"eps", "ratio"}
+    assert {key for key in deit if deit[key] != gka_run[key]} == {"attention"}
