@@ -50,6 +50,14 @@ class Sample:
         """float32 of this shape."""
         return self._fill(torch.empty(shape, dtype=torch.float32, device=self.device))
 
+    def sigma(self) -> Tensor:
+        """A bandwidth a head, ``[h]``, at which scores stay near 0: weights neither vanish nor overflow."""
+        return self.numbers(self.heads) * self.width**0.5
+
+    def scale(self) -> Tensor:
+        """A factor of dot products a head, likewise."""
+        return self.numbers(self.heads) / self.width
+
     def spans(self) -> Spans:
         """The mask."""
         if self.mask == "all":
@@ -72,7 +80,7 @@ def gka_forward(sample: Sample) -> Call:
     """GKA: queries, keys and values are one tensor."""
     from gkalib.smoothing.fused.symmetric import gka_forward
 
-    return functools.partial(gka_forward, sample.tensor(), sample.numbers(sample.heads), sample.spans(), 0.0)
+    return functools.partial(gka_forward, sample.tensor(), sample.sigma(), sample.spans(), 0.0)
 
 
 def gka_backward(sample: Sample, *, ordered: bool = True) -> Call:
@@ -81,7 +89,7 @@ def gka_backward(sample: Sample, *, ordered: bool = True) -> Call:
 
     total = sample.numbers(sample.batch, sample.heads, sample.length)
     tensors = [sample.tensor() for _ in range(3)]
-    given = total, sample.numbers(sample.heads), sample.spans()
+    given = total, sample.sigma(), sample.spans()
     return functools.partial(gka_backward, *tensors, *given, ordered)
 
 
@@ -106,11 +114,11 @@ def _smooth(
     """A forward and a backward call for separate queries, keys and values, with what a kernel needs."""
 
     def scores(sample: Sample) -> tuple:
-        scale = None if gaussian else sample.numbers(sample.heads)
+        scale = None if gaussian else sample.scale()
         return scale, None, sample.numbers(sample.heads, 2 * sample.length - 1) if table else None
 
     def sigma(sample: Sample) -> Tensor | None:
-        return sample.numbers(sample.heads) if gaussian else None
+        return sample.sigma() if gaussian else None
 
     def forward(sample: Sample) -> Call:
         from gkalib.smoothing.fused.forward import smooth_forward
@@ -190,7 +198,7 @@ def row_features(sample: Sample) -> Call:
 
     coefficients = sample.numbers(sample.heads, 2 * HARMONICS, sample.length, RANK)
     tensors = [sample.tensor() for _ in range(2)]
-    return functools.partial(row_features, *tensors, coefficients, sample.numbers(sample.heads))
+    return functools.partial(row_features, *tensors, coefficients, sample.scale())
 
 
 def row_features_backward(sample: Sample) -> Call:
@@ -200,9 +208,7 @@ def row_features_backward(sample: Sample) -> Call:
     coefficients = sample.numbers(sample.heads, 2 * HARMONICS, sample.length, RANK)
     grad = sample.numbers(sample.batch, sample.heads, sample.length, RANK)
     tensors = [sample.tensor() for _ in range(2)]
-    return functools.partial(
-        row_features_backward, grad, *tensors, coefficients, sample.numbers(sample.heads)
-    )
+    return functools.partial(row_features_backward, grad, *tensors, coefficients, sample.scale())
 
 
 def _decode(shared: bool, gaussian: bool, table: bool, normalize: bool) -> Callable[[Sample], Call]:
@@ -212,8 +218,7 @@ def _decode(shared: bool, gaussian: bool, table: bool, normalize: bool) -> Calla
         from gkalib.smoothing.fused.decode import decode
 
         key = sample.tensor()
-        numbers = sample.numbers(sample.heads)
-        scale, sigma = (None, numbers) if gaussian else (numbers, None)
+        scale, sigma = (None, sample.sigma()) if gaussian else (sample.scale(), None)
         lags = sample.numbers(sample.batch, sample.heads, sample.length) if table else None
         value = key if shared else sample.tensor()
         return functools.partial(

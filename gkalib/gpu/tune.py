@@ -163,7 +163,7 @@ def time_candidates(
                             _compare(actual, expected, case.dtype)
                         ms = clock(calls)
                     except Exception as error:  # too much shared memory, for one, which is no RuntimeError
-                        print(f"tune: {program} {width} {kind} cannot run with {sizes}: {error}", flush=True)
+                        print(f"tune: {program} {width} {kind} is out with {sizes}: {error}", flush=True)
                         ms = math.inf
                 yield Timing(program, width, kind, case.name, tuple(sizes), ms)
                 if ms == math.inf and device == "cuda":

@@ -105,7 +105,7 @@ def test_a_candidate_that_cannot_run_is_never_chosen(known: tune.Table, capsys: 
 
     actual = list(time_candidates(clock(ms), known, ["gka_forward"], widths=[16], bits=[16], device="cpu"))
     assert [timing.ms for timing in actual] == [1.0, math.inf]
-    assert "cannot run with [64, 32, 4, 2]: out of resource: shared memory" in capsys.readouterr().out
+    assert "is out with [64, 32, 4, 2]: out of resource: shared memory" in capsys.readouterr().out
     assert choose(KNOWN, actual)["gka_forward"]["16"]["16"]["shipped"] == [*SMALL]
 
 
