@@ -184,7 +184,7 @@ class Judge:
             reason = f"the numbers of {names.replace('+', ', ')} stand {series.said}, {scale}"
             return Proof(status=series.status, reason=reason, scale=scale)
         if any(f'"{figure}' in text for text in self.drawing) and self.drawing_is_tested:
-            how = f"python -m gkalib look RUN --keep, figure {figure}, for a run of {recipe} --arm {arm}"
+            how = f"python -m gkalib look RUN --keep, figure {figure}, for a run of {recipe}, arm {arm}"
             if stored:
                 how += f"; the record of a smaller run holds {stored} of {least or 1} panels"
             return Proof(status="ready", reason=how)
