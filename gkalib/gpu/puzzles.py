@@ -1,8 +1,9 @@
 """The tests of the puzzles in chapters 15 to 18: a reader's kernel is run, judged and drawn.
 
-Each function but ``merging`` takes a kernel under ``triton.jit`` with the signature of the chapter's stub,
-and returns what ``attempt`` draws. A right kernel is also compiled for an H100, in bfloat16 and at a larger
-size, and what came of it is printed. The tensors are drawn from torch's generator.
+``three`` and ``one`` judge the kernels of chapter 16 itself. Each other function but ``merging`` takes a
+kernel under ``triton.jit`` with the signature of the chapter's stub, and returns what ``attempt`` draws. A
+right kernel is also compiled for an H100, in bfloat16 and at a larger size, and what came of it is printed.
+The tensors are drawn from torch's generator.
 """
 
 from collections.abc import Callable
@@ -13,23 +14,16 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from gkalib.gpu.exact import three_tensors
-from gkalib.gpu.page import compiled
+from gkalib.gpu.exact import one_tensor, three_tensors
+from gkalib.gpu.page import Compiled, compiled
 from gkalib.gpu.watch import attempt
 
-H, W = 4, 8  # of the image
 B = 16
 Part = tuple[Tensor, Tensor]
 
 
 def _scale(value: float) -> Tensor:
     return torch.tensor([value], dtype=torch.float64)
-
-
-def _registers(kernel: Any, *arguments: Tensor | int, **how: Any) -> str:
-    """What a kernel without a hot loop takes of a thread."""
-    report = compiled(kernel, *arguments, **how).report
-    return f"compiled for an H100: {report.registers} registers, {report.spills} bytes spilled"
 
 
 def _half(*sides: int) -> Tensor:
@@ -55,63 +49,76 @@ def sums(kernel: Any) -> Figure:
     return attempt(kernel, 3, *given, B=B, D=16, expected={"out": kappa @ v}, then=then)
 
 
-def prepare(kernel: Any) -> Figure:
-    """The gradient of the output over the row's sum, and its inner product with the output: chapter 16."""
-    grad, out, total = *torch.randn(2, 48, 16).double(), 1 + torch.rand(48).double()
-    g, delta = torch.empty_like(grad), torch.empty_like(total)
-    right = {"g": grad / total[:, None], "delta": (grad * out).sum(-1) / total}
-    large = _half(), _half(), torch.ones(1024), _half(), torch.ones(1024)
-    then = partial(compiled, kernel, *large, grid=16, tile=(64, 64), B=64, D=64)
-    return attempt(kernel, 3, grad, out, total, g, delta, B=B, D=16, expected=right, then=then)
-
-
-def order(kernel: Any, q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> Figure:
-    """The gradients of three tensors, that of the queries in a part for each block of keys: chapter 16.
+def three(queries: Any, keys: Any, *, causal: bool) -> list[Compiled]:
+    """Run chapter 16's kernels for three tensors in float64, then compile them in bfloat16, at scale 1/8.
 
     Args:
-        kernel: the reader's.
-        q, k, v, grad: of one head, ``[n 16]`` in float64 with n a multiple of 16; the scale is 1/8.
+        queries: the kernel that owns queries.
+        keys: the kernel that owns keys.
+        causal: whether a query sees only itself and what is before it.
+
+    Returns:
+        What came of either kernel.
 
     Raises:
-        ValueError: if the tensors do not fill whole blocks.
+        ValueError: if a gradient differs from autograd's by more than 1e-13.
     """
-    n, d = q.shape
-    if n % B or d != B:
-        raise ValueError(f"order: blocks have {B} tokens of {B} features, queries {list(q.shape)} fill none")
+    for given in (torch.randn(4, 48, 16).double(), torch.randn(4, 1024, 64).bfloat16()):
+        exact = three_tensors(*given, scale=0.125, causal=causal)
+        inputs = *given, *exact[:3], torch.full((1,), 0.125).to(exact.half.dtype)
+        found = [
+            _gradients(queries, inputs, {"grad_query": exact.query}, causal),
+            _gradients(keys, inputs, {"grad_key": exact.key, "grad_value": exact.value}, causal),
+        ]
+    return found
+
+
+def one(kernel: Any, x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> Compiled:
+    """Run chapter 16's kernel for one tensor on tokens in float64, then compile it in bfloat16.
+
+    Args:
+        kernel: the one that owns tokens.
+        x, grad: tokens of one head and the gradient of their outputs, ``[n 16]`` with n a multiple of 16.
+        sigma: the bandwidth.
+        causal: whether a token sees only itself and what is before it.
+
+    Raises:
+        ValueError: if the gradient differs from autograd's by more than 1e-13.
+    """
+    for given in ((x, grad), torch.randn(2, 1024, 64).bfloat16()):
+        exact = one_tensor(*given, sigma=sigma, causal=causal)
+        inputs = given[0], *exact[:3], torch.full((1,), sigma**-2, dtype=exact.norm.dtype)
+        found = _gradients(kernel, inputs, {"grad": exact.x}, causal)
+    return found
+
+
+def _gradients(kernel: Any, inputs: tuple, expected: dict[str, Tensor], causal: bool) -> Any:
+    """Judge a kernel of chapter 16: it is run where its inputs are in float64, else compiled."""
+    n, outs = len(inputs[0]), [torch.full_like(inputs[0], torch.nan) for _ in expected]
+    if inputs[0].dtype != torch.float64:
+        how: dict[str, Any] = {"grid": n // 64, "tile": (64, 64), "expected": expected}
+        return compiled(kernel, *inputs, *outs, n, CAUSAL=causal, B=64, D=64, **how)
+    kernel[(n // B,)](*inputs, *outs, n, CAUSAL=causal, B=B, D=B)
+    for name, out in zip(expected, outs, strict=True):
+        if not (error := (out - expected[name]).abs().max()) <= 1e-13:
+            raise ValueError(f"{name} differs from autograd's by {error:.0e}")
+    return None
+
+
+def order(kernel: Any) -> Figure:
+    """The gradients of three tensors, that of the queries in a part for each block of keys: chapter 16."""
+    q, k, v, grad = torch.randn(4, 32, B, dtype=torch.float64)
     exact = three_tensors(q, k, v, grad, scale=0.125, causal=False)
     slope = (0.125 * (q @ k.mT - exact.half)).softmax(-1) * (grad @ v.mT - exact.delta[:, None])
     blocks = zip(slope.split(B, 1), k.split(B), strict=True)
     right = {"parts": torch.stack([0.125 * s @ own for s, own in blocks])}
     right |= {"grad_key": exact.key, "grad_value": exact.value}
-    outs = (torch.empty_like(one) for one in right.values())
-    given = q, k, v, grad, *exact[:3], _scale(0.125), *outs, n
+    outs = (torch.empty_like(each) for each in right.values())
+    given = q, k, v, grad, *exact[:3], _scale(0.125), *outs, len(q)
     terms, parts = torch.ones(3, 1024), torch.empty(16, 1024, 64)
     large = *(_half() for _ in "qkvo"), *terms, torch.ones(1), parts, _half(), _half(), 1024
     then = partial(compiled, kernel, *large, grid=16, tile=(64, 64), B=64, D=64)
-    return attempt(kernel, n // B, *given, B=B, D=d, expected=right, then=then)
-
-
-def diagonals(kernel: Any) -> Figure:
-    """The sums of a matrix along its diagonals, for each block of 16 of its 48 rows: chapter 17."""
-    ds, slices = torch.randn(48, 32).double(), torch.empty(3, 48).double()
-    right = torch.zeros_like(slices)
-    for i in range(48):
-        right[i // B, i % B - torch.arange(32) + 32] += ds[i]
-
-    then = partial(_registers, kernel, _half(1024, 1024), torch.zeros(16, 1088), 1024, B=64)
-    return attempt(kernel, 3, ds, slices, 32, B=B, expected={"slices": right}, then=then)
-
-
-def image(kernel: Any) -> Figure:
-    """The biases of all pairs of places in an image of 4 × 8, from a table of two lags: chapter 17."""
-    i = torch.arange(H * W)
-    down, across = i // W - (i // W)[:, None], i % W - (i % W)[:, None]
-    table = torch.randn(2 * H - 1, 2 * W - 1).double()
-    right = table[H - 1 - down, W - 1 - across]
-    given = table, torch.empty_like(right)
-
-    then = partial(_registers, kernel, _half(63, 63), _half(1024, 1024), H=32, W=32, B=64)
-    return attempt(kernel, 2, *given, H=H, W=W, B=B, expected={"out": right}, then=then)
+    return attempt(kernel, len(q) // B, *given, B=B, D=B, expected=right, then=then)
 
 
 def coefficients(kernel: Any) -> Figure:

@@ -144,6 +144,8 @@ def test_products_of_a_pass():
     for spans, expected in (
         (Spans(99, 99), 5 * blocks**2),
         (Spans(99, 0), sum(3 * (i + 1) + 4 * (blocks - i) for i in range(blocks))),
+        (Spans(15, 15), 5 * 7),
+        (Spans(31, 0), 7 * 6),
     ):
         out, total = gka_forward(x, sigma, spans, 0.0)
         with forced(Config(16, 16)), products() as found:

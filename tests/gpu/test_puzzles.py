@@ -6,7 +6,9 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+import gkalib
 from gkalib.gpu import puzzles
+from gkalib.gpu.page import Compiled
 from tests.tolerance import equal
 
 
@@ -59,43 +61,64 @@ def test_sums(told):
     equal(expected["out"], weights @ v)
 
 
-def test_prepare(told):
-    (grad, out, total, *_), grid, expected = told(puzzles.prepare)
-    assert 16 * grid == len(out)
-    equal(expected["g"], torch.diag(1 / total) @ grad)
-    equal(expected["delta"], torch.einsum("nd,nd->n", expected["g"], out))
-
-
 def test_order(told):
-    given = torch.randn(4, 32, 16, dtype=torch.float64)
-    (q, k, v, grad, half, *_), grid, expected = told(puzzles.order, *given)
+    (q, k, v, grad, half, *_), grid, expected = told(puzzles.order)
     leaves = [one.clone().requires_grad_() for one in (q, k, v)]
     out = (0.125 * (leaves[0] @ leaves[1].mT - leaves[1].square().sum(-1) / 2)).softmax(-1) @ leaves[2]
     exact = torch.autograd.grad(out, leaves, grad)
-    assert expected["parts"].shape == (grid, 32, 16) and torch.equal(half, k.square().sum(-1) / 2)
+    assert expected["parts"].shape == (grid, len(q), 16) and torch.equal(half, k.square().sum(-1) / 2)
     for mine, right in zip((expected["parts"].sum(0), *list(expected.values())[1:]), exact, strict=True):
         equal(mine, right)
-    with pytest.raises(ValueError, match=r"queries \[30, 16\] fill none"):
-        puzzles.order(None, *given[:, :30])
 
 
-def test_diagonals(told):
-    (ds, slices, m), grid, expected = told(puzzles.diagonals)
-    assert ds.shape == (16 * grid, m) and slices.shape == (grid, m + 16)
-    # Offsets of torch's diagonals grow to the right, lags of query minus key to the left.
-    for rows, own in zip(ds.split(16), expected["slices"], strict=True):
-        equal(own, torch.stack([rows.diagonal(-lag).sum() for lag in range(-m, 16)]))
+class Given:
+    """In the place of a kernel: writes gradients of the reference method, and may be off."""
+
+    def __init__(self, *which, off=0.0):
+        self.which, self.off = which, off
+
+    def __getitem__(self, grid):
+        def run(*arguments, CAUSAL, B, D):
+            *arguments, n = arguments
+            inputs, outs = arguments[: -len(self.which)], arguments[-len(self.which) :]
+            roles = inputs[: 3 if len(inputs) > 5 else 1]
+            leaves = [one.clone()[None, None].requires_grad_() for one in roles]
+            grad = inputs[3] if len(leaves) == 3 else self.grad
+            sigma = inputs[-1].item() ** -0.5
+            roles = leaves if len(leaves) == 3 else leaves * 3
+            mask = gkalib.masks.Causal() if CAUSAL else None
+            out = gkalib.smooth(*roles, gkalib.kernels.Gaussian(sigma), mask=mask, method="reference")
+            exact = torch.autograd.grad(out, leaves, grad[None, None])
+            assert grid == (n // B,) and outs[0].shape[-1] == D
+            for place, at in zip(outs, self.which, strict=True):
+                place.copy_(exact[at][0, 0] + self.off)
+
+        return run
 
 
-def test_image(told):
-    (table, out), grid, expected = told(puzzles.image)
-    n = puzzles.H * puzzles.W
-    assert 16 * grid == n and out.shape == (n, n)
-    for i in range(n):
-        for j in range(n):
-            (y, x), (other_y, other_x) = divmod(i, puzzles.W), divmod(j, puzzles.W)
-            bias = table[y - other_y + puzzles.H - 1, x - other_x + puzzles.W - 1]
-            assert expected["out"][i, j] == bias
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_kernels_of_the_chapter_are_judged_before_they_are_compiled(monkeypatch, causal):
+    orders = []
+
+    def compiled(*given, **how):
+        orders.append((given, how))
+        return Compiled.__new__(Compiled)
+
+    monkeypatch.setattr(puzzles, "compiled", compiled)
+    puzzles.three(Given(0), Given(1, 2), causal=causal)
+    x, grad = torch.randn(2, 32, 16, dtype=torch.float64)
+    token = Given(0)
+    token.grad = grad
+    puzzles.one(token, x, grad, sigma=3.0, causal=causal)
+    names = [set(how["expected"]) for _, how in orders]
+    assert names == [{"grad_query"}, {"grad_key", "grad_value"}, {"grad"}]
+    assert all(given[1].dtype == torch.bfloat16 and how["CAUSAL"] == causal for given, how in orders)
+    with pytest.raises(ValueError, match=r"grad_key differs from autograd's by 1e-03"):
+        puzzles.three(Given(0), Given(1, 2, off=1e-3), causal=causal)
+    for off in (1e-3, float("nan")):
+        token.off = off
+        with pytest.raises(ValueError, match="grad differs"):
+            puzzles.one(token, x, grad, sigma=3.0, causal=causal)
 
 
 def test_coefficients(told):
