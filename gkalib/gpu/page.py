@@ -58,8 +58,9 @@ class Compiled:
         one = self.report
         products = "wgmma" if one.hgmma else "mma" if one.hmma else "no tensor-core product"
         score = "no loop" if one.per_score is None else f"{one.per_score:.2f} instructions per score"
+        spilled = f"{one.spills} bytes spilled" if one.spills else "no spills"
         words = f"{one.program}, {one.rows}×{one.columns}, {one.warps} warps, {one.stages} stages: "
-        words += f"{score}, {one.registers} registers, {one.spills} bytes spilled, {products}"
+        words += f"{score}, {one.registers} registers, {spilled}, {products}"
         if self.device is None:
             return words
         return (

@@ -25,7 +25,7 @@ def test_a_kernel_with_a_helper_compiles_for_wgmma():
     assert (report.program, report.rows, report.columns) == ("row", 64, 64)
     assert report.hgmma and report.spills == 0 and 32 < report.registers <= 255
     assert report.per_score is not None and 3 < report.per_score < 12
-    assert f"{report.per_score:.2f} instructions per score" in str(done) and "wgmma" in str(done)
+    assert f"{report.per_score:.2f} instructions per score" in str(done) and "no spills, wgmma" in str(done)
     if done.device is not None:
         assert done.error is not None and done.error < 0.02
         assert done.outputs is not None
