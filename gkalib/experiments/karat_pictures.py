@@ -26,7 +26,7 @@ ARMS = {
     "g11": {"grid": 11},
     "universal": {"mode": "universal"},
 }
-# the best of a sweep on a seed of its own; the seeds of G = 11 have not run
+# the best of a sweep on a seed of its own
 RATES = {
     "softmax": 2e-3, "damped": 1e-3, "normal": 1e-3, "damped-simplex": 1e-3, "normal-simplex": 2e-3,
     "universal": 1e-3, "g11": 5e-4,
