@@ -1,0 +1,74 @@
+"""The spline networks of KArAt's table 8 on CIFAR-10, beside perceptrons, one pass over the pictures each.
+
+Sizes and data are the paper's; its optimizer and its length are not printed, and the training is that of
+``kan_mlp``. Chapter 27 reads the records.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache, partial
+
+import torch
+from torch import Tensor, nn
+
+from gkalib.data import cifar10
+from gkalib.experiments.kan_mlp import BATCH, Splines, accuracy, mlp, train
+from gkalib.experiments.runner import Experiment, Measured
+
+PIXELS = 3 * 32 * 32
+ROWS = (  # of the table's first part, in its order
+    Splines(1),
+    *(Splines(1, grid, reach) for grid in (20, 40) for reach in (4, 6, 8)),
+    Splines(3),
+    *(Splines(3, grid, reach) for grid in (20, 40) for reach in (4, 6, 8)),
+    Splines(4),
+    *(Splines(5, reach=reach) for reach in (1, 2, 4)),
+    Splines(5, widths=(20, 20)),
+    Splines(5, widths=(40, 40)),
+    *(Splines(5, reach=reach) for reach in (6, 8)),
+    *(Splines(5, grid) for grid in (20, 40)),
+)
+
+# What is built, and the peak of the learning rate, which is the one found for ``kan_mlp``.
+ARMS: dict[str, tuple[Callable[[], nn.Module], float]] = {
+    **{row.arm: (partial(row.build, PIXELS), 0.003) for row in ROWS},
+    "mlp": (partial(mlp, 10, 10, pixels=PIXELS), 0.01),
+    "mlp-equal": (partial(mlp, 134, 134, pixels=PIXELS), 0.01),
+}
+
+
+@cache
+def pictures() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Training pictures ``[1 1 n 3072]`` at mean 0 and deviation 1, their labels, and the same held out."""
+    train, held_out, _ = cifar10()
+    parts = [torch.tensor(part.pixels).flatten(1).float() for part in (train, held_out)]
+    mean, deviation = parts[0].mean(), parts[0].std()
+    x, test = [((part - mean) / deviation)[None, None] for part in parts]
+    return x, torch.from_numpy(train.labels), test, torch.from_numpy(held_out.labels)
+
+
+def measured(arm: str, seed: int) -> Measured:
+    """The accuracy on held-out pictures, and the number of parameters."""
+    build, rate = ARMS[arm]
+    x, labels, test, test_labels = pictures()
+    torch.manual_seed(seed)
+    model = build()
+    train(model, x, labels, rate=rate, seed=seed)
+    return {
+        "cifar10": accuracy(model, test, test_labels),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }, []
+
+
+EXPERIMENT = Experiment(
+    name="kan-cifar",
+    arms={arm: partial(measured, arm) for arm in ARMS},
+    recipe=lambda arm: {
+        "arm": arm,
+        "train": 50_000,
+        "test": 10_000,
+        "steps": math.ceil(50_000 / BATCH),
+        "batch": BATCH,
+        "lr": ARMS[arm][1],
+    },
+)

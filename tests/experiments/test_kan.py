@@ -1,0 +1,61 @@
+"""The spline networks of KArAt's table 8 and the perceptrons of equal size."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from gkalib.experiments import kan_cifar, kan_mlp
+from tests.need import need
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("where", "experiment"),
+    [("Table 8, second part", kan_mlp), ("Table 8", kan_cifar)],
+    ids=["digits and clothes", "CIFAR-10"],
+)
+def test_the_networks_are_those_of_the_table(where, experiment):
+    with (ROOT / "data/results/papers/karat.csv").open(encoding="utf-8") as file:
+        cells = [cell for cell in csv.DictReader(file) if cell["where"] == where]
+    assert len({cell["row"] for cell in cells}) == len(experiment.ROWS)
+    for row, network in zip(dict.fromkeys(cell["row"] for cell in cells), experiment.ROWS, strict=True):
+        order, grid, low, high, *widths = map(int, re.findall(r"-?\d+", row))
+        assert network == kan_mlp.Splines(order, grid, high, tuple(widths)) and low == -high
+        arm = f"study {experiment.EXPERIMENT.name}/{network.arm}/"
+        assert all(
+            cell["evidence"].startswith(arm)
+            for cell in cells
+            if cell["row"] == row and cell["column"] != "CIFAR-100"
+        )
+
+
+def test_perceptron_and_spline_network_have_equally_many_parameters():
+    for experiment, pixels in ((kan_mlp, 784), (kan_cifar, 3072)):
+        equal, splines = (
+            sum(parameter.numel() for parameter in experiment.ARMS[arm][0]().parameters())
+            for arm in ("mlp-equal", "kan-3")
+        )
+        assert splines == sum(a * b * (10 + 3 - 1 + 2) for a, b in ((pixels, 10), (10, 10), (10, 10)))
+        assert abs(equal / splines - 1) < 0.01
+
+
+def test_both_networks_learn():
+    labels = torch.arange(25 * kan_mlp.BATCH) % 10
+    x = torch.randn(10, 784)[labels][None, None]
+    for name in ("kan-1", "mlp"):
+        make, rate = kan_mlp.ARMS[name]
+        model = make()
+        kan_mlp.train(model, x, labels, rate=rate, seed=0)
+        assert kan_mlp.accuracy(model, x, labels) > 0.5, name
+
+
+def test_the_networks_are_trained_and_tested_on_all_pictures():
+    need("fashion-mnist")
+    x, labels, test, test_labels = kan_mlp.pictures("fashion-mnist")
+    assert x.shape == (1, 1, 60_000, 784) and test.shape == (1, 1, 10_000, 784)
+    assert labels.bincount().tolist() == [6000] * 10 and test_labels.bincount().tolist() == [1000] * 10
+    assert x.mean().abs() < 1e-4 and abs(x.std() - 1) < 1e-4
