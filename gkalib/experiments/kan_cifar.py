@@ -1,7 +1,7 @@
 """The spline networks of KArAt's table 8 on CIFAR-10, beside perceptrons, one pass over the pictures each.
 
 Sizes and data are the paper's; its optimizer and its length are not printed, and the training is that of
-``kan_mlp``. Chapter 27 reads the records.
+``kan_mlp`` at rates of its own. Chapter 27 reads the records.
 """
 
 import math
@@ -29,11 +29,13 @@ ROWS = (  # of the table's first part, in its order
     *(Splines(5, grid) for grid in (20, 40)),
 )
 
-# What is built, and the peak of the learning rate, which is the one found for ``kan_mlp``.
+# What is built, and the peak of the learning rate: of 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03 and 0.1 the best
+# after 200 steps on 2,000 training pictures set aside, for either perceptron and for splines of degree 3, whose
+# rate all splines take.
 ARMS: dict[str, tuple[Callable[[], nn.Module], float]] = {
-    **{row.arm: (partial(row.build, PIXELS), 0.003) for row in ROWS},
+    **{row.arm: (partial(row.build, PIXELS), 0.01) for row in ROWS},
     "mlp": (partial(mlp, 10, 10, pixels=PIXELS), 0.01),
-    "mlp-equal": (partial(mlp, 134, 134, pixels=PIXELS), 0.01),
+    "mlp-equal": (partial(mlp, 134, 134, pixels=PIXELS), 0.001),
 }
 
 
