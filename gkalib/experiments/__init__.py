@@ -7,7 +7,15 @@ from gkalib.experiments.loop import Measure, Observer, evaluate, fit, train
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import TASKS, Task, task
 
-MEASURED = ("approximations", "counts", "kan-mlp", "karat-rank", "one-budget-costs", "structure", "traps")
+MEASURED = (
+    "approximations",
+    "counts",
+    "kan-mlp",
+    "karat-rank",
+    "one-budget-costs",
+    "structure",
+    "traps",
+)
 """The experiments that are measured, not trained; ``gkalib.experiments.runner`` runs both."""
 
 # the files of this folder that define no experiment

@@ -1,13 +1,12 @@
-"""The rank experiment on rows of known rank; spline networks and perceptrons of equal size."""
+"""The rank experiment on rows of known rank."""
 
 import pytest
 import torch
 
 from gkalib.data import registry, trained_vit
-from gkalib.experiments import kan_mlp, karat_rank
+from gkalib.experiments import karat_rank
 from gkalib.models.pretrained import vit_heads
 from gkalib.normalizers import Fourier, RowOperator
-from tests.need import need
 
 F64 = torch.float64
 
@@ -54,30 +53,6 @@ def test_the_spectrum_counts_directions(small):
     curve, count = karat_rank.spectrum(matrix)
     assert curve.tolist() == pytest.approx([1, 0.5, 0.25, 0])
     assert count.item() == 2, "16 + 4 of 21 are the first nine tenths"
-
-
-def test_perceptron_and_spline_network_have_equally_many_parameters():
-    sizes = {name: sum(p.numel() for p in make().parameters()) for name, (make, _) in kan_mlp.ARMS.items()}
-    assert sizes["kan-3"] == sum(a * b * (10 + 3 - 1 + 2) for a, b in ((784, 10), (10, 10), (10, 10)))
-    assert abs(sizes["mlp-equal"] / sizes["kan-3"] - 1) < 0.01
-
-
-def test_both_networks_learn():
-    labels = torch.arange(25 * kan_mlp.BATCH) % 10
-    x = torch.randn(10, 784)[labels][None, None]
-    for name in ("kan-1", "mlp"):
-        make, rate = kan_mlp.ARMS[name]
-        model = make()
-        kan_mlp.train(model, x, labels, rate=rate, seed=0)
-        assert kan_mlp.accuracy(model, x, labels) > 0.5, name
-
-
-def test_the_networks_are_trained_and_tested_on_all_pictures():
-    need("fashion-mnist")
-    x, labels, test, test_labels = kan_mlp.pictures("fashion-mnist")
-    assert x.shape == (1, 1, 60_000, 784) and test.shape == (1, 1, 10_000, 784)
-    assert labels.bincount().tolist() == [6000] * 10 and test_labels.bincount().tolist() == [1000] * 10
-    assert x.mean().abs() < 1e-4 and abs(x.std() - 1) < 1e-4
 
 
 def test_rows_of_the_trained_transformer():
