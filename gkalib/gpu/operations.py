@@ -192,6 +192,17 @@ class GkaHead(Gka):
 
 
 @final
+class GkaEps(Gka):
+    """A Gaussian of one tensor with an ε beside the sum of a row."""
+
+    proves = "gka-eps"
+    stand_ins = None
+
+    def normalizer(self) -> Normalizer:
+        return RowSum(eps=0.5)
+
+
+@final
 class RbfUnordered(Rbf):
     """A Gaussian of separate queries and keys with a backward pass of five products, in any order."""
 
@@ -312,6 +323,7 @@ OPERATIONS: dict[str, type[Operation]] = {
     "gka-unordered": GkaUnordered,
     "gka-head": GkaHead,
     "gka": Gka,
+    "gka-eps": GkaEps,
     "rbf": Rbf,
     "rbf-unordered": RbfUnordered,
     "rbf-unnormalized": RbfUnnormalized,

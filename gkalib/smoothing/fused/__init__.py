@@ -162,13 +162,18 @@ def _of_itself(problem: Problem, form: Form) -> bool:
 
 
 def operation_of(problem: Problem) -> str:
-    """What is proved together: ``rows``, ``decode``, ``gka`` or ``smooth``, and each ``-unnormalized``."""
+    """What is proved together.
+
+    ``rows``; or ``decode``, ``gka`` or ``smooth``, alone or with ``-eps`` or ``-unnormalized`` behind it.
+    """
     if isinstance(problem.normalizer, RowOperator):
         return "rows"
-    form, unnormalized = problem.form, isinstance(problem.normalizer, Unnormalized)
+    form, normalizer = problem.form, problem.normalizer
     of_itself = form is not None and _of_itself(problem, form)
     operation = "decode" if _one_token(problem) else "gka" if of_itself else "smooth"
-    return f"{operation}-unnormalized" if unnormalized else operation
+    if isinstance(normalizer, Unnormalized):
+        return f"{operation}-unnormalized"
+    return f"{operation}-eps" if isinstance(normalizer, RowSum) and normalizer.eps else operation
 
 
 def _one_token(problem: Problem) -> bool:

@@ -67,7 +67,7 @@ def test_the_answer_is_a_constant_of_a_compiled_graph(known):
 
 
 X = torch.randn(1, 2, 8, 16)
-GAUSSIAN, UNNORMALIZED = kernels.Gaussian(2.0), normalizers.Unnormalized()
+GAUSSIAN, EPS, UNNORMALIZED = kernels.Gaussian(2.0), normalizers.RowSum(0.5), normalizers.Unnormalized()
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,8 @@ GAUSSIAN, UNNORMALIZED = kernels.Gaussian(2.0), normalizers.Unnormalized()
         ("smooth", (X, X.clone()), {"kernel": GAUSSIAN}),
         ("smooth", (X, X.clone()), {}),
         ("smooth", (X,), {"kernel": GAUSSIAN, "mask": masks.KeyPadding(torch.tensor([4]))}),
+        ("gka-eps", (X,), {"kernel": GAUSSIAN, "normalizer": EPS}),
+        ("decode-eps", (X[:, :, :1], X), {"kernel": GAUSSIAN, "normalizer": EPS}),
         ("smooth-unnormalized", (X,), {"kernel": GAUSSIAN, "normalizer": UNNORMALIZED}),
         ("decode", (X[:, :, :1], X), {"kernel": GAUSSIAN}),
         ("decode-unnormalized", (X[:, :, :1], X), {"kernel": GAUSSIAN, "normalizer": UNNORMALIZED}),
