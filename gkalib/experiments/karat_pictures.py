@@ -98,7 +98,7 @@ CONTRASTS = (
         weights=difference("universal", "damped"),
         sign=-1,
         delta=0.01,
-        paper="ViT-Tiny: 75.56 against 76.69; no evidence either way",
+        paper="ViT-Tiny: 75.56 against 76.69",
         unit="points",
         primary=False,
     ),
