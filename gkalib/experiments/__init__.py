@@ -10,6 +10,7 @@ from gkalib.experiments.tasks import TASKS, Task, task
 MEASURED = (
     "approximations",
     "counts",
+    "kan-cifar",
     "kan-mlp",
     "karat-rank",
     "one-budget-costs",

@@ -4,29 +4,44 @@ import csv
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
-from gkalib.experiments import kan_mlp
+from gkalib.experiments import kan_cifar, kan_mlp
 from tests.need import need
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_networks_are_those_of_the_table():
+@pytest.mark.parametrize(
+    ("experiment", "where"),
+    [(kan_mlp, "Table 8, second part"), (kan_cifar, "Table 8")],
+    ids=["kan-mlp", "kan-cifar"],
+)
+def test_the_networks_are_those_of_the_table(experiment, where):
     with (ROOT / "data/results/papers/karat.csv").open(encoding="utf-8") as file:
-        cells = [cell for cell in csv.DictReader(file) if cell["where"] == "Table 8, second part"]
-    assert len({cell["row"] for cell in cells}) == len(kan_mlp.ROWS)
-    for row, network in zip(dict.fromkeys(cell["row"] for cell in cells), kan_mlp.ROWS, strict=True):
+        cells = [cell for cell in csv.DictReader(file) if cell["where"] == where]
+    networks, evidence = [], []
+    for row in dict.fromkeys(cell["row"] for cell in cells):
         order, grid, low, high, *widths = map(int, re.findall(r"-?\d+", row))
-        assert network == kan_mlp.Splines(order, grid, high, tuple(widths)) and low == -high
-        measured = [cell["evidence"] for cell in cells if cell["row"] == row]
-        assert measured == [f"study kan-mlp/{network.arm}/{name}" for name in ("mnist", "fashion_mnist")]
+        assert low == -high
+        if experiment is kan_mlp or [grid, *widths] == [10, 10, 10]:
+            networks.append(kan_mlp.Splines(order, grid, high, tuple(widths)))
+            evidence.append({cell["evidence"] for cell in cells if cell["row"] == row} - {"open"})
+    assert tuple(networks) == experiment.ROWS
+    names = ("mnist", "fashion_mnist") if experiment is kan_mlp else ("cifar10",)
+    for network, measured in zip(networks, evidence, strict=True):
+        assert measured == {f"study {experiment.EXPERIMENT.name}/{network.arm}/{name}" for name in names}
 
 
 def test_perceptron_and_spline_network_have_equally_many_parameters():
-    sizes = {name: sum(p.numel() for p in make().parameters()) for name, (make, _) in kan_mlp.ARMS.items()}
-    assert sizes["kan-3"] == sum(a * b * (10 + 3 - 1 + 2) for a, b in ((784, 10), (10, 10), (10, 10)))
-    assert abs(sizes["mlp-equal"] / sizes["kan-3"] - 1) < 0.01
+    for experiment, pixels in ((kan_mlp, 784), (kan_cifar, 3072)):
+        equal, splines = (
+            sum(parameter.numel() for parameter in experiment.ARMS[arm][0]().parameters())
+            for arm in ("mlp-equal", "kan-3")
+        )
+        assert splines == sum(a * b * (10 + 3 - 1 + 2) for a, b in ((pixels, 10), (10, 10), (10, 10)))
+        assert abs(equal / splines - 1) < 0.01
 
 
 def test_both_networks_learn():
