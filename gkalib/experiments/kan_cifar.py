@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.data import cifar10
+from gkalib.data.image_set import Arrays
 from gkalib.experiments.kan_mlp import BATCH, Splines, accuracy, mlp, train
 from gkalib.experiments.runner import Experiment, Measured
 
@@ -36,11 +37,12 @@ ARMS: dict[str, tuple[Callable[[], nn.Module], float]] = {
 @cache
 def pictures() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Training pictures ``[1 1 n 3072]`` at mean 0 and deviation 1, their labels, and the same held out."""
-    train, held_out, _ = cifar10()
-    parts = [torch.tensor(part.pixels).flatten(1).float() for part in (train, held_out)]
+    training, held_out, _ = cifar10()
+    assert isinstance(training, Arrays) and isinstance(held_out, Arrays)
+    parts = [torch.tensor(part.pixels).flatten(1).float() for part in (training, held_out)]
     mean, deviation = parts[0].mean(), parts[0].std()
     x, test = [((part - mean) / deviation)[None, None] for part in parts]
-    return x, torch.from_numpy(train.labels), test, torch.from_numpy(held_out.labels)
+    return x, torch.from_numpy(training.labels), test, torch.from_numpy(held_out.labels)
 
 
 def measured(arm: str, seed: int) -> Measured:

@@ -60,3 +60,11 @@ def test_the_networks_are_trained_and_tested_on_all_pictures():
     assert x.shape == (1, 1, 60_000, 784) and test.shape == (1, 1, 10_000, 784)
     assert labels.bincount().tolist() == [6000] * 10 and test_labels.bincount().tolist() == [1000] * 10
     assert x.mean().abs() < 1e-4 and abs(x.std() - 1) < 1e-4
+
+
+def test_the_networks_on_cifar_are_trained_and_tested_on_all_pictures():
+    need("cifar10")
+    x, labels, test, test_labels = kan_cifar.pictures()
+    assert x.shape == (1, 1, 50_000, 3072) and test.shape == (1, 1, 10_000, 3072)
+    assert labels.bincount().tolist() == [5000] * 10 and test_labels.bincount().tolist() == [1000] * 10
+    assert x.mean().abs() < 1e-4 and abs(x.std() - 1) < 1e-4
