@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import cache, partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gkalib.data import cifar10
 from gkalib.data.image_set import Arrays
-from gkalib.experiments.kan_mlp import BATCH, Splines, accuracy, mlp, train
+from gkalib.experiments.kan_mlp import BATCH, Pictures, Splines, mlp, standard, trained
 from gkalib.experiments.runner import Experiment, Measured
 
 PIXELS = 3 * 32 * 32
@@ -35,27 +35,18 @@ ARMS: dict[str, tuple[Callable[[], nn.Module], float]] = {
 
 
 @cache
-def pictures() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training pictures ``[1 1 n 3072]`` at mean 0 and deviation 1, their labels, and the same held out."""
+def pictures() -> Pictures:
+    """The pictures of CIFAR-10, 3,072 numbers each."""
     training, held_out, _ = cifar10()
     assert isinstance(training, Arrays) and isinstance(held_out, Arrays)
-    parts = [torch.tensor(part.pixels).flatten(1).float() for part in (training, held_out)]
-    mean, deviation = parts[0].mean(), parts[0].std()
-    x, test = [((part - mean) / deviation)[None, None] for part in parts]
-    return x, torch.from_numpy(training.labels), test, torch.from_numpy(held_out.labels)
+    x, test = [torch.tensor(part.pixels).flatten(1).float() for part in (training, held_out)]
+    return standard(x, torch.from_numpy(training.labels), test, torch.from_numpy(held_out.labels))
 
 
 def measured(arm: str, seed: int) -> Measured:
     """The accuracy on held-out pictures, and the number of parameters."""
-    build, rate = ARMS[arm]
-    x, labels, test, test_labels = pictures()
-    torch.manual_seed(seed)
-    model = build()
-    train(model, x, labels, rate=rate, seed=seed)
-    return {
-        "cifar10": accuracy(model, test, test_labels),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-    }, []
+    reached, parameters = trained(*ARMS[arm], pictures(), seed)
+    return {"cifar10": reached, "parameters": parameters}, []
 
 
 EXPERIMENT = Experiment(

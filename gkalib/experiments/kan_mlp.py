@@ -85,15 +85,23 @@ ARMS: dict[str, tuple[Callable[[], nn.Module], float]] = {
 }
 
 
+Pictures = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Training pictures ``[1 1 n pixels]`` and their labels, then those held out and theirs."""
+
+
+def standard(x: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor) -> Pictures:
+    """Pictures ``[n pixels]`` so that those to train on have mean 0 and deviation 1 over all pixels."""
+    mean, deviation = x.mean(), x.std()
+    x, test = [((part - mean) / deviation)[None, None] for part in (x, test)]
+    return x, labels, test, test_labels
+
+
 @cache
-def pictures(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training pictures ``[1 1 n 784]`` at mean 0 and deviation 1, their labels, and the same held out."""
+def pictures(name: str) -> Pictures:
+    """The first 60,000 pictures of 784 pixels, and the others held out."""
     images, labels = DATA[name]()
     x, y = torch.from_numpy(images).flatten(1), torch.from_numpy(labels)
-    train, test = x.split([TRAIN, TEST])
-    mean, deviation = train.mean(), train.std()
-    standard = [((part - mean) / deviation)[None, None] for part in (train, test)]
-    return standard[0], y[:TRAIN], standard[1], y[TRAIN:]
+    return standard(x[:TRAIN], y[:TRAIN], x[TRAIN:], y[TRAIN:])
 
 
 def accuracy(model: nn.Module, x: Tensor, labels: Tensor) -> float:
@@ -119,17 +127,20 @@ def train(model: nn.Module, x: Tensor, labels: Tensor, *, rate: float, seed: int
         schedule.step()
 
 
+def trained(build: Callable[[], nn.Module], rate: float, pictures: Pictures, seed: int) -> tuple[float, int]:
+    """The accuracy of a new network on held-out pictures after training, and the number of its parameters."""
+    x, labels, test, test_labels = pictures
+    torch.manual_seed(seed)
+    model = build()
+    train(model, x, labels, rate=rate, seed=seed)
+    return accuracy(model, test, test_labels), sum(parameter.numel() for parameter in model.parameters())
+
+
 def accuracies(arm: str, seed: int) -> Measured:
     """The accuracy on held-out pictures of either set, and the number of parameters."""
-    build, rate = ARMS[arm]
-    metrics = {}
+    metrics: dict[str, float] = {}
     for name in DATA:
-        x, labels, test, test_labels = pictures(name)
-        torch.manual_seed(seed)
-        model = build()
-        train(model, x, labels, rate=rate, seed=seed)
-        metrics[name.replace("-", "_")] = accuracy(model, test, test_labels)
-        metrics["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+        metrics[name.replace("-", "_")], metrics["parameters"] = trained(*ARMS[arm], pictures(name), seed)
     return metrics, []
 
 
