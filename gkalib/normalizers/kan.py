@@ -112,15 +112,19 @@ class BSpline(Expansion):
         self.coefficients = self.macs = grid + degree - 1
 
     def features(self, x: Tensor) -> Tensor:
-        first = -(self.grid - 1) / 2 - self.degree
-        knots = first + torch.arange(self.grid + 2 * self.degree - 1, device=x.device, dtype=x.dtype)
-        # Each function's argument in steps from its own first knot.
-        u = (x * (self.grid - 1) / (2 * self.reach))[..., None] - knots
-        values = ((u >= 0) & (u < 1)).to(x.dtype)
-        for k in range(1, self.degree + 1):
-            u = u[..., :-1]
-            values = (u * values[..., :-1] + (k + 1 - u) * values[..., 1:]) / k
-        return values
+        k, intervals = self.degree, self.grid + 2 * self.degree - 1
+        first = -(self.grid - 1) / 2 - k
+        steps = (x * (self.grid - 1) / (2 * self.reach)).clamp(first, first + intervals)
+        knot = (steps - first).floor().nan_to_num(k)  # the last one that is not beyond x
+        t = steps - (first + knot)
+        # At x only k + 1 functions are not zero: those that begin there, and at the k knots before.
+        values = [torch.ones_like(t)]
+        for d in range(1, k + 1):
+            pairs = zip([0, *values], [*values, 0], strict=True)
+            values = [((t + d - c) * one + (c + 1 - t) * other) / d for c, (one, other) in enumerate(pairs)]
+        index = knot.long()[..., None] + torch.arange(k + 1, device=x.device)
+        padded = x.new_zeros(*x.shape, intervals + k + 1).scatter_(-1, index, torch.stack(values, dim=-1))
+        return padded[..., k : k + self.coefficients]
 
     def __repr__(self) -> str:
         return f"BSpline({self.grid}, degree={self.degree}, reach={self.reach})"

@@ -108,6 +108,24 @@ def test_b_splines_are_scipys(grid, degree, reach):
     equal(features[inside].sum(-1), torch.ones(int(inside.sum()), dtype=F64))
 
 
+@pytest.mark.parametrize("dtype", [F64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("degree", [1, 3, 5])
+@pytest.mark.parametrize("grid", [9, 10])
+def test_b_splines_sum_to_one_in_every_precision(grid, degree, dtype):
+    x = torch.cat([torch.linspace(-3.9, 3.9, 301), torch.tensor([-1e-9, 1e-9])]).to(dtype)
+    features = BSpline(grid, degree=degree).features(x)
+    assert features.dtype == dtype
+    assert (features.double().sum(-1) - 1).abs().max() < 4 * torch.finfo(dtype).eps
+
+
+def test_b_splines_end_with_their_knots_and_keep_what_is_not_a_number():
+    x = torch.tensor([math.nan, math.inf, -math.inf, 1e30, -7.0, 7.0], dtype=F64, requires_grad=True)
+    features = BSpline(9).features(x)
+    assert features[0].isnan().any()
+    equal(features[1:], torch.zeros_like(features[1:]))
+    assert torch.autograd.grad(features[1:].sum(), x)[0][1:].tolist() == [0] * 5
+
+
 @pytest.mark.parametrize("name", ["identity", "silu", "gelu"])
 def test_base_activations_are_added(name):
     units = Units(2, 5, 3, Fourier(2), base=name, dtype=F64)
