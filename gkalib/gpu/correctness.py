@@ -85,26 +85,25 @@ def run(operation: str, types: Sequence[str] = (), *, most: int | None = None, d
 
 
 def checks(operation: str, device: str, types: Sequence[str] = ()) -> Iterator[Check]:
-    """Every mask in every type, and two with large scores; sizes take turns, so that all of them occur.
+    """Every mask and every size in every type, and two masks with large scores; both take turns.
 
     On a GPU each comes twice, the second time with about a third of the tokens and the same programs.
     """
     kind = OPERATIONS[operation]
     sizes = kind.sizes if device == "cuda" and kind.sizes else SIZES[device]
-    turn = 0
-    masks = [(mask, spread) for spread in kind.spreads for mask in kind.masks[: None if spread == 1 else 2]]
-    for mask, spread in masks:
-        for dtype in types or types_of(operation, device):
-            for _ in range(1 if len(kind.masks) > 1 else len(sizes)):
-                check = Check(*sizes[turn % len(sizes)], mask, dtype, spread)
-                turn += 1
-                if kind.one_tensor:
-                    check = replace(check, keys=check.queries, value_width=check.width)
-                if not kind.grouped:
-                    check = replace(check, groups=check.heads)
-                for variant in (check, _with_fewer_tokens(check)) if device == "cuda" else (check,):
-                    yield variant if kind.gradients else replace(variant, queries=1)
-        turn += 1
+    for spread in kind.spreads:
+        masks = kind.masks if spread == 1 else kind.masks[:2]
+        for turn, dtype in itertools.product(
+            range(max(len(masks), len(sizes))), types or types_of(operation, device)
+        ):
+            mask = masks[turn % len(masks)]
+            check = Check(*sizes[turn % len(sizes)], mask, dtype, spread)
+            if kind.one_tensor:
+                check = replace(check, keys=check.queries, value_width=check.width)
+            if not kind.grouped:
+                check = replace(check, groups=check.heads)
+            for variant in (check, _with_fewer_tokens(check)) if device == "cuda" else (check,):
+                yield variant if kind.gradients else replace(variant, queries=1)
 
 
 def _with_fewer_tokens(check: Check) -> Check:

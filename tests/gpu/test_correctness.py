@@ -27,21 +27,21 @@ def _first_cases(monkeypatch, *checks: Check) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_mask_type_and_size_occurs(operation, device):
-    kind, actual = OPERATIONS[operation], list(correctness.checks(operation, device))
-    halves = device == "cuda" and kind.halves
-    types = correctness.DTYPES[device][: 2 if halves else None]
-    assert {(case.mask, case.dtype) for case in actual} == {
-        (mask, dtype) for mask in kind.masks for dtype in types
-    }
-    assert {case.spread for case in actual} == set(kind.spreads)
-    sizes = kind.sizes if halves else correctness.SIZES[device]
-    assert {case.width for case in actual} == {size[5] for size in sizes}
-    assert len(actual) == len(set(actual))
-    if device == "cuda":
-        for dtype in types:
-            assert list(correctness.checks(operation, device, [dtype]))
-        assert {case.keys % 16 == 0 for case in actual} == {True, False} or not halves
+def test_every_mask_and_size_occurs_in_every_type(operation, device):
+    kind, every = OPERATIONS[operation], list(correctness.checks(operation, device))
+    types = correctness.DTYPES[device][: 2 if kind.halves and device == "cuda" else None]
+    assert {case.dtype for case in every} == set(types)
+    assert len(every) == len(set(every))
+    sizes = kind.sizes if kind.sizes and device == "cuda" else correctness.SIZES[device]
+    for dtype in types:
+        alone = list(correctness.checks(operation, device, [dtype]))
+        assert alone == [case for case in every if case.dtype == dtype]
+        for spread in kind.spreads:
+            cases = [case for case in alone if case.spread == spread]
+            assert {case.mask for case in cases} == set(kind.masks[: None if spread == 1 else 2])
+            assert {(case.batch, case.width) for case in cases} == {(size[0], size[5]) for size in sizes}
+        if device == "cuda" and kind.halves:
+            assert {case.keys % 16 == 0 for case in alone} == {True, False}
 
 
 def _programs() -> set[str]:
