@@ -95,22 +95,23 @@ def _rehearse_arm(case: Case) -> None:
             with backend(arm), timing.stream(case["device"]):
                 if arm == "gka-fused" and batch == case["batches"][0]:
                     check(case)
-                network = model(arm, case)
-                step = _training(network, case) if case["mode"] == "training" else _inference(network, case)
-                step(_images(batch, case))
+                _step(model(arm, case), case)(_images(batch, case))
         except Exception as error:  # the measurement will say so
             print(f"{arm} {batch}: {reason_of(error)}", flush=True)
-        torch._dynamo.reset()
+        timing.free()  # many such processes share the card
 
 
 @contextmanager
 def backend(arm: str) -> Iterator[None]:
-    """Within it PyTorch's attention runs by the backend that the arm names."""
+    """Within it PyTorch's attention runs by the backend that the arm names.
+
+    Programs that are compiled for a backend do not name it in the cache on disk: the arm does.
+    """
     name = arm.removeprefix("deit-")
     if name not in BACKENDS:
         yield
         return
-    with sdpa_kernel(BACKENDS[name]):
+    with sdpa_kernel(BACKENDS[name]), torch.compiler.config.patch(cache_key_tag=arm):
         yield
 
 
@@ -175,7 +176,7 @@ def _step_times(arm: str, batch: int, case: Case) -> dict[str, Any]:
     network, on_gpu = model(arm, case), case["device"] == "cuda"
     with timing.stream(case["device"]):
         images = [_images(batch, case) for _ in range(2)]
-        step = _training(network, case) if case["mode"] == "training" else _inference(network, case)
+        step = _step(network, case)
         calls = [lambda part=part: step(part) for part in images]
         window, options = calls * (WINDOW // len(calls)), {"seconds": SECONDS, "fewest": 3, "warm": 1}
         times = timing.timed(window, case["device"], graph=False, **options)
@@ -192,6 +193,10 @@ def _step_times(arm: str, batch: int, case: Case) -> dict[str, Any]:
             except RuntimeError as error:  # a step that waits for the device, for one
                 row["graph_reason"] = reason_of(error)
         return row
+
+
+def _step(network: nn.Module, case: Case) -> Callable[[Tensor], Tensor | None]:
+    return _training(network, case) if case["mode"] == "training" else _inference(network, case)
 
 
 def _inference(network: nn.Module, case: Case) -> Callable[[Tensor], Tensor]:

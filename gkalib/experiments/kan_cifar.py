@@ -38,8 +38,8 @@ ROWS = (  # of the table's first part, in its order
 
 # What is built, and the peak of the learning rate: each the best of a sweep by threes, of whole passes
 # over 45,000 training pictures, by the accuracy on the other 5,000. That of splines is a mean over kan-1,
-# kan-3 and kan-5-reach-8 with three seeds each. At 0.001 one of these runs stays at chance, and at 0.003, with
-# one seed, the last two networks: their hidden units leave the grids' reach.
+# kan-3 and kan-5-reach-8 with three seeds each. At 0.001 one of these runs stays at chance, and at
+# 0.003, with one seed, the last two networks: their hidden units leave the grids' reach.
 ARMS: dict[str, tuple[Callable[[], nn.Module], float]] = {
     **{row.arm: (partial(row.build, PIXELS), 0.0003) for row in ROWS},
     "mlp": (partial(mlp, 10, 10, pixels=PIXELS), 0.003),

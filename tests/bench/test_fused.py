@@ -8,6 +8,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
+from torch.nn.attention import SDPBackend
+from torch.nn.functional import scaled_dot_product_attention
 
 from gkalib import results
 from gkalib.bench import arms, cases, fused, models, roofline, run, timing
@@ -288,6 +291,21 @@ def test_what_cannot_be_asked_for():
 def test_reasons_name_no_path_of_the_machine():
     said = cases.reason_of(RuntimeError("failed in /tmp/some/where.py: n/a\nmore"))
     assert said == "RuntimeError: failed in …: n/a"
+
+
+def test_what_is_compiled_for_one_backend_is_not_taken_for_another(monkeypatch, tmp_path):
+    # two that a CPU has, under the names of those on a card
+    backends = {"sdpa-cudnn": SDPBackend.MATH, "sdpa-flash": SDPBackend.FLASH_ATTENTION}
+    monkeypatch.setattr(models, "BACKENDS", backends)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    x, hits = torch.randn(1, 2, 8, 16), []
+    for arm in ("deit-sdpa-flash", "deit-sdpa-cudnn", "deit-sdpa-flash"):
+        torch._dynamo.reset()
+        before = counters["aot_autograd"]["autograd_cache_hit"]
+        with models.backend(arm):
+            torch.compile(scaled_dot_product_attention)(x, x, x)
+        hits.append(counters["aot_autograd"]["autograd_cache_hit"] - before)
+    assert hits == [0, 0, 1]
 
 
 def test_whole_models_run_beside_deit(quick, here):
