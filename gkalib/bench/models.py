@@ -22,7 +22,7 @@ INFERENCE = (64, 256, 512)  # images in a batch
 DEIT = ("sdpa-cudnn", "sdpa-flash")
 GKA = ("fused", "dense")
 TOLERANCE = 5e-2
-WINDOW = 20  # steps between two events: the host may run ahead, as it does in training
+WINDOW = 10  # steps between two events: the host may run ahead, as it does in training
 SECONDS = 1.0  # of repeated windows, of which there are three at least
 
 

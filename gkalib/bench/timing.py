@@ -302,10 +302,17 @@ def _captured(calls: Sequence[Call], wanted: bool, *, must: bool) -> torch.cuda.
             _all(calls)
     except RuntimeError:
         torch.cuda.synchronize()
+        _renew_generator()
         if must:
             raise
         return None
     return graph
+
+
+def _renew_generator() -> None:
+    """Give the device's generator a new state: a capture that failed leaves it unfit to draw numbers."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(torch.Generator("cuda").graphsafe_get_state())
 
 
 def _status(field: str) -> float:

@@ -26,6 +26,7 @@ NODES = 100  # of a graph whose kernels do next to nothing
 CALLS = {"cuda": 300, "cpu": 2}  # of an operation, whose host time is read
 RUNS = {"cuda": 10, "cpu": 1}  # that are profiled
 SECTIONS = ("SpeedOfLight", "SchedulerStats", "WarpStateStats")  # of Nsight Compute
+PATIENCE = 90.0  # seconds that it, or another tool, may take
 WORDS = ("Kernel Name", "Metric Name", "Metric Unit", "Metric Value")
 
 
@@ -129,17 +130,27 @@ def profile(*, device: str) -> list[Row]:
 
 def counted() -> list[Row]:
     """What Nsight Compute says of the programs of one pass each way; nothing where it is not installed."""
-    tool = shutil.which("ncu")
-    if tool is None:
-        return []
     call = "from gkalib.gpu.limits import vit_ti; call = vit_ti('cuda'); call(); call()"
     sections = [word for section in SECTIONS for word in ("--section", section)]
-    command = [tool, "--csv", "--page", "details", *sections, "--clock-control", "none"]
-    command += ["--kernel-name", "regex:gka_", "--launch-count", "6", sys.executable, "-c", call]
-    done = subprocess.run(command, capture_output=True, text=True)
+    options = ["--csv", "--page", "details", *sections, "--clock-control", "none"]
+    options += ["--kernel-name", "regex:gka_", "--launch-count", "6"]
+    return read(said("ncu", *options, sys.executable, "-c", call))
+
+
+def said(tool: str, *arguments: str) -> str:
+    """What a tool prints; nothing where it is not installed, or has not ended in time."""
+    path = shutil.which(tool)
+    if path is None:
+        print(f"{tool} is not here")
+        return ""
+    try:
+        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        print(f"{tool} had not ended after {PATIENCE:.0f} s")
+        return ""
     if done.returncode:
         print(done.stdout[-2000:], done.stderr[-2000:])
-    return read(done.stdout)
+    return done.stdout
 
 
 def read(text: str) -> list[Row]:

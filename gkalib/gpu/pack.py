@@ -44,7 +44,7 @@ def unpack(pack: Path, *, root: Path | None = None, code: str = "") -> list[str]
         pack: what ``pack`` wrote.
         root: the store; ``results.folder()`` where not given.
         code: the hash of the code that is here. Where it is that of the pack and the tree is clean, runs that
-            were made outside a repository get the commit that is checked out.
+            were made outside a repository get the commit that is checked out, also those unpacked before.
 
     Returns:
         The runs that were saved, as ``experiment/run``.
@@ -73,10 +73,12 @@ def unpack(pack: Path, *, root: Path | None = None, code: str = "") -> list[str]
 
 
 def _is_present(record: results.Record, path: Path) -> bool:
-    """Whether a store has a run as new or newer."""
+    """Whether a store has a run as new or newer, and with a commit if this one has one."""
     if not path.exists():
         return False
     old = results.Record.from_json(path.read_text(encoding="utf-8"), str(path))
+    if "unknown" == old.commit != record.commit and old.date == record.date:
+        return False
     return datetime.fromisoformat(old.date) >= datetime.fromisoformat(record.date)
 
 

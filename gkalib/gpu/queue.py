@@ -30,6 +30,7 @@ from gkalib.smoothing.fused import configs, proved
 
 START = 15.0  # seconds that a process may take before its job begins
 PATIENCE = 3.0  # times its estimate that a job may take
+HELD = 20.0  # seconds that a process may need to end when it is killed
 TAIL = 2000  # characters of a job's output that are shown
 STEP = 0.1  # seconds between two looks at what runs
 AT_ONCE = ("cuda",)  # where processes may run side by side: such a machine has cores to spare
@@ -238,7 +239,7 @@ class Process:
             names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
             surroundings |= dict.fromkeys(names, str(threads))
         arguments = json.dumps([job.warm if warms else job.call, {**job.arguments, "device": device}])
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  it lives as long as the process
+        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  it lives as long as the process
         # A group, so that the processes it starts end with it; no session, so that it ends with its caller's.
         self._process = subprocess.Popen(
             [sys.executable, "-c", CALL, arguments],
@@ -266,7 +267,8 @@ class Process:
         """End it, and what it left behind; what it printed."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):  # a card may keep hold of a process for ever
+            self._process.wait(HELD)
         self._table.close()
         self._proved.close()
         with self._log:

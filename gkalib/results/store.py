@@ -1,10 +1,13 @@
 """Saves runs below ``data/results`` and finds them again by experiment, arm and metric."""
 
 import csv
+import io
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -76,6 +79,8 @@ def experiments(*, root: Path | None = None) -> list[str]:
     return sorted({path.parent.parent.name for path in (root or folder()).glob("[!.]*/[!.]*/run.json")})
 
 
+TRIES = 10  # at a file of a run that another process replaces
+
 ASKED: set[str] = set()
 """What ``load`` was asked for, as ``experiment/arm``; stamps keep it to tell which runs matter."""
 
@@ -104,9 +109,7 @@ def load(
         name = RUN.fullmatch(path.parent.name)
         if name and not fnmatchcase(name["arm"], arm):
             continue
-        record = Record.from_json(
-            path.read_text(encoding="utf-8"), f"{experiment}/{path.parent.name}/run.json"
-        )
+        record = Record.from_json(_read(path), f"{experiment}/{path.parent.name}/run.json")
         if (record.experiment, record.run) != (experiment, path.parent.name):
             raise ValueError(
                 f"results: {experiment}/{path.parent.name} holds the run {record.run!r} of "
@@ -187,8 +190,16 @@ def find(key: str, *, root: Path | None = None) -> tuple[Record, int | float]:
 def rows(record: Record, *, root: Path | None = None) -> list[dict[str, str]]:
     """The course of a run from its ``metrics.csv``, one mapping a row, values as text."""
     path = (root or folder()) / record.experiment / record.run / "metrics.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(io.StringIO(_read(path), newline="")))
+
+
+def _read(path: Path) -> str:
+    """The text of a file of a run; again if another process is just replacing the run."""
+    for _ in range(TRIES):
+        with suppress(FileNotFoundError), path.open(encoding="utf-8", newline="") as file:
+            return file.read()
+        time.sleep(0.02)
+    return path.read_text(encoding="utf-8")
 
 
 def items(record: Record, *, root: Path | None = None) -> dict[str, "np.ndarray"]:

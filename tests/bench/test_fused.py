@@ -336,7 +336,7 @@ def test_a_window_is_twenty_steps_and_graphs_have_a_ratio_of_their_own(quick, mo
     monkeypatch.setattr(timing, "timed", lambda calls, *words, **options: timed.append((len(calls), options))
                         or real(calls, *words, **options))  # fmt: skip
     rows = models.time_models({**case, "arms": ["gka-dense"]})
-    assert len(steps) == 1 and timed[0][0] == models.WINDOW == 20 and timed[0][1]["graph"] is False
+    assert len(steps) == 1 and timed[0][0] == models.WINDOW == 10 and timed[0][1]["graph"] is False
     assert rows[0]["graph_ms"] == "", "there is no graph on a CPU"
     deit, ours = (
         {"arm": arm, "batch": 64, "reason": "", "ms": 1.0, "peak_mib": 10.0, "images_per_second": rate,

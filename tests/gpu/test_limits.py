@@ -33,6 +33,13 @@ def test_a_profile_has_a_row_for_what_took_time(store):
     assert record.metrics["us"] == pytest.approx(sum(row["value"] for row in rows))
 
 
+def test_a_tool_that_is_missing_or_does_not_end_says_nothing(monkeypatch, capfd):
+    monkeypatch.setattr(limits, "PATIENCE", 0.5)
+    assert limits.said("echo", "something") == "something\n"
+    assert limits.said("sleep", "30") == limits.said("no-such-tool") == ""
+    assert capfd.readouterr().out == "sleep had not ended after 0 s\nno-such-tool is not here\n"
+
+
 def test_numbers_of_nsight_compute_are_read_and_its_advice_is_not():
     text = """==PROF== Connected to process 7
 a line that the program printed

@@ -51,6 +51,14 @@ def test_a_run_gets_the_commit_only_of_the_same_code_in_a_clean_tree(
     assert (record.commit, record.clean) == (commit, commit == "f00")
 
 
+def test_a_run_without_a_commit_gets_it_when_it_is_unpacked_again(store, tmp_path, monkeypatch):
+    packed = _packed(tmp_path, code="abc")
+    for clean, commit in ((False, "unknown"), (True, "f00"), (False, "f00")):
+        monkeypatch.setattr(results, "provenance", lambda clean=clean: {"commit": "f00", "clean": clean})
+        unpack(packed, code="abc")
+        assert results.load("trial")[0].commit == commit
+
+
 def test_a_run_that_is_replaced_while_it_is_packed_is_packed_whole(store, tmp_path):
     """Another process moves a run away and puts its successor there."""
     for _ in range(3):

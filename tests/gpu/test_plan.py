@@ -21,7 +21,8 @@ def test_each_batch_fits_nine_minutes_by_its_estimate_and_the_batches_hold_the_g
 
     for number in BATCHES:
         steps = plan.planned([State(job, "missing", job.seconds) for job in jobs() if job.batch == number])
-        assert 240 < max(step.end for step in steps) <= 60 * plan.MINUTES
+        # the queue starts nothing that does not end in time by its estimate and its start
+        assert 240 < max(step.end for step in steps) <= 60 * plan.MINUTES - queue.START
         alone = sorted((step.begin, step.end) for step in steps if step.job.alone and not step.warms)
         assert all(after[0] >= before[1] for before, after in itertools.pairwise(alone))
         least = sum(step.end - step.begin for step in steps if not step.job.alone) / (plan.CORES - 1)

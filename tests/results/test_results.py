@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from gkalib import results
-from gkalib.results import Record
+from gkalib.results import Record, store
 
 
 def record(**changes) -> Record:
@@ -85,6 +85,18 @@ def test_smoke_runs_on_made_up_data_are_left_out(tmp_path):
     assert [found.recipe["data"] for found in results.load("toy", root=tmp_path)] == ["digits"]
     results.save(record(arm="other", recipe={"data": "made-up"}, scale="reduced"), root=tmp_path)
     assert {found.arm for found in results.load("toy", root=tmp_path)} == {"gaussian", "other"}
+
+
+def test_a_run_that_another_process_is_replacing_is_read(tmp_path, monkeypatch):
+    """Between two renames it is away."""
+    path = results.save(record(scale="full"), rows=[{"step": 1}], root=tmp_path)
+    away = path.rename(tmp_path / "away")
+    monkeypatch.setattr(store.time, "sleep", lambda _: away.rename(path))
+    assert results.rows(record(scale="full"), root=tmp_path) == [{"step": "1"}]
+    monkeypatch.setattr(store.time, "sleep", lambda _: None)
+    path.rename(away)
+    with pytest.raises(FileNotFoundError):
+        results.rows(record(scale="full"), root=tmp_path)
 
 
 def test_rows_of_different_keys_are_refused(tmp_path):
