@@ -235,7 +235,8 @@ class Judge:
             return Proof(status="ready", reason=command(kind, left))
         scale = self.runs.scale_of(ours.record, cell)
         full = ours.status == "full" and not right
-        if cell.within is not None and (full or cell.compares == "value"):
+        # what a study measures has no full size that training has
+        if cell.within is not None and (full or (kind == "study" and cell.compares == "value")):
             return self._value(cell, ours, scale)
         if cell.compares in ("ratio", "slower"):
             return self._ratio(cell, ours)

@@ -115,6 +115,27 @@ def test_a_run_that_lands_turns_its_cell(store, top1, changes, status, verdict):
     assert (proof.status, proof.verdict) == (status, verdict)
 
 
+@pytest.mark.parametrize(
+    ("changes", "status", "verdict"),
+    [
+        ({}, "full", "reproduced"),
+        ({"recipe": {"limit": 100}}, "reduced", ""),
+        ({"scale": "reduced"}, "reduced", ""),
+    ],
+)
+def test_scores_are_compared_in_value_where_the_run_and_the_tasks_are_whole(store, changes, status, verdict):
+    metrics = {"copa_centered": 0.30}
+    landed(
+        store,
+        "gka-nanochat-d20-gka",
+        0.0,
+        **{"experiment": "core", "recipe": {}, "metrics": metrics} | changes,
+    )
+    papers = Papers(store)
+    proof = Judge(ROOT, papers).proof(papers.cells["gka"]["Table 7", "copa", "GKA"])
+    assert (proof.status, proof.verdict) == (status, verdict)
+
+
 def test_two_runs_that_land_are_shown_without_a_verdict(store):
     for arm, top1 in (("gka", 0.50), ("deit", 0.45)):
         landed(store, arm, top1, scale="reduced", recipe={"steps": 10})
