@@ -111,7 +111,8 @@ def backend(arm: str) -> Iterator[None]:
     if name not in BACKENDS:
         yield
         return
-    with sdpa_kernel(BACKENDS[name]), torch.compiler.config.patch(cache_key_tag=arm):
+    config: Any = torch.compiler.config  # which has patch from PyTorch at import
+    with sdpa_kernel(BACKENDS[name]), config.patch(cache_key_tag=arm):
         yield
 
 
