@@ -15,6 +15,7 @@ import gkalib.results
 from gkalib.results import Record, experiments
 from gkalib.results.verdicts import Judgment
 
+from .results_role import with_minus
 from .runs import Runs
 
 SEEDS = 5  # below so many nothing is decided
@@ -60,7 +61,7 @@ class Claims:
             return "nothing to measure in these runs"
         times = 100 if contrast.unit == "points" else 1
         value, low, high = (times * one for one in (found.estimate.value, found.low, found.high))
-        said = f"{value:.3g} {contrast.unit}, from {low:.3g} to {high:.3g}"
+        said = with_minus(f"{value:.3g} {contrast.unit}, from {low:.3g} to {high:.3g}")
         return said + (f", δ {times * contrast.delta:g}" if contrast.delta else "")
 
 

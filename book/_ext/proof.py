@@ -11,7 +11,7 @@ from gkalib.results.verdicts import together
 
 from .claims import DATA, Cell, Papers
 from .decided import Decided
-from .results_role import agrees
+from .results_role import agrees, with_minus
 from .runs import Runs, Series, command
 from .source import find_test, says
 
@@ -140,8 +140,10 @@ class Judge:
         values = [find(f"counts/{key}", root=self.papers.store)[1] for key in rest.split(" / ")]
         value = values[0] / values[1] if len(values) == 2 else values[0] / cell.unit
         whole = len(values) == 1 and isinstance(values[0], int)
-        ours = f"{values[0]:,}" if whole else f"{value:.4f}"
-        verdict = "agrees" if agrees(number(cell.printed), value) else cell.verdict or "differs"
+        printed = number(cell.printed)
+        places = min(4, len(printed.partition(".")[2]) + 2)  # two more than are printed
+        ours = f"{values[0]:,}" if whole else with_minus(f"{value:.{places}f}")
+        verdict = "agrees" if agrees(printed, value) else cell.verdict or "differs"
         reason = (
             f"asserted by tests/experiments/test_counts.py: {rest.replace(' / ', ' over ')}, counted anew"
         )
@@ -328,4 +330,4 @@ def number(printed: str) -> str:
 
 def shown_as(value: float, cell: Cell) -> str:
     """Ours in the units of what is printed, to four digits."""
-    return f"{value / cell.unit:.4g}"
+    return with_minus(f"{value / cell.unit:.4g}")

@@ -22,6 +22,11 @@ class Result(nodes.inline):
     """A printed number and the facts of its run."""
 
 
+def with_minus(text: str) -> str:
+    """The text with a minus sign before numbers, in the place of a hyphen."""
+    return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
+
+
 def agrees(printed: str, value: float) -> bool:
     """Whether ``value`` rounds to what is printed: it lies within half a unit of the last printed digit.
 

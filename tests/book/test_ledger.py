@@ -48,6 +48,11 @@ def test_banks_of_the_fourth_layer_are_as_the_ledger_says(papers):
     assert f"G(0) is {min(start[12:]):.0f} to {max(start[12:]):.0f} in the four heads" in note
 
 
+def test_a_share_is_shown_with_a_minus_sign_and_two_digits_more_than_are_printed(judge, papers):
+    cell = papers.cells["gka"]["Table 3", "gka-ti", "Total (%)"]
+    assert (cell.printed, judge.proof(cell).ours) == ("-23", "\N{MINUS SIGN}23.33")
+
+
 def test_what_is_called_rounding_is(papers):
     """Printed is ours cut off, or a per cent of the rounded columns beside it."""
     for paper, some in papers.cells.items():
