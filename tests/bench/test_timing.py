@@ -71,7 +71,7 @@ class Clock:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_gpu_is_timed_by_events_and_short_calls_as_a_graph(fails, monkeypatch, as_a_user):
-    captured = []
+    captured, renewed = [], []
 
     @contextlib.contextmanager
     def capture(graph, stream):
@@ -90,8 +90,9 @@ def test_a_gpu_is_timed_by_events_and_short_calls_as_a_graph(fails, monkeypatch,
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     monkeypatch.setattr(timing, "clock_mhz", lambda: 1700.0)
+    monkeypatch.setattr(timing, "_renew_generator", lambda: renewed.append(Clock.now))
     times = timing.timed([call] * 3, "cuda")
-    assert times.graph is not fails and len(captured) == (not fails)
+    assert times.graph is not fails and len(captured) == (not fails) and len(renewed) == fails
     assert set(times.ms) == {1.5 if fails else 4 / 3} and times.clock_mhz is None
     assert timing.timed([call], "cuda", busy=True).clock_mhz == 1700
     monkeypatch.setattr(timing, "GRAPH_BELOW", 1.0)
