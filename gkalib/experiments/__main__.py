@@ -18,7 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds (%(default)s)")
     parser.add_argument("--smoke", action="store_true", help="what is trained takes a few steps")
     parser.add_argument("--missing", action="store_true", help="only what has no record of its recipe")
-    parser.add_argument("--rates", action="store_true", help="choose each arm's learning rate instead")
+    parser.add_argument(
+        "--rates", type=float, nargs="*", help="choose each arm's learning rate instead, from these or five"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch, in training (%(default)s)")
     chosen = vars(parser.parse_args(arguments))
     try:

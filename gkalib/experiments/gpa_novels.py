@@ -3,6 +3,8 @@
 Arms on lines of 70 share windows, held-out windows and every initial weight, as banks draw none.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,8 +12,10 @@ from torch import Tensor
 
 from gkalib.analysis import banks
 from gkalib.experiments.decisions import Check, Contrast, difference
-from gkalib.experiments.gpa_characters import losses
+from gkalib.experiments.gpa_characters import in_bins, losses
+from gkalib.experiments.loop import ROWS, Observer
 from gkalib.experiments.study import Study
+from gkalib.experiments.tasks import task
 
 CONTEXT = 128
 WIDTH = 70
@@ -55,6 +59,15 @@ def studies() -> list[Study]:
             rates=rates,
         )
         for arm, (variant, positions, rates, wrap) in ARMS.items()
+    ]
+
+
+def longer(steps: int, rates: Mapping[str, float]) -> list[Study]:
+    """Some arms on lines of 70, for more steps at rates of their own; an experiment a length."""
+    return [
+        replace(study, experiment=f"gpa-novels-{steps}", steps=steps, warmup=steps // 10, lr=rates[study.arm])
+        for study in studies()
+        if study.arm in rates
     ]
 
 
@@ -117,6 +130,38 @@ CHECKS = (
         concerns=("flat_minus_random",),
     ),
 )
+
+
+LONGER = CONTRASTS[:3] + tuple(
+    one for one in CONTRASTS if one.metric == "val_loss" and one.weights.keys() == {"bank", "rope"}
+)
+"""What decides each of the lengths of ``longer``: the claims of the arms that it has."""
+
+
+class Curve(Observer):
+    """The held-out loss on every fourth window as a model trains, and its banks in bins of four lags."""
+
+    def __init__(self, study: Study):
+        super().__init__(study)
+        inputs, labels = task(study.task, **study.data).held_out
+        self.windows, self.losses = (inputs[::4], labels[::4]), {}
+
+    @torch.no_grad()
+    def watch(self, step: int, model: Any) -> None:
+        if step and (step % max(1, self.study.steps // ROWS) == 0 or step == self.study.steps):
+            model.eval()
+            self.losses[step] = losses(model, *self.windows).mean().item()
+            model.train()
+
+    def measure(self, model: Any, learned: Any) -> dict[str, int | float]:
+        found = measure(model, learned)
+        for layer, bank in enumerate(banks(model), start=1):
+            for head, table in enumerate(bank.lag_table(CONTEXT).detach(), start=1):
+                found |= in_bins(f"bank_{layer}_{head}", table)
+        return found
+
+    def rows(self, course: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"held_out_loss": self.losses[row["step"]]} for row in course]
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 
 from gkalib import experiments, results
-from gkalib.experiments.sweep import SEED, sweep
+from gkalib.experiments.sweep import RATES, SEED, sweep
 from gkalib.results.record import digest
 
 Measured = tuple[dict[str, float], list[dict[str, Any]]]
@@ -78,7 +78,7 @@ def run(
     smoke: bool = False,
     missing: bool = False,
     threads: int = 1,
-    rates: bool = False,
+    rates: Sequence[float] | None = None,
 ) -> list[results.Record]:
     """Run an experiment, keep a record of each arm and seed, and print a line for it.
 
@@ -88,24 +88,25 @@ def run(
     Args:
         name: of the experiment.
         arms: those to run; all of them where none is named.
-        seed, seeds: the first seed, and how many.
+        seed, seeds: the first seed, and how many; a sweep has a first seed of its own.
         smoke: train in a few steps; what is measured has no such form.
         missing: leave out each arm and seed that has a record of the same recipe.
         threads: of PyTorch where a model is trained; what is measured has its own.
-        rates: choose the learning rate of each arm instead, by ``gkalib.experiments.sweep``.
+        rates: choose the learning rate of each arm instead, by ``gkalib.experiments.sweep``: the rates to
+            begin with, or none for its own.
     """
-    if name in experiments.MEASURED and (smoke or rates):
+    if name in experiments.MEASURED and (smoke or rates is not None):
         raise ValueError(
             f"experiment: {name} is measured, not trained, and has no {'smoke form' if smoke else 'rates'}"
         )
     if name in experiments.MEASURED:
         call = _measured(name)
     else:
-        call = _trained(name, smoke=smoke, threads=threads, rates=rates)
+        call = _trained(name, smoke=smoke, threads=threads, rates=rates, seeds=seeds)
     unknown = [arm for arm in arms if arm not in call]
     if unknown:
         raise ValueError(f"experiment: no arm {unknown[0]!r} in {name!r}. Known: {', '.join(call)}")
-    if rates:
+    if rates is not None:
         return list(_records(call, [(arm, SEED) for arm in arms or call]))
     there = _there(name) if missing else set()
     wanted = [(arm, one) for one in range(seed, seed + seeds) for arm in arms or call]
@@ -153,7 +154,7 @@ def _measured(name: str) -> dict[str, Callable[[int], results.Record]]:
 
 
 def _trained(
-    name: str, *, smoke: bool, threads: int, rates: bool
+    name: str, *, smoke: bool, threads: int, rates: Sequence[float] | None, seeds: int
 ) -> dict[str, Callable[[int], results.Record]]:
     studies, measure = experiments.experiment(name)
 
@@ -162,7 +163,9 @@ def _trained(
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            return sweep(chosen) if rates else experiments.train(chosen, measure=measure, keep=True)
+            if rates is not None:
+                return sweep(chosen, rates=rates or RATES, seeds=seeds)
+            return experiments.train(chosen, measure=measure, keep=True)
         finally:
             torch.set_num_threads(before)
 

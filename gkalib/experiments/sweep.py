@@ -1,7 +1,8 @@
-"""The learning rate of an arm, chosen on a seed that is not used again, before the seeds that decide."""
+"""The learning rate of an arm, chosen on seeds and held-out items that decide nothing afterward."""
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gkalib import results
@@ -10,55 +11,67 @@ from gkalib.experiments.loop import evaluate, fit
 from gkalib.experiments.study import Study
 from gkalib.training.loop import NotFinite
 
-SEED = 100  # none of the seeds that decide
-START = Study.lr  # of every sweep, whatever rate a study was given since: a second sweep tries the same rates
+SEED = 100  # the first seed of every sweep; those that decide are below
 FACTOR = 2.0  # between neighboring rates
-FIRST = range(-1, 4)  # the powers of it that are tried in any case: a loss may have several valleys
+RATES = tuple(
+    Study.lr * FACTOR**power for power in range(-1, 4)
+)  # tried first: a loss may have several valleys
 
 
-def sweep(study: Study) -> results.Record:
-    """Train an arm at half its steps with neighboring rates, until the best lies between two others.
+def sweep(study: Study, *, rates: Sequence[float] = RATES, seeds: int = 1) -> results.Record:
+    """Train an arm at its full length with neighboring rates, until the best lies between two others.
 
-    The first five are half of ``START`` to eight times it, whatever the study's own rate is. What is compared
-    is the held-out loss at the study's seed. A run whose loss is not finite is the worst. The rate below it
-    is not taken either, since another seed may break there.
+    The first rates are the same whatever the study's own rate is. What is compared is the mean over seeds of
+    the loss on a tenth of the training part, which these runs do not train on. A run whose loss is not finite
+    is the worst. The rate below it is not taken either, since another seed may break there.
+
+    Args:
+        study: the arm, with the first of its seeds.
+        rates: tried in any case; beyond them the sweep goes on in factors of two.
+        seeds: how many train at each rate.
 
     Returns:
         A record of the experiment ``<name>-rates``, which is kept, with the metrics ``lr``, the rate taken,
-        and its ``val_loss``. Its rows are the rates that were tried.
+        and its ``val_loss``. Its rows are the rates that were tried, with the loss of each seed.
     """
-    start, losses = time.perf_counter(), {}
+    start = time.perf_counter()
+    data = study.data | {"choosing": True}
+    losses: dict[float, list[float]] = {}
 
-    def loss_at(power: int) -> float:
-        if power not in losses:
-            chosen = replace(study, steps=study.steps // 2, lr=START * FACTOR**power)
-            try:
-                loss = evaluate(*fit(chosen)[:2])["val_loss"]
-            except NotFinite:
-                loss = math.inf
-            losses[power] = loss if math.isfinite(loss) else math.inf
-        return losses[power]
+    def loss(lr: float, seed: int) -> float:
+        try:
+            found = evaluate(*fit(replace(study, seed=seed, lr=lr, data=data))[:2])["val_loss"]
+        except NotFinite:
+            return math.inf
+        return found if math.isfinite(found) else math.inf
 
-    best = min(FIRST, key=loss_at)
-    while (better := min((best, best - 1, best + 1), key=loss_at)) != best:
+    def loss_at(lr: float) -> float:
+        if lr not in losses:
+            losses[lr] = [loss(lr, study.seed + number) for number in range(seeds)]
+        return sum(losses[lr]) / seeds
+
+    best = min(rates, key=loss_at)
+    while (better := min((best, best / FACTOR, best * FACTOR), key=loss_at)) != best:
         best = better
-    if math.isinf(loss_at(best + 1)):
-        best -= 1
-        loss_at(best - 1)  # it lies between two others as well
+    if math.isinf(loss_at(best * FACTOR)):
+        best /= FACTOR
+        loss_at(best / FACTOR)  # it lies between two others as well
     record = results.Record(
         experiment=f"{study.experiment}-rates",
         arm=study.arm,
         scale=study.scale,
-        recipe={**study.recorded(), "steps": study.steps // 2, "lr": "swept"},
+        recipe={**replace(study, data=data).recorded(), "lr": "swept"},
         seed=study.seed,
         device=results.processor(),
         wall_seconds=round(time.perf_counter() - start, 1),
-        metrics={"lr": START * FACTOR**best, "val_loss": losses[best]},
+        metrics={"lr": best, "val_loss": loss_at(best)},
         data_sha256=checksum(study.task),
         **results.provenance("torch", "numpy"),
     )
-    results.save(
-        record,
-        rows=[{"lr": START * FACTOR**power, "val_loss": losses[power]} for power in sorted(losses)],
-    )
+    rows = [
+        {"lr": lr, "val_loss": loss_at(lr)}
+        | {f"val_loss_s{study.seed + number}": one for number, one in enumerate(losses[lr])}
+        for lr in sorted(losses)
+    ]
+    results.save(record, rows=rows)
     return record

@@ -46,6 +46,13 @@ class Task(ABC):
     def log_frequencies(self) -> Tensor:
         """The logarithm of how often each class occurs in the training part."""
 
+    @abstractmethod
+    def choose(self) -> None:
+        """Hold out the last tenth of the training part in the place of the held-out part.
+
+        What is chosen on it, a learning rate, has seen nothing of what decides.
+        """
+
     def outcomes(self, model: nn.Module, size: int = 64) -> Outcomes:
         """What a model makes of the held-out items, ``size`` of them at a time."""
         inputs, labels = self.held_out
@@ -113,6 +120,11 @@ class Pictures(Task):
             index = torch.randint(len(self.images), (size,), generator=generator)
             yield self.images[index], self.labels[index]
 
+    def choose(self) -> None:
+        cut = len(self.images) * 9 // 10
+        self.held_out = (self.images[cut:], self.labels[cut:])
+        self.images, self.labels = self.images[:cut], self.labels[:cut]
+
     def log_frequencies(self) -> Tensor:
         return _log_frequencies(self.labels, self.classes)
 
@@ -171,6 +183,11 @@ class Characters(Task):
             starts = torch.randint(len(self.ids) - self.context, (size,), generator=generator)
             where = starts[:, None] + torch.arange(self.context)
             yield self.ids[where], self.ids[where + 1]
+
+    def choose(self) -> None:
+        cut = len(self.ids) * 9 // 10
+        self.ids, self.rest = self.ids[:cut], self.ids[cut:]
+        self.held_out = self.windows_of(self.rest, self.context, len(self.held_out[0]))
 
     def log_frequencies(self) -> Tensor:
         return _log_frequencies(self.ids, self.vocab_size)
@@ -259,8 +276,17 @@ TASKS = {
 }
 
 
-def task(name: str, **data: Any) -> Task:
-    """A task by its name, with settings of its data."""
+def task(name: str, *, choosing: bool = False, **data: Any) -> Task:
+    """A task by its name.
+
+    Args:
+        name: of ``TASKS``.
+        choosing: whether something is chosen on its held-out items, which are then other ones.
+        data: settings of its data.
+    """
     if name not in TASKS:
         raise ValueError(f"task: no task {name!r}. Known: {', '.join(TASKS)}")
-    return TASKS[name](**data)
+    found = TASKS[name](**data)
+    if choosing:
+        found.choose()
+    return found

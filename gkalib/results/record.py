@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 CPUINFO = Path("/proc/cpuinfo")
+TREES = ("gkalib", "chapters/experiments")  # what a run's numbers come from
 BUSY = 0.25  # of each core, beyond which what is timed is disturbed
 SCALES = ("smoke", "reduced", "full")
 SOURCES = ("measured", "paper")
@@ -33,7 +34,8 @@ def digest(recipe: Mapping[str, Any]) -> str:
 def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
     """The code, the date, the software and the processor of a run, for a ``Record``: ``commit`` to ``cpu``.
 
-    Threads and instructions are PyTorch's, where it is imported.
+    Threads and instructions are PyTorch's, where it is imported. Trees are those of the commit: git names a
+    folder's content by a hash, which stays when history is written anew and commits get other names.
 
     Args:
         packages: names of distributions whose versions matter to the run, where they are installed.
@@ -55,6 +57,11 @@ def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
     return {
         "commit": git("rev-parse", "--short=12", "HEAD") or "unknown",
         "clean": changes == "",
+        "trees": {
+            name: tree
+            for name in TREES
+            if (tree := git("rev-parse", "--short=12", "--verify", f"HEAD:{name}"))
+        },
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: version for name in packages if (version := _version(name))},
         "python": platform.python_version(),
@@ -108,6 +115,7 @@ class Record:
         device: what it ran on, for example ``"cpu"`` or ``"NVIDIA H100"``.
         commit: the commit of the code.
         clean: whether the working tree held nothing beyond that commit.
+        trees: folder to git's hash of its content at that commit; empty in runs from before it was kept.
         date: when the run ended, ISO 8601.
         versions: distribution name to version.
         python: Python's version; like the next four it is empty in runs from before it was kept.
@@ -131,6 +139,7 @@ class Record:
     device: str
     commit: str
     clean: bool
+    trees: dict[str, str] = field(default_factory=dict)
     date: str
     versions: dict[str, str] = field(default_factory=dict)
     python: str = ""

@@ -14,7 +14,8 @@ from gkalib.results import Record
 from tests.need import need
 
 DECIDED = (
-    *("gka-pictures", "gka-stories", "gpa-bump", "gpa-novels", "karat-pictures"),
+    *("gka-pictures", "gka-stories", "gpa-bump", "gpa-bump-highest", "gpa-novels", "gpa-novels-1000"),
+    *("gpa-novels-3000", "karat-pictures"),
     *("one-budget-images", "one-budget-text", "rbf-stories"),
 )
 RARE = {"flat_minus_random"}  # measured where there is a head with a flat bank

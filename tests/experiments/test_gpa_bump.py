@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gkalib import experiments
-from gkalib.experiments import gpa_bump, gpa_characters
+from gkalib.experiments import gpa_bump, gpa_bump_highest, gpa_characters
 from gkalib.kernels import DecayingPeriodicBank
 from gkalib.training.optim import learning_rate
 from tests.need import need
@@ -55,6 +55,27 @@ def test_a_planted_crest_is_found(planted, width):
     assert len(shape) == 32 and max(range(24, 128, 4), key=shape.__getitem__) == width - 10
     difference = found["leveled_ends"] - found["leveled_others"]
     assert found["leveled_contrast"] == pytest.approx(difference, abs=1e-6)
+
+
+def test_one_rising_head_shows_in_the_highest_crest_and_not_in_their_mean(trained, monkeypatch):
+    """As in trained models: banks of many decays, one of eight with an edge of a nat, five draws."""
+    model, learned = trained
+    banks, lags, generator = gpa_bump.banks(model), torch.arange(128), torch.Generator().manual_seed(0)
+    moves = []
+    for _ in range(5):
+        found = {}
+        for width in (50, 70):
+            wiggle = 0.05 * torch.randn(8, 128, generator=generator).cumsum(-1) / 128**0.5
+            tables = wiggle - (0.02 + 0.1 * torch.rand(8, 1, generator=generator)) * lags
+            tables[5] += ((lags > width - 11) & (lags < width + 3)).float()
+            of_bank = dict(zip(map(id, banks), tables.unflatten(0, (2, 4)), strict=True))
+            table_of = lambda bank, length, of_bank=of_bank: of_bank[id(bank)][:, :length]  # noqa: E731
+            monkeypatch.setattr(type(banks[0]), "lag_table", table_of)
+            found[width] = gpa_bump_highest.measure(model, learned)
+            assert found[width]["highest_height"] > 0.25
+        moves.append([found[70][name] - found[50][name] for name in ("highest_crest", "crest")])
+    highest, mean = torch.tensor(moves).T
+    assert (highest - 20).abs().max() <= 2 < mean.std()
 
 
 def test_no_crest_has_no_height(planted, monkeypatch):

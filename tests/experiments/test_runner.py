@@ -76,9 +76,9 @@ def test_only_what_is_missing_is_run(store, capsys):
 
 def test_a_sweep_goes_on_until_the_best_rate_lies_between_two_others(store, monkeypatch):
     """It begins with half a rate that is too low, and ends with the best of at least five."""
-    monkeypatch.setattr("gkalib.experiments.sweep.START", 1e-3)
     (study,) = (one for one in experiments.experiment("variants-digits")[0] if one.arm == "softmax")
-    record = sweep(replace(study, steps=160, batch=16, warmup=0, seed=7))
+    rates = [5e-4 * 2**power for power in range(5)]
+    record = sweep(replace(study, steps=80, batch=16, warmup=0, seed=7), rates=rates)
     assert (record.experiment, record.seed, record.recipe["steps"]) == ("variants-digits-rates", 7, 80)
     rows = [(float(row["val_loss"]), float(row["lr"])) for row in results.rows(record)]
     rates = sorted(rate for _, rate in rows)
@@ -101,6 +101,29 @@ def test_a_rate_at_which_the_loss_is_no_number_is_the_worst_and_its_neighbor_is_
     losses = {float(row["lr"]): float(row["val_loss"]) for row in results.rows(record)}
     assert min(losses, key=losses.get) == 0.008 and losses[0.016] == math.inf
     assert record.metrics == {"lr": 0.004, "val_loss": losses[0.004]} and 0.002 in losses
+
+
+def test_a_sweep_compares_means_over_seeds_on_items_that_decide_nothing(store, monkeypatch):
+    (study,) = (one for one in experiments.experiment("variants-digits")[0] if one.arm == "softmax")
+    seen = []
+
+    def trained(chosen):
+        seen.append((chosen.seed, chosen.lr))
+        return chosen, experiments.task(chosen.task, **chosen.data)
+
+    decides = experiments.task(study.task, **study.data)
+
+    def loss(chosen, learned):
+        assert torch.equal(learned.held_out[0], decides.images[len(learned.images) :])
+        return {"val_loss": abs(chosen.lr - 2e-3 * chosen.seed)}  # best at 0.002 and 0.006: the mean at both
+
+    monkeypatch.setattr("gkalib.experiments.sweep.fit", trained)
+    monkeypatch.setattr("gkalib.experiments.sweep.evaluate", loss)
+    record = sweep(replace(study, seed=2), rates=[4e-3], seeds=2)
+    assert set(seen) == {(seed, lr) for seed in (2, 3) for lr in (2e-3, 4e-3, 8e-3)}
+    assert record.metrics == {"lr": 4e-3, "val_loss": pytest.approx(1e-3)}
+    row = next(row for row in results.rows(record) if float(row["lr"]) == 8e-3)
+    assert [float(row[name]) for name in ("val_loss_s2", "val_loss_s3")] == pytest.approx([4e-3, 2e-3])
 
 
 def test_a_second_sweep_tries_the_rates_of_the_first(store, monkeypatch):

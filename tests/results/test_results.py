@@ -47,8 +47,8 @@ def test_run_json_holds_the_agreed_keys(tmp_path):
     path = results.save(record(), root=tmp_path)
     fields = json.loads((path / "run.json").read_text(encoding="utf-8"))
     assert set(fields) == {
-        "experiment", "arm", "recipe", "recipe_hash", "commit", "clean", "seed", "device", "versions",
-        "wall_seconds", "date", "metrics", "scale", "source", "python", "threads", "cpu",
+        "experiment", "arm", "recipe", "recipe_hash", "commit", "clean", "trees", "seed", "device",
+        "versions", "wall_seconds", "date", "metrics", "scale", "source", "python", "threads", "cpu",
         "data_sha256", "load",
     }  # fmt: skip
 
@@ -258,6 +258,12 @@ def test_provenance_fills_a_record(tmp_path):
     made = record(**facts)
     assert made.versions["numpy"] and len(made.commit) == 12
     assert made.python == platform.python_version()
+    shown = subprocess.run(
+        ["git", "ls-tree", "--full-tree", "HEAD", "gkalib"], capture_output=True, text=True
+    )
+    assert made.trees["gkalib"] == shown.stdout.split()[2][:12]
+    assert results.Record.from_json(made.to_json()) == made
+    assert results.provenance(root=tmp_path)["trees"] == {}
     assert results.provenance(root=tmp_path)["commit"] == "unknown"
     assert results.provenance(root=tmp_path)["clean"] is False
 
