@@ -112,10 +112,11 @@ def decide(
 ) -> dict[str, Judgment]:
     """What an experiment's records say of its claims, by their words.
 
-    Seeds count where every arm of the metric has a record, and the residual is that of all these arms. Where
-    the outcomes of held-out items are kept, these are counted as a sample too. The primary contrasts are
-    judged as one table, each other by itself. Without two such seeds a contrast is undecided, and so it is
-    with an arm whose check fails.
+    A contrast is fitted beside all arms with its metric on the data sets of its own arms: on another, seeds
+    draw other windows. Seeds count where every one of these arms has a record, and the residual is that of
+    them all. Where the outcomes of held-out items are kept, these are counted as a sample too. The primary
+    contrasts are judged as one table, each other by itself. Without two such seeds a contrast is undecided,
+    and so it is with an arm whose check fails.
 
     Args:
         records: of one scale, the newest of each arm and seed.
@@ -125,11 +126,10 @@ def decide(
         ``gkalib.results.verdicts`` has the rule.
     """
     records = list(records)
-    metrics = {contrast.metric for contrast in contrasts}
-    outcomes = {metric: _complete(records, metric) for metric in metrics}
     estimates, stated = {}, {}
     for contrast in contrasts:
-        table = outcomes[contrast.metric]
+        sets = [_data(record) for record in records if record.arm in contrast.weights]
+        table = _complete([record for record in records if _data(record) in sets], contrast.metric)
         if len(table) > 1 and set(contrast.weights) <= table.keys():
             named = {contrast.claim: contrast.weights}
             found = pooled(table, named)
@@ -154,6 +154,11 @@ def decide(
         else judged.get(each.claim, unknown)
         for each in contrasts
     }
+
+
+def _data(record: Record) -> tuple[Any, Any]:
+    """The data set of a run: wrapped and unwrapped lines of one text are two."""
+    return record.recipe.get("task"), record.recipe.get("data")
 
 
 def _complete(records: Sequence[Record], metric: str) -> dict[str, dict[int, float]]:

@@ -54,9 +54,10 @@ def studies() -> list[Study]:
 
 CONTRASTS = (
     Contrast(
-        claim="attention without values is as good as softmax attention",
+        claim="attention without values is more accurate than softmax attention",
         metric="accuracy",
         weights=difference("vlt", "softmax"),
+        sign=1,
         delta=0.01,
         paper="+1.3 points",
         unit="points",

@@ -81,6 +81,15 @@ CHECKS = (
         concerns=("crest", "leveled_contrast"),
         above=0.1,
     ),
+    # Added after the runs: in them six or seven of a model's eight heads have no crest, and the lag of
+    # such a head is arbitrary.
+    Check(
+        reason="where most banks do not rise, the mean of their crests says nothing",
+        metric="height",
+        arms=tuple(f"{start}-{width}" for start in STARTS for width in ("50", "70")),
+        concerns=("crest",),
+        above=0.1,
+    ),
 )
 
 

@@ -103,6 +103,19 @@ def test_seeds_that_are_not_complete_do_not_count():
     assert decide(records(means, metric="other"), [LOWER])["a is lower"].verdict == "undecided"
 
 
+def test_arms_on_other_data_belong_to_another_fit():
+    """There seeds draw other windows, so that their effects are no part of this model's."""
+    runs = records({"a": 1.0, "b": 1.5})
+    alone = decide(runs, [LOWER])
+    other = [
+        replace(run, recipe={"data": {"wrap": 70}}, metrics={"loss": run.metrics["loss"] - 3.0 * run.seed**2})
+        for run in records({"c": 2.0, "d": 2.0})
+    ]
+    assert decide(runs + other, [LOWER]) == alone
+    across = Contrast(claim="c is lower", metric="loss", weights=difference("c", "b"), sign=-1, delta=0.1)
+    assert decide(runs + other, [across])["c is lower"].estimate.degrees > 0
+
+
 def test_kept_items_widen_an_interval(tmp_path, monkeypatch):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
     runs = records({"a": 1.0, "b": 1.5})
