@@ -48,6 +48,17 @@ def test_a_cell_that_prints_at_a_rounding_edge_is_found(at_the_edge):
     assert "- ['0.3', '1.3'," in cells[3] and "+ ['" in cells[3]
 
 
+def test_a_cell_whose_random_numbers_hang_on_the_cache_is_found(executed, tmp_path):
+    root = tmp_path / "book"
+    shutil.copytree(executed, root)
+    notebook, text = paths(root, SLUG)
+    asks = "import torch\nfrom gkalib.bench.timing import cache_bytes\n"
+    draws = asks + "torch.randn(cache_bytes('cpu') % 2**20 + 1)\nprint(torch.rand(1))\nrecord = load"
+    text.write_text(text.read_text().replace("record = load", draws))
+    execute.execute(SLUG, root=root)
+    assert jitter.jitter(notebook, "machine") and not jitter.jitter(notebook, "two-threads")
+
+
 def test_other_instructions_leave_the_sum_of_one_number(at_the_edge):
     assert jitter.jitter(at_the_edge, "plain") == {}
 
