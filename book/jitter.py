@@ -145,7 +145,9 @@ def _threads(count: int) -> dict[str, str]:
 
 def _machine() -> dict[str, str]:
     """Settings under which Python sees another cache, other cores and memory, see ``book/machine.py``."""
-    return {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "noisy"), environment()["PYTHONPATH"]])}
+    return {
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "noisy"), environment()["PYTHONPATH"]])
+    }
 
 
 def _noise(seed: int) -> dict[str, str]:
