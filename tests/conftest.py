@@ -61,6 +61,26 @@ def left_out(reports) -> list[str]:
     return lines
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Skip, before its fixtures are made, a test marked with a data set that is not on this machine."""
+    from gkalib.data import registry  # through the hook above
+
+    for name in (name for mark in item.iter_markers("data") for name in mark.args):
+        if not registry.ready(name):
+            pytest.skip(f"{name} is not here: python -m gkalib data get {name}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Fail a test that leaves itself out for want of data: without the mark `-m data` would not choose it."""
+    report = yield
+    missing = report.skipped and "python -m gkalib data get" in str(report.longrepr)
+    if missing and not item.get_closest_marker("data"):
+        report.outcome, report.longrepr = "failed", f"{report.longrepr[2]}: mark it with pytest.mark.data"
+    return report
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say at the end what was left out; pytest-xdist has brought the workers' reports together."""
     lines = left_out(terminalreporter.stats.get("skipped", []))
