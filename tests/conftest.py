@@ -6,7 +6,10 @@ At its end a run says what it left out, by reason, and what would make it run.
 import datetime
 import os
 import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -89,8 +92,17 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line("\n".join(lines))
 
 
-def pytest_configure():
-    """Choose, for all workers, the seeds that draw perturbed chapters and the cells whose code is broken."""
+def pytest_configure(config):
+    """Have what the tests start end with them, however they end; choose what the day draws, for all workers.
+
+    That is the perturbed chapters, and the cells whose code is broken.
+    """
+    if sys.platform == "linux":
+        number = str(os.getpid())
+        watch = [sys.executable, "-I", "-S", str(Path(__file__).with_name("afterwards.py")), number]
+        silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        config.afterwards = subprocess.Popen(watch, start_new_session=True, env={}, **silent)
+        os.environ["STARTED_BY_TESTS"] = number
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     for name in ("JITTER", "MUTATE"):
         os.environ.setdefault(name, today)
