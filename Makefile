@@ -33,7 +33,7 @@ define LOCK_HEADER
 endef
 export LOCK_HEADER
 
-.PHONY: help book serve test quick aot lint types pairs chapters jitter links bench lock env clean
+.PHONY: help book serve test with-data quick aot lint types pairs chapters jitter links bench lock env clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ test: $(FULL)/.ready ## everything CI checks: style, types, floors, spelling, st
 	@$(MAKE) --no-print-directory lint types pairs book
 	@$(FULL)/bin/python -m gkalib data get minilm gpt2
 	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations 10
+
+with-data: export OMP_NUM_THREADS ?= 1
+with-data: $(FULL)/.ready ## the tests that need data which a clone has not (in GKALIB_DATA or the cache)
+	@$(FULL)/bin/python -m pytest -m data -n $(JOBS) --dist worksteal --durations 10
 
 quick: export OMP_NUM_THREADS ?= 1
 quick: $(FULL)/.ready ## the quick part of the tests, under three minutes on two cores

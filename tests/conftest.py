@@ -6,7 +6,10 @@ At its end a run says what it left out, by reason, and what would make it run.
 import datetime
 import os
 import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -61,6 +64,26 @@ def left_out(reports) -> list[str]:
     return lines
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Skip, before its fixtures are made, a test marked with a data set that is not on this machine."""
+    from gkalib.data import registry  # through the hook above
+
+    for name in (name for mark in item.iter_markers("data") for name in mark.args):
+        if not registry.ready(name):
+            pytest.skip(f"{name} is not here: python -m gkalib data get {name}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Fail a test that leaves itself out for want of data: without the mark `-m data` would not choose it."""
+    report = yield
+    missing = report.skipped and "python -m gkalib data get" in str(report.longrepr)
+    if missing and not item.get_closest_marker("data"):
+        report.outcome, report.longrepr = "failed", f"{report.longrepr[2]}: mark it with pytest.mark.data"
+    return report
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say at the end what was left out; pytest-xdist has brought the workers' reports together."""
     lines = left_out(terminalreporter.stats.get("skipped", []))
@@ -69,8 +92,17 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line("\n".join(lines))
 
 
-def pytest_configure():
-    """Choose, for all workers, the seeds that draw perturbed chapters and the cells whose code is broken."""
+def pytest_configure(config):
+    """Have what the tests start end with them, however they end; choose what the day draws, for all workers.
+
+    That is the perturbed chapters, and the cells whose code is broken.
+    """
+    if sys.platform == "linux":
+        number = str(os.getpid())
+        watch = [sys.executable, "-I", "-S", str(Path(__file__).with_name("afterwards.py")), number]
+        silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        config.afterwards = subprocess.Popen(watch, start_new_session=True, env={}, **silent)
+        os.environ["STARTED_BY_TESTS"] = number
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     for name in ("JITTER", "MUTATE"):
         os.environ.setdefault(name, today)

@@ -1,12 +1,13 @@
-"""What a test needs that a clone may not have: it is skipped, with what makes it run."""
+"""The mark of a test that reads data which a clone has not: it is skipped there, and `-m data` chooses it."""
 
 import pytest
 
 from gkalib.data import registry
 
 
-def need(name: str) -> None:
-    """Skip unless the data of a task or of a run is on this machine."""
-    data = name.removesuffix("-pieces").replace("-", "_")
-    if data in registry.DATASETS and not registry.ready(data):
-        pytest.skip(f"{data} is not here: python -m gkalib data get {data}")
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """The mark of a test that reads the data of a task or of a run; none where every clone has them."""
+    entry = registry.DATASETS.get(name.removesuffix("-pieces").replace("-", "_"))
+    if entry is None or entry.fixture or not (entry.sources or entry.folder or entry.hub):
+        return []
+    return [pytest.mark.data(entry.name)]

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -191,6 +193,24 @@ def test_pre_commit_runs_targets_of_the_makefile():
 def test_scripts_are_executable_and_parse(name: str):
     assert (ROOT / name).stat().st_mode & 0o111
     subprocess.run(["bash", "-n", name], cwd=ROOT, check=True)
+
+
+def test_ci_has_what_a_newcomer_has_and_then_the_data(tmp_path: Path):
+    """With commands that only say how they were called."""
+    clone, data, said = tmp_path / "clone", tmp_path / "shared" / "data", tmp_path / "said"
+    (clone / ".ci").mkdir(parents=True)
+    data.mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "run", clone / ".ci")
+    for name in ("make", "npm", "chromium", "python3"):
+        (tmp_path / name).write_text(
+            f'#!/bin/sh\n[ {name} != make ] || echo "$1 $(ls -A $HOME | wc -l) $CI $GKALIB_DATA" >> {said}\n'
+        )
+        (tmp_path / name).chmod(0o755)
+    around = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(ROOT), "GKALIB_DATA": str(data)}
+    for environment in (around, {**around, "GKALIB_DATA": ""}):
+        said.unlink(missing_ok=True)
+        subprocess.run([clone / ".ci" / "run"], env=environment, check=True)
+        assert said.read_text() == f"test 0 1 \nwith-data 0 1 {data}\n"
 
 
 def test_no_file_names_a_place_of_this_machine():

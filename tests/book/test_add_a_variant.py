@@ -15,7 +15,6 @@ from tests import cases, variants
 from tests.book.conftest import ROOT
 from tests.kernels import test_kernel_laws as kernel_laws
 from tests.layers import test_variant_laws as attention_laws
-from tests.need import need
 from tests.normalizers import test_averages as normalizer_laws
 from tests.smoothing import test_agreement as agreement
 from tests.smoothing import test_laws as laws
@@ -157,9 +156,9 @@ def test_the_layer_obeys_the_laws_of_all_variants(added):
         attention_laws.test_one_token_from_a_cache_is_its_row_of_the_full_pass("sigmoid", 5, options)
 
 
+@pytest.mark.data("fashion_mnist")
 def test_the_layer_enters_the_comparison_at_one_budget(added, tmp_path, monkeypatch, capsys):
     """The commands of the page, in their smoke form; its line gives the variant its rate."""
-    need("fashion-mnist")
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
     few = loop.task("fashion-mnist", train=64, test=64, published=True)  # read once for all runs
     monkeypatch.setattr(loop, "task", lambda name, **data: few)

@@ -33,6 +33,7 @@ def test_the_language_form_is_a_softmax_of_dot_products():
     equal(compute_weights(problem), scores.masked_fill(hidden, -math.inf).softmax(-1))
 
 
+@pytest.mark.data("tinystories")
 def test_the_arms_of_the_experiment_are_as_large_as_it_says():
     """Equal operations and equal parameters hold to a hundredth."""
     sizes = {}
@@ -46,6 +47,7 @@ def test_the_arms_of_the_experiment_are_as_large_as_it_says():
     assert sizes["gka"][0] < sizes["no-value-embeddings"][0] < parameters
 
 
+@pytest.mark.data("tinystories")
 @pytest.mark.parametrize(("arm", "limit"), [("gka-operations", 1), ("gka-parameters", 0)])
 def test_two_arms_are_as_wide_as_the_baseline_allows(arm, limit):
     """By a multiple of four, in operations per token or in parameters."""

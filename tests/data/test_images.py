@@ -8,15 +8,9 @@ import tarfile
 import numpy as np
 import pytest
 
-from gkalib.data import images, registry
+from gkalib.data import images
 from gkalib.data.images import image_data
 from tests.data.test_folders import folder, pixels
-
-
-def need(name):
-    if not registry.ready(name):
-        pytest.skip(f"{name} is not here: python -m gkalib data get {name}")
-
 
 CLASSES = {"n02": 3, "n01": 2, "n10": 4}
 
@@ -38,7 +32,10 @@ def test_sets_of_gray_pictures_are_split_as_their_authors_did():
     assert (len(data.train), len(data.held_out), data.classes[7]) == (1437, 360, "7")
     assert data.train.picture(0).mode == "L" and data.train.picture(0).size == (8, 8)
     assert pixels(data.train, 0).max() == 239  # 15 sixteenths of 255
-    need("fashion_mnist")
+
+
+@pytest.mark.data("fashion_mnist")
+def test_articles_of_clothing_are_split_as_their_authors_did():
     data = image_data("fashion-mnist")
     assert (len(data.train), len(data.held_out)) == (60_000, 10_000)
     assert data.classes[data.train.labels[0]] == "ankle boot"

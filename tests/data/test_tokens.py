@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gkalib
-from gkalib.data import registry, text
+from gkalib.data import text
 from gkalib.data.rows import IGNORED
 from gkalib.data.tokens import is_own_text, text_data
 
@@ -62,11 +62,8 @@ def test_made_up_text_is_the_same_every_time():
     assert len(data.train) > 100
 
 
+@pytest.mark.data("tinystories")
 def test_stories_are_whole_and_the_mark_is_no_part_of_them():
-    if not registry.ready("tinystories"):
-        pytest.skip(
-            "tinystories is not here: put it in place as `python -m gkalib data get tinystories` says"
-        )
     pieces = text.stories(gkalib.data.tinystories())
     assert len(pieces) == 2316
     assert not any("<|" in piece or piece != piece.strip() for piece in pieces)
@@ -74,9 +71,8 @@ def test_stories_are_whole_and_the_mark_is_no_part_of_them():
     assert (data.train.tokens == data.tokenizer.bos).sum() > 50  # a token stands before each story
 
 
+@pytest.mark.data("dickens")
 def test_all_lines_of_novels_are_read():
-    if not registry.ready("dickens"):
-        pytest.skip("dickens is not here: put it in place as `python -m gkalib data get dickens` says")
     data = text_data("dickens", tokenizer="characters", vocab_size=84, rows="windows", context=256)
     assert len(data.train) + 256 + len(data.held_out.tokens) == 12_920_542
 

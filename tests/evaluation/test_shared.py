@@ -22,7 +22,11 @@ def test_two_processes_find_what_one_finds(tmp_path):
         )
         for words in ([], TORCHRUN)
     ]
-    said = [process.communicate(timeout=300)[0] for process in started]
+    try:
+        said = [process.communicate(timeout=300)[0] for process in started]
+    finally:
+        for process in started:
+            process.terminate()  # then torchrun ends both of its own
     assert [process.returncode for process in started] == [0, 0], said
     alone, *both = (
         json.loads((tmp_path / f"{name}.json").read_text()) for name in ("0-of-1", "0-of-2", "1-of-2")

@@ -7,9 +7,9 @@ import pytest
 
 from gkalib.evaluation import SIX, TASKS, Choice, Completion, Schema, answers
 from gkalib.evaluation.tasks import Task
-from tests.data.test_loaders import need
 from tests.data.test_tasks import question
 from tests.evaluation.toys import preferring
+from tests.need import marks
 
 WINOGRAD = Path(__file__).parents[2] / "data" / "fixtures" / "winograd-sample.json"
 
@@ -60,10 +60,9 @@ def test_real_schemas_are_scored(monkeypatch):
     assert [answer.right for answer in given[2:]] == [item.gold == 0 for item in items[2:]]
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(task.data)) for name, task in TASKS.items()])
 def test_every_real_question_can_be_asked(name):
     task = TASKS[name]
-    need(task.data)
     items = task.items()
     assert len(items) >= 100
     for item in items:

@@ -11,7 +11,7 @@ import pytest
 from gkalib import experiments, results
 from gkalib.experiments.decisions import Check, Contrast, decide, difference, differences
 from gkalib.results import Record
-from tests.need import need
+from tests.need import marks
 
 DECIDED = (
     *("gka-pictures", "gka-stories", "gpa-bump", "gpa-bump-highest", "gpa-novels", "gpa-novels-1000"),
@@ -19,6 +19,10 @@ DECIDED = (
     *("one-budget-images", "one-budget-text", "rbf-stories"),
 )
 RARE = {"flat_minus_random"}  # measured where there is a head with a flat bank
+
+
+def named(name):
+    return import_module(f"gkalib.experiments.{name.replace('-', '_')}")
 
 
 LOWER = Contrast(claim="a is lower", metric="loss", weights=difference("a", "b"), sign=-1, delta=0.1)
@@ -148,7 +152,7 @@ def test_an_arm_has_the_rate_that_its_sweep_found():
 
 @pytest.mark.parametrize("name", DECIDED)
 def test_what_decides_names_what_is_there(name):
-    module = import_module(f"gkalib.experiments.{name.replace('-', '_')}")
+    module = named(name)
     arms = {study.arm for study in module.studies()}
     assert any(one.primary for one in module.CONTRASTS)
     for one in module.CONTRASTS:
@@ -160,10 +164,11 @@ def test_what_decides_names_what_is_there(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DECIDED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=marks(named(name).studies()[0].task)) for name in DECIDED]
+)
 def test_every_arm_of_a_contrast_has_its_metric(name):
-    module = import_module(f"gkalib.experiments.{name.replace('-', '_')}")
-    need(module.studies()[0].task)
+    module = named(name)
     measure = experiments.experiment(name)[1]
     metrics = {
         study.arm: experiments.train(study.smoke(), measure=measure).metrics for study in module.studies()

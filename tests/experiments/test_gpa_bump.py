@@ -7,7 +7,8 @@ from gkalib import experiments
 from gkalib.experiments import gpa_bump, gpa_bump_highest, gpa_characters
 from gkalib.kernels import DecayingPeriodicBank
 from gkalib.training.optim import learning_rate
-from tests.need import need
+
+READS = pytest.mark.data("dickens")
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +16,6 @@ def trained():
     """The arm wrapped at 50 after three steps."""
     studies, _ = experiments.experiment("gpa-bump")
     arm = next(study for study in studies if study.arm == "flat-50")
-    need(arm.task)
     return experiments.fit(arm.smoke())[:2]
 
 
@@ -47,6 +47,7 @@ def planted(trained, monkeypatch):
     return plant
 
 
+@READS
 @pytest.mark.parametrize("width", [50, 70])
 def test_a_planted_crest_is_found(planted, width):
     found = gpa_bump.measure(*planted(width))
@@ -57,6 +58,7 @@ def test_a_planted_crest_is_found(planted, width):
     assert found["leveled_contrast"] == pytest.approx(difference, abs=1e-6)
 
 
+@READS
 def test_one_rising_head_shows_in_the_highest_crest_and_not_in_their_mean(trained, monkeypatch):
     """As in trained models: banks of many decays, one of eight with an edge of a nat, five draws."""
     model, learned = trained
@@ -78,6 +80,7 @@ def test_one_rising_head_shows_in_the_highest_crest_and_not_in_their_mean(traine
     assert (highest - 20).abs().max() <= 2 < mean.std()
 
 
+@READS
 def test_no_crest_has_no_height(planted, monkeypatch):
     model, learned = planted(50)
     straight = lambda bank, length: -torch.arange(length) / 50 * torch.ones(bank.heads(), 1)  # noqa: E731
@@ -86,6 +89,7 @@ def test_no_crest_has_no_height(planted, monkeypatch):
     assert abs(found["height"]) < 0.1 and abs(found["leveled_contrast"]) < 1e-4
 
 
+@READS
 @torch.no_grad()
 def test_leveling_takes_a_bump_away_and_is_undone(planted):
     model, learned = planted(50)
@@ -98,6 +102,7 @@ def test_leveling_takes_a_bump_away_and_is_undone(planted):
     assert torch.equal(model(inputs), before)
 
 
+@READS
 def test_line_ends_come_after_letters_late_in_a_window(trained):
     _, learned = trained
     inputs, labels = learned.held_out

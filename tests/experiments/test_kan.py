@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from gkalib.experiments import kan_cifar, kan_mlp
-from tests.need import need
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,16 +52,16 @@ def test_both_networks_learn():
         assert kan_mlp.accuracy(model, x, labels) > 0.5, name
 
 
+@pytest.mark.data("fashion_mnist")
 def test_the_networks_are_trained_and_tested_on_all_pictures():
-    need("fashion-mnist")
     x, labels, test, test_labels = kan_mlp.pictures("fashion-mnist")
     assert x.shape == (1, 1, 60_000, 784) and test.shape == (1, 1, 10_000, 784)
     assert labels.bincount().tolist() == [6000] * 10 and test_labels.bincount().tolist() == [1000] * 10
     assert x.mean().abs() < 1e-4 and abs(x.std() - 1) < 1e-4
 
 
+@pytest.mark.data("cifar10")
 def test_the_networks_on_cifar_are_trained_and_tested_on_all_pictures():
-    need("cifar10")
     x, labels, test, test_labels = kan_cifar.pictures()
     assert x.shape == (1, 1, 50_000, 3072) and test.shape == (1, 1, 10_000, 3072)
     assert labels.bincount().tolist() == [5000] * 10 and test_labels.bincount().tolist() == [1000] * 10

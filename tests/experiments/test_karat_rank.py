@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gkalib.data import registry, trained_vit
+from gkalib.data import trained_vit
 from gkalib.experiments import karat_rank
 from gkalib.models.pretrained import vit_heads
 from gkalib.normalizers import Fourier, RowOperator
@@ -55,10 +55,9 @@ def test_the_spectrum_counts_directions(small):
     assert count.item() == 2, "16 + 4 of 21 are the first nine tenths"
 
 
+@pytest.mark.data("trained_vit")
 def test_rows_of_the_trained_transformer():
     pytest.importorskip("onnx", reason="reads the pretrained model")
-    if not registry.ready("trained_vit"):
-        pytest.skip("trained_vit is not here: python -m gkalib data get trained_vit")
     images = karat_rank.crops(("cat",), 1)
     assert images.shape == (1, 3, 196, 196)
     first, last = vit_heads(trained_vit(), images, (1, 3))

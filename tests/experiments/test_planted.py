@@ -11,7 +11,6 @@ from gkalib import experiments
 from gkalib.analysis import banks
 from gkalib.experiments import Study, gka_sigma, gka_stories, gpa_novels, task
 from gkalib.experiments.loop import StudyWorkload
-from tests.need import need
 
 
 def study(name: str, arm: str) -> Study:
@@ -20,7 +19,6 @@ def study(name: str, arm: str) -> Study:
 
 
 def built(one: Study):
-    need(one.task)
     torch.manual_seed(one.seed)
     return StudyWorkload(one).build()
 
@@ -33,6 +31,7 @@ def novels():
     return built(one).eval(), task(one.task, **one.data)
 
 
+@pytest.mark.data("dickens")
 def test_a_flat_bank_is_found_and_no_flat_bank_is_not(novels, monkeypatch):
     model, learned = novels
     monkeypatch.setattr(gpa_novels, "CHARACTERS", 400)
@@ -49,14 +48,15 @@ def test_a_flat_bank_is_found_and_no_flat_bank_is_not(novels, monkeypatch):
         assert torch.equal(model(learned.held_out[0][:2]), before)
 
 
+@pytest.mark.data("dickens")
 def test_as_many_characters_are_generated_as_asked(novels):
     model, learned = novels
     start = learned.held_out[0][:3, : gpa_novels.READ]
     assert gpa_novels.generated(model, start, 300).shape == (3, 100)
 
 
+@pytest.mark.data("tinystories")
 def test_bits_per_byte_of_an_even_guess():
-    need("tinystories")
     learned: Any = task("tinystories-pieces", context=32, limit=60_000, tokens=300, windows=16)
     found = gka_stories.measure(lambda ids: torch.zeros(*ids.shape, 300), learned)
     labels = learned.held_out[1]
@@ -64,8 +64,8 @@ def test_bits_per_byte_of_an_even_guess():
     assert found["bits_per_byte"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.data("tinystories")
 def test_a_planted_gap_is_found():
-    need("tinystories")
     learned: Any = task("tinystories-pieces", context=32, limit=60_000, tokens=300, windows=16)
     seen = {tuple(ids.tolist()) for ids in learned.windows_of(learned.ids, 32, 16)[0]}
 
@@ -84,6 +84,7 @@ def test_logistic_regression_learns_what_a_line_parts():
     assert gka_sigma.logistic(digits) > 0.9
 
 
+@pytest.mark.data("tinystories")
 @pytest.mark.parametrize("name", ["gka-stories", "rbf-stories"])
 def test_arms_share_initial_weights_where_shapes_match(name):
     data = {"limit": 60_000, "windows": 16}

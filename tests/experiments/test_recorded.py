@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from gkalib import experiments, results, training
-from tests.need import need
+from tests.need import marks
 from tests.tolerance import FLOOR
 
 # They take seconds, of one core forty in all, and are among the shortest: recipes of text take minutes.
 RUNS = {
-    "text": ("variants-text", "vlt", 1),
-    "images": ("looking", "vlt", 2),
-    "study": ("rbf-arms", "dot", 0),
-    "recipe": ("deit-pieces", "only-warmup", 1),
+    "text": ("variants-text", "vlt", 1, "state-of-the-union"),
+    "images": ("looking", "vlt", 2, "digits"),
+    "study": ("rbf-arms", "dot", 0, "tinystories"),
+    "recipe": ("deit-pieces", "only-warmup", 1, "cifar10"),
 }
 IN_MEMORY = training.LaunchConfig(device="cpu", quiet=True, in_memory=True, keep=True)
 
@@ -26,22 +26,24 @@ def again(name: str, arm: str, seed: int) -> results.Record:
     if name in experiments.experiments():
         studies, measure = experiments.experiment(name)
         (study,) = (study for study in studies if study.arm == arm)
-        need(study.task)
         return experiments.train(replace(study, seed=seed), measure=measure, keep=True)
     run = training.recipe(name).run(arm).reduced("cpu")
-    need(run.data)
     return training.train(replace(run, seed=seed), IN_MEMORY)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", RUNS)
-def test_a_recorded_run_trained_again_gives_its_numbers(kind: str, tmp_path: Path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "arm", "seed"),
+    [pytest.param(*run, id=kind, marks=marks(data)) for kind, (*run, data) in RUNS.items()],
+)
+def test_a_recorded_run_trained_again_gives_its_numbers(
+    name: str, arm: str, seed: int, tmp_path: Path, monkeypatch
+):
     """On the processor of the record to the last digit; on another one rounding grows with the steps.
 
     There the first steps agree to 64 spacings of float32, and the end within the spread of the seeds: another
     order of the draws is none of that.
     """
-    name, arm, seed = RUNS[kind]
     seeds = results.load(name, arm=arm)
     (recorded,) = (record for record in seeds if record.seed == seed)
     first = results.rows(recorded)[0]

@@ -18,16 +18,20 @@ def launch(folder: Path, **changes: Any) -> LaunchConfig:
 def by_two(program: str, folder: Path, *words: str) -> str:
     """Run a program of this folder in two processes; what they said."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, *torchrun, "-m", f"tests.training.{program}", str(folder), *words],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stderr
+    ) as run:
+        try:
+            _, said = run.communicate(timeout=300)
+        finally:
+            run.terminate()  # not killed: so torchrun ends both processes
+    assert run.returncode == 0, said[-3000:]
+    return said
 
 
 def text_run(**changes: Any) -> LanguageConfig:

@@ -12,7 +12,7 @@ from gkalib.cli import main
 from gkalib.training import LanguageConfig, VisionConfig
 from gkalib.training.checkpoint import MODEL, STATE, TOKENIZER, read_state
 from gkalib.training.trained import open_run
-from tests.need import need
+from tests.need import marks
 from tests.training.test_trained import change_a_byte, numbers
 
 HOME = Path(__file__).resolve().parents[2] / "data" / "models"
@@ -74,10 +74,10 @@ def test_a_model_of_the_book_loads_and_predicts(name: str, tmp_path: Path, monke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=marks(read_state(HOME / name)["settings"]["data"])) for name in NAMES]
+)
 def test_a_model_of_the_book_reaches_what_is_stored(name: str, capsys):
-    trained = open_run(name)
-    need(trained.config.data)
     assert main(["evaluate", name, "--device", "cpu"]) == 0
     stored = read_state(HOME / name)["record"]["metrics"]
     # Another processor rounds otherwise: a thousandth, or ten of 10,000 pictures.

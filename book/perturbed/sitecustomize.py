@@ -1,4 +1,4 @@
-"""Python runs this at its start where this folder is on its path: with noise, or as on another machine."""
+"""Python runs this at its start where this folder is on its path: it and its children are perturbed."""
 
 import os
 import sys
