@@ -3,19 +3,24 @@
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import MISSING, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+import gkalib
 from gkalib import cli, results
 from gkalib.cli import inventory, main
+from gkalib.cli.models import Trained
 from gkalib.data import DATASETS
 from gkalib.models import GPTConfig, ViTConfig
 from gkalib.training import Augment, LanguageConfig, VisionConfig
 from gkalib.training.config import LaunchConfig
 from gkalib.training.launch import apply_settings
+from gkalib.training.recipes import recipes
 from tests.training.runs import picture_run, text_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,7 +29,7 @@ OPTIONS = """\
 bench: name shape=() device=cpu scale=full keep=False
 data: action name=()
 evaluate: run step=None average=False device=None tasks=() whole=False limit=None shots=None keep=False
-experiment: name arm=() seed=0 seeds=1 smoke=False missing=False rates=False threads=1
+experiment: name arm=() seed=0 seeds=1 smoke=False missing=False rates=None threads=1
 explain: kernel=gaussian sigma=1.0 normalizer=row-sum top=8 causal=False window=None queries=1024 keys=None \
 heads=4 key_heads=None head_dim=64 value_dim=None dtype=float32 device=cpu
 generate: run step=None average=False device=None prompt= count=200 temperature=0.8 seed=0
@@ -32,7 +37,7 @@ look: run step=None average=False device=None picture=None text=None held_out=No
 reproduce: job=() batch=None plan=False minutes=None out=None device=cuda list=False unpack=None report=False
 results: action experiment= metric=() scale=None
 save: run name device=None
-train: name arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
+train: name= arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
 workers=None compile=False shard=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
 keep=False quiet=False in_memory=False
 tune: program=() recorded=False
@@ -44,29 +49,67 @@ def options(command: type) -> list[str]:
     names = []
     for option in fields(command):
         if option.name in ("trained", "launch"):
-            names += options({"trained": cli.Trained, "launch": LaunchConfig}[option.name])
+            names += options({"trained": Trained, "launch": LaunchConfig}[option.name])
         else:
             names.append(option.name if option.default is MISSING else f"{option.name}={option.default}")
     return names
 
 
 def test_the_options_are_these():
-    actual = [f"{name}: {' '.join(options(command))}" for name, command in sorted(cli.COMMANDS.items())]
+    actual = [f"{name}: {' '.join(options(cli.command(name)))}" for name in sorted(cli.COMMANDS)]
     assert "\n".join(actual) == OPTIONS
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_says_what_a_command_does(command: str, capsys: pytest.CaptureFixture):
+    first = (cli.command(command).__doc__ or "").splitlines()[0]
+    assert cli.COMMANDS[command][1] == first
     with pytest.raises(SystemExit) as stopped:
         main([command, "--help"])
-    first = (cli.COMMANDS[command].__doc__ or "").splitlines()[0]
     assert stopped.value.code == 0 and first[:40] in capsys.readouterr().out
 
 
-def test_the_module_runs():
-    command = [sys.executable, "-m", "gkalib", "--help"]
+@pytest.mark.parametrize(("word", "said"), [("--help", "explain"), ("--version", gkalib.__version__)])
+def test_the_module_answers_before_it_imports_what_takes_seconds(word: str, said: str):
+    command = [sys.executable, "-X", "importtime", "-m", "gkalib", word]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "explain" in done.stdout and done.stderr == ""
+    imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines()}
+    assert said in done.stdout and "gkalib.cli" in imported
+    assert not imported & {"torch", "numpy", "tyro", "rich"}
+
+
+def test_the_script_is_the_module():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    module, _, name = settings["project"]["scripts"]["gkalib"].partition(":")
+    assert getattr(import_module(module), name) is main
+
+
+def test_without_a_name_train_lists_the_recipes(capsys: pytest.CaptureFixture):
+    assert main(["train"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == [*recipes()]
+    assert all(recipe.summary in line for line, recipe in zip(listed, recipes().values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("trian gpa-dickens", "train"),
+        ("train gpa-dickins --plan", "gpa-dickens"),
+        ("train gpa-dickens --arm bank-rop --plan", "bank-rope"),
+        ("data get mcicle", "mcycle"),
+        ("experiment variant-digits", "variants-digits"),
+        ("experiment variants-digits softmx", "softmax"),
+        ("generate rope-dicken", "rope-dickens"),
+        ("bench smoth", "smooth"),
+        ("reproduce corectness-gka --device cpu", "correctness-gka"),
+    ],
+)
+def test_a_near_name_is_suggested(words: str, meant: str, capsys: pytest.CaptureFixture):
+    assert main(words.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.err.endswith(f"Did you mean {meant!r}?\n") and printed.err.count("\n") == 1
+    assert main(["experiment", "zzz"]) == 2 and "Did you mean" not in capsys.readouterr().err
 
 
 def test_a_reader_that_has_seen_enough_is_no_fault():
@@ -79,15 +122,12 @@ def test_a_reader_that_has_seen_enough_is_no_fault():
 
 
 def test_no_command_is_an_error(capsys: pytest.CaptureFixture):
-    with pytest.raises(SystemExit) as stopped:
-        main([])
-    assert stopped.value.code == 2
+    assert main([]) == 2
     assert "explain" in capsys.readouterr().err
 
 
 def test_an_unknown_command_or_option_is_answered_by_those_there_are(capsys: pytest.CaptureFixture):
     for words, known in (
-        (["training"], "train"),
         (["data", "lst"], "check"),
         (["bench", "smooth", "--kep"], "--keep"),
     ):
@@ -212,10 +252,11 @@ def test_explain_passes_on_what_does_not_fit(capsys: pytest.CaptureFixture):
 def test_a_folder_without_a_model_is_named_in_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
-    for folder, said in ((tmp_path / "none", "no folder"), (tmp_path, "there is no checkpoint in")):
+    none = tmp_path / "none"
+    for folder, said in ((none, f"no folder '{none}'"), (tmp_path, f"there is no checkpoint in {tmp_path}")):
         assert main([command, str(folder)]) == 2
         printed = capsys.readouterr()
-        assert printed.err.startswith(f"{said} {folder}") and printed.out == ""
+        assert printed.err.startswith(said) and printed.out == ""
         assert printed.err.count("\n") == 1
 
 

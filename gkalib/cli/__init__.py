@@ -1,41 +1,84 @@
-"""The command line, ``python -m gkalib COMMAND``: a class a command, its fields the arguments and options."""
+"""The command line, ``gkalib COMMAND``: a class a command, its fields the arguments and options.
 
+Nothing is imported before the command is known, so that help comes at once.
+"""
+
+import difflib
 import os
+import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-import tyro
+import gkalib
 
-from gkalib.cli.inventory import Data, Explain, Results, Variants
-from gkalib.cli.measuring import Bench, Experiment, Reproduce, Tune
-from gkalib.cli.models import Evaluate, Generate, Look, Save, Train, Trained
-from gkalib.cli.options import PROGRAM, Positive
+PROGRAM = "python -m gkalib"
 
-EVERY = (
-    *(Data, Results, Explain, Variants, Train, Save, Evaluate, Generate, Look),
-    *(Experiment, Bench, Tune, Reproduce),
-)
-COMMANDS: dict[str, type] = {command.__name__.lower(): command for command in EVERY}
+# By name: the module here that has its class, and what it does, as the class says.
+COMMANDS = {
+    "data": ("inventory", "List, fetch or check the data sets."),
+    "results": (
+        "inventory",
+        "List the experiments that have recorded runs, or show one's runs as a table.",
+    ),
+    "explain": ("inventory", "Print which smoothing methods can compute a problem, which cannot, and why."),
+    "variants": ("inventory", "Print what each variant of attention is and what one layer of it costs."),
+    "train": ("models", "Train a recipe of a paper; without a name, list the recipes."),
+    "save": (
+        "models",
+        "Store a finished run's model in data/models, where it is found by its name.",
+    ),
+    "evaluate": ("models", "Measure a trained model on its held-out data, or score one of text on tasks."),
+    "generate": ("models", "Let a trained model of text write."),
+    "look": ("models", "Draw what a trained model does inside: rollout, maps, bandwidths or banks, spectra."),
+    "experiment": (
+        "measuring",
+        "Run an experiment that chapters quote, and record each arm and seed.",
+    ),
+    "bench": ("measuring", "Time what the library does on this machine."),
+    "tune": ("measuring", "Choose the block sizes of the fused programs by time, on a CUDA device."),
+    "reproduce": (
+        "measuring",
+        "Run the GPU work whose results are missing, as much as fits the time.",
+    ),
+}
+
+
+def command(name: str) -> type:
+    """The class of a command."""
+    return getattr(import_module(f"{__name__}.{COMMANDS[name][0]}"), name.title())
+
+
+def usage() -> str:
+    """What there is, a line a command."""
+    lines = [f"  {name:<12}{about}" for name, (_, about) in COMMANDS.items()]
+    return "\n".join(
+        [
+            f"usage: {PROGRAM} [--help] [--version] COMMAND ...",
+            "\nAttention as kernel regression. `COMMAND --help` says what a command takes.\n",
+            *lines,
+        ]
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; an error that a user can mend is one line and status 2."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    config = (tyro.conf.FlagCreatePairsOff,)
+    name, *words = list(sys.argv[1:] if arguments is None else arguments) or [""]
+    if name in ("-h", "--help"):
+        print(usage())
+        return 0
+    if name == "--version":
+        print(f"gkalib {gkalib.__version__}")
+        return 0
     try:
-        if words[:1] == ["train"]:  # what it does not know are settings of the recipe
-            train, rest = tyro.cli(
-                Train, args=words[1:], prog=f"{PROGRAM} train", config=config, return_unknown_args=True
-            )
-            train(rest)
-        else:
-            about = "Attention as kernel regression."
-            tyro.extras.subcommand_cli_from_dict(
-                COMMANDS, args=words, prog=PROGRAM, description=about, config=config
-            )()
+        if not name:
+            raise ValueError(usage())
+        if name not in COMMANDS:
+            raise ValueError(f"gkalib: no command {name!r}. Known: {', '.join(COMMANDS)}")
+        _run(name, words)
         sys.stdout.flush()
     except ValueError as error:
-        print(error, file=sys.stderr)
+        print(f"{error}{_nearest(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # who reads, head for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -43,21 +86,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-__all__ = [
-    "Bench",
-    "Data",
-    "Evaluate",
-    "Experiment",
-    "Explain",
-    "Generate",
-    "Look",
-    "Positive",
-    "Reproduce",
-    "Results",
-    "Save",
-    "Train",
-    "Trained",
-    "Tune",
-    "Variants",
-    "main",
-]
+def _run(name: str, words: Sequence[str]) -> None:
+    import tyro
+
+    options = {"args": words, "prog": f"{PROGRAM} {name}", "config": (tyro.conf.FlagCreatePairsOff,)}
+    if name == "train":  # what it does not know are settings of the recipe
+        train, rest = tyro.cli(command(name), return_unknown_args=True, **options)
+        train(rest)
+    else:
+        tyro.cli(command(name), **options)()
+
+
+def _nearest(message: str) -> str:
+    """Of a message that names what is not there and what is, the name that was probably meant."""
+    named = re.search(r"'([^']+)'.* Known: (.+)$", message)
+    near = difflib.get_close_matches(named[1], re.split(r"[,;] ", named[2]), 1) if named else []
+    return f". Did you mean {near[0]!r}?" if near else ""
+
+
+__all__ = ["COMMANDS", "PROGRAM", "command", "main", "usage"]

@@ -49,7 +49,7 @@ class Data:
 @final
 @dataclass(frozen=True)
 class Results:
-    """List the experiments that have recorded runs, or show the runs of one as a table."""
+    """List the experiments that have recorded runs, or show one's runs as a table."""
 
     action: Positional[Literal["list", "table"]]
     experiment: Positional[str] = ""  # its name, as list prints it
@@ -112,7 +112,10 @@ class Explain:
 @final
 @dataclass(frozen=True)
 class Variants:
-    """Print what each variant of attention is and what one layer of it costs, as a table in Markdown."""
+    """Print what each variant of attention is and what one layer of it costs.
+
+    The table is in Markdown.
+    """
 
     dim: Positive = 192  # width of a token; ViT-Ti's
     heads: Positive = 3  # how many

@@ -12,7 +12,7 @@ from gkalib.cli.options import Device, Positive, Scale
 @final
 @dataclass(frozen=True)
 class Experiment:
-    """Run an experiment that chapters quote, and keep a record of each arm and seed."""
+    """Run an experiment that chapters quote, and record each arm and seed."""
 
     name: Positional[str]  # for example variants-digits
     arm: Positional[tuple[str, ...]] = ()  # arms of it; all of them where none is named
@@ -20,7 +20,7 @@ class Experiment:
     seeds: Positive = 1  # how many seeds
     smoke: bool = False  # what is trained takes a few steps
     missing: bool = False  # only arms and seeds that have no record of the same recipe
-    rates: bool = False  # choose the learning rate of each arm instead, on a seed of its own
+    rates: tuple[float, ...] | None = None  # choose each arm's learning rate instead, from these or from five
     threads: Positive = 1  # of PyTorch, for what is trained
 
     def __call__(self) -> None:
@@ -75,9 +75,10 @@ class Tune:
 @final
 @dataclass(frozen=True)
 class Reproduce:
-    """Run the GPU work whose results are missing or stale, the most urgent first, as much as fits the time.
+    """Run the GPU work whose results are missing, as much as fits the time.
 
-    Safe to stop and to repeat. With --out nothing is written to data/results; there, --unpack saves the pack.
+    The most urgent goes first. Safe to stop and to repeat. With --out nothing is written to data/results;
+    there, --unpack saves the pack.
     """
 
     job: Positional[tuple[str, ...]] = ()  # as --list names them; all of them where none is named

@@ -9,7 +9,8 @@ from typing import Annotated, Any, final
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
-from gkalib.cli.options import PROGRAM, Device, Positive
+from gkalib.cli import PROGRAM
+from gkalib.cli.options import Device, Positive
 from gkalib.training.config import LaunchConfig
 
 SIZE = tyro.conf.create_mutex_group(required=False)
@@ -19,13 +20,13 @@ SUBJECT = tyro.conf.create_mutex_group(required=False)
 @final
 @dataclass(frozen=True)
 class Train:
-    """Train a recipe of a paper.
+    """Train a recipe of a paper; without a name, list the recipes.
 
     It runs at full size unless --smoke or --reduced is given, and goes on where it was stopped. Every setting
     of it is an option too; --settings lists them. Under torchrun the work is shared.
     """
 
-    name: Positional[str]  # a recipe, for example gpa-dickens
+    name: Positional[str] = ""  # a recipe, for example gpa-dickens
     arm: tuple[str, ...] = ()  # arms of it; the first where none is named
     smoke: Annotated[bool, SIZE] = False  # the same code at tiny sizes: seconds on a CPU
     reduced: Annotated[bool, SIZE] = False  # minutes on one GPU, or smaller on two cores
@@ -40,6 +41,10 @@ class Train:
         from gkalib import experiments, training
         from gkalib.training.launch import chosen_run, device_of, plan
 
+        if not self.name:
+            for recipe in training.recipes().values():
+                print(f"{recipe.name:<20}  {recipe.summary}")
+            return
         if self.name in (*experiments.experiments(), *experiments.MEASURED):
             raise ValueError(f"train: {self.name!r} is no recipe; type: {PROGRAM} experiment {self.name}")
         recipe, device = training.recipe(self.name), device_of(self.launch.device)
@@ -78,7 +83,7 @@ class Trained:
 @final
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a trained model on its held-out data, or score a model of text on benchmark tasks."""
+    """Measure a trained model on its held-out data, or score one of text on tasks."""
 
     trained: OmitArgPrefixes[Trained]
     tasks: tuple[str, ...] = ()  # CORE's, for example hellaswag; the held-out data where none is named
@@ -107,7 +112,7 @@ class Evaluate:
 @final
 @dataclass(frozen=True)
 class Save:
-    """Store a finished run's model in data/models, where the other commands find it by its name.
+    """Store a finished run's model in data/models, where it is found by its name.
 
     Stored are its weights, the moving average of them where the run has one, its settings and its record.
     """
@@ -149,7 +154,7 @@ class Generate:
 @final
 @dataclass(frozen=True)
 class Look:
-    """Draw what a trained model does inside: rollout, maps of attention, bandwidths or banks, spectra.
+    """Draw what a trained model does inside: rollout, maps, bandwidths or banks, spectra.
 
     One picture, or one text, is read; with --held-out the numbers are those of that many held-out items.
     """

@@ -1,10 +1,9 @@
-"""What several commands share: the name of the program, and types of options."""
+"""Types of options that several commands share."""
 
 from typing import Annotated, Literal
 
 from tyro.constructors import PrimitiveConstructorSpec
 
-PROGRAM = "python -m gkalib"
 Device = Literal["cpu", "cuda"]
 Scale = Literal["smoke", "reduced", "full"]
 

@@ -96,7 +96,7 @@ def score_tasks(
     shots: int | None = None,
 ) -> list[TaskResult]:
     """What a decoder of text reaches in CORE's tasks; the processes share the questions."""
-    model, tokenizer = _decoder(trained, processes)
+    model, tokenizer = _decoder(trained, processes, "evaluate")
     share = processes.rank, processes.size
     return evaluate_tasks(
         model, tokenizer, names, limit=limit, shots=shots, share=share, total=processes.total
@@ -171,7 +171,7 @@ def generate(
         ValueError: if the run is not of text, or the prompt has characters that it does not know or fills the
             context.
     """
-    model, tokenizer = _decoder(trained, processes)
+    model, tokenizer = _decoder(trained, processes, "generate")
     ids = tokenizer.encode(prompt).tolist()
     if tokenizer.bos is not None:
         ids = [tokenizer.bos, *ids]
@@ -193,7 +193,7 @@ def device_name(processes: Processes) -> str:
     return name if processes.size == 1 else f"{processes.size} x {name}"
 
 
-def _decoder(trained: TrainedModel, processes: Processes) -> tuple[GPT, Tokenizer]:
+def _decoder(trained: TrainedModel, processes: Processes, command: str) -> tuple[GPT, Tokenizer]:
     if not isinstance(trained.model, GPT) or trained.tokenizer_json is None:
-        raise ValueError(f"evaluate: {trained.config.experiment} is no model of text, which this needs")
+        raise ValueError(f"{command}: {trained.config.experiment} is no model of text, which this needs")
     return trained.model.to(processes.device), tokenizer_of(trained.tokenizer_json)

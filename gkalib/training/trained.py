@@ -104,8 +104,8 @@ def open_run(name_or_folder: str | Path, *, step: int | None = None, averaged: b
         if not (folder / STATE).is_file():
             names = sorted(state.parent.name for state in models().glob(f"[!.]*/{STATE}"))
             raise ValueError(
-                f"no folder {name_or_folder} and no trained model of that name (known: "
-                f"{', '.join(names) or 'none yet'}); training writes to runs/RECIPE/ARM-SCALE-sSEED"
+                f"no folder {str(name_or_folder)!r} and no trained model of that name; training writes to "
+                f"runs/RECIPE/ARM-SCALE-sSEED. Known: {', '.join(names) or 'none yet'}"
             )
     try:
         return load_checkpoint(folder, step=step, averaged=averaged)
