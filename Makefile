@@ -2,6 +2,7 @@
 #
 # VENV=/somewhere   keeps the full environment there, in a folder named after the lock, so that clones share it
 # PYTHON=python3.12 names the interpreter that makes the environments
+# REPOSITORY_URL=https://github.com/OWNER/NAME gives the pages their links to Colab, Binder and the sources
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -39,7 +40,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 book: $(LIGHT)/.ready ## build the pages from the stored outputs, without torch
-	@$(LIGHT)/bin/python book/build.py
+	@$(LIGHT)/bin/python book/build.py $(if $(REPOSITORY_URL),--repository-url $(REPOSITORY_URL))
 	@echo "The book is at $(CURDIR)/$(HTML)/index.html"
 
 serve: ## serve the built pages at http://localhost:8000 (PORT=)

@@ -34,6 +34,11 @@ INPUTS = {
 NPM_SECONDS = 120  # one package of 6 MB; without a network npm would try for minutes
 # A citation asks for four plugins, and each question reads the entry points of every installed package.
 pybtex.plugin._load_entry_point = cache(pybtex.plugin._load_entry_point)
+PICTURE = ROOT / "book" / "img" / "smoother.png"  # of a link to the book
+DESCRIPTION = (
+    "Attention is kernel regression: a book with tested code, from the Nadaraya-Watson estimator to "
+    "transformers with other kernels, their fused operations and their training."
+)
 MATHJAX_PARTS = ("tex-mml-chtml.js", "input", "output/chtml", "a11y", "sre", "ui")
 
 
@@ -76,6 +81,27 @@ def local_mathjax(package: Path, extra: Path) -> str | None:
         copy = shutil.copytree if (source / part).is_dir() else shutil.copy2
         copy(source / part, target / part)
     return None
+
+
+def pages_address(repository_url: str) -> str:
+    """Where GitHub publishes the pages of a repository, with a slash at the end."""
+    owner, name = repository_url.rstrip("/").removesuffix(".git").split("/")[-2:]
+    host = f"{owner.lower()}.github.io"
+    return f"https://{host}/" if name.lower() == host else f"https://{host}/{name}/"
+
+
+def link_tags(title: str, address: str | None) -> dict[str, str]:
+    """What a page says of itself where somebody links to it; its picture needs the public address."""
+    tags = {"description": DESCRIPTION}
+    if address:
+        tags |= {
+            "property=og:title": title,
+            "property=og:description": DESCRIPTION,
+            "property=og:type": "book",
+            "property=og:image": f"{address}{PICTURE.name}",
+            "twitter:card": "summary_large_image",
+        }
+    return tags
 
 
 def run_sphinx(source: Path, html: Path, doctrees: Path, config: dict) -> int:
@@ -124,7 +150,8 @@ def build(source: Path, output: Path, *, repository_url: str | None = None, cdn:
     Args:
         source: the folder that holds ``_config.yml`` and ``_toc.yml``.
         output: the folder for ``html``, the doctrees and the digest of what was built.
-        repository_url: the public address, instead of the one in ``_config.yml``.
+        repository_url: the public address, instead of the one in ``_config.yml``; with either, pages have
+            links to the repository, and a picture for links to themselves.
         cdn: load MathJax from its public host even where npm could bring it.
     """
     html, extra, mark = output / "html", output / "extra", output / "inputs.sha256"
@@ -139,8 +166,13 @@ def build(source: Path, output: Path, *, repository_url: str | None = None, cdn:
         overrides["mathjax_path"] = "../mathjax/tex-mml-chtml.js"
     else:
         print(f"book: formulas will load MathJax from its public CDN, because {reason}", file=sys.stderr)
-    if repository_url is not None:
-        overrides["html_theme_options"] = {"repository_url": repository_url}
+    settings = yaml.safe_load((source / "_config.yml").read_text(encoding="utf-8"))
+    url = repository_url or settings["repository"]["url"]
+    address = pages_address(url) if url else None
+    if url:
+        overrides |= {"html_theme_options": {"repository_url": url}, "html_baseurl": address}
+        shutil.copy2(PICTURE, extra)
+    overrides["myst_html_meta"] = link_tags(settings["title"], address)
     config, _ = get_final_config(
         user_yaml=source / "_config.yml", cli_config=overrides, sourcedir=source, raise_on_invalid=True
     )

@@ -152,6 +152,26 @@ def test_one_setting_brings_the_repository_edit_colab_and_binder_links(tiny):
     assert f'href="{address}/blob/main/tests/test_inner.py#L1"' in page
     assert "colab.research.google.com/github/someone/somewhere/blob/main/chapters/01-one.ipynb" in chapter
     assert "mybinder.org/v2/gh/someone/somewhere/main?urlpath=lab/tree/chapters/01-one.ipynb" in chapter
+    # What a button of a chapter leads to is a file of the book's sources.
+    targets = re.findall(r'href="[^"]*/main(?:\?urlpath=lab/tree)?/([^"?#]*)', chapter)
+    assert len(targets) > 3 and set(targets) == {"chapters/01-one.ipynb"}
+    assert (tiny.root / targets[0]).is_file()
+    pages = "https://someone.github.io/somewhere"
+    assert f'<link rel="canonical" href="{pages}/page.html"' in page
+    picture = re.search(f'<meta content="{pages}/([^"]*)" property="og:image"', page)
+    assert picture and (tiny.root / "_build" / "html" / picture[1]).is_file()
+    assert 'name="description"' in page
+
+
+@pytest.mark.parametrize(
+    ("repository", "pages"),
+    [
+        ("https://github.com/Someone/book", "https://someone.github.io/book/"),
+        ("https://github.com/someone/someone.github.io/", "https://someone.github.io/"),
+    ],
+)
+def test_a_fork_has_pages_of_its_own(build_module, repository, pages):
+    assert build_module.pages_address(repository) == pages
 
 
 def test_without_npm_the_build_says_where_formulas_come_from(build_module, tmp_path, monkeypatch):

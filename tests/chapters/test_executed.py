@@ -1,6 +1,9 @@
 """Every chapter gives its stored outputs again, and the comparison sees each kind of stale output."""
 
+import os
 import re
+import subprocess
+import sys
 
 import execute
 import nbformat
@@ -27,6 +30,17 @@ def code_cell(notebook, words):
 def test_the_chapter_gives_its_outputs_again(slug):
     path = paths(ROOT, slug)[0]
     assert rerun(path) == len(code_cells(nbformat.read(path, as_version=4))) > 0
+
+
+def test_a_user_may_check_a_chapter_by_nbval_alone():
+    """Nothing but the notebook is named, and the cells keep their order though other tests are shuffled."""
+    chapter = min(
+        slugs(ROOT), key=lambda slug: nbformat.read(paths(ROOT, slug)[0], 4).metadata.gkalib.stamp.seconds
+    )
+    command = [sys.executable, "-m", "pytest", "--nbval", f"{chapter}.ipynb", "-p", "no:cacheprovider"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=ROOT / "chapters", env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout
 
 
 def test_a_chapter_says_itself_whether_the_interpreter_is_on(monkeypatch):
