@@ -14,7 +14,6 @@ import pytest
 import gkalib
 from gkalib import cli, results
 from gkalib.cli import inventory, main
-from gkalib.cli.models import Trained
 from gkalib.data import DATASETS
 from gkalib.models import GPTConfig, ViTConfig
 from gkalib.training import Augment, LanguageConfig, VisionConfig
@@ -49,20 +48,20 @@ def options(command: type) -> list[str]:
     names = []
     for option in fields(command):
         if option.name in ("trained", "launch"):
-            names += options({"trained": Trained, "launch": LaunchConfig}[option.name])
+            names += options({"trained": cli.Trained, "launch": LaunchConfig}[option.name])
         else:
             names.append(option.name if option.default is MISSING else f"{option.name}={option.default}")
     return names
 
 
 def test_the_options_are_these():
-    actual = [f"{name}: {' '.join(options(cli.command(name)))}" for name in sorted(cli.COMMANDS)]
+    actual = [f"{name}: {' '.join(options(getattr(cli, name.title())))}" for name in sorted(cli.COMMANDS)]
     assert "\n".join(actual) == OPTIONS
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_says_what_a_command_does(command: str, capsys: pytest.CaptureFixture):
-    first = (cli.command(command).__doc__ or "").splitlines()[0]
+    first = (getattr(cli, command.title()).__doc__ or "").splitlines()[0]
     assert cli.COMMANDS[command][1] == first
     with pytest.raises(SystemExit) as stopped:
         main([command, "--help"])

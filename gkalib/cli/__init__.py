@@ -9,8 +9,14 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import gkalib
+
+if TYPE_CHECKING:
+    from gkalib.cli.inventory import Data, Explain, Results, Variants
+    from gkalib.cli.measuring import Bench, Experiment, Reproduce, Tune
+    from gkalib.cli.models import Evaluate, Generate, Look, Save, Train, Trained
 
 PROGRAM = "python -m gkalib"
 
@@ -44,9 +50,14 @@ COMMANDS = {
 }
 
 
-def command(name: str) -> type:
-    """The class of a command."""
-    return getattr(import_module(f"{__name__}.{COMMANDS[name][0]}"), name.title())
+_HOMES = {name.title(): module for name, (module, _) in COMMANDS.items()} | {"Trained": "models"}
+
+
+def __getattr__(name: str) -> type:
+    """Import the class of a command when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gkalib.cli' has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def usage() -> str:
@@ -91,10 +102,10 @@ def _run(name: str, words: Sequence[str]) -> None:
 
     options = {"args": words, "prog": f"{PROGRAM} {name}", "config": (tyro.conf.FlagCreatePairsOff,)}
     if name == "train":  # what it does not know are settings of the recipe
-        train, rest = tyro.cli(command(name), return_unknown_args=True, **options)
+        train, rest = tyro.cli(__getattr__("Train"), return_unknown_args=True, **options)
         train(rest)
     else:
-        tyro.cli(command(name), **options)()
+        tyro.cli(__getattr__(name.title()), **options)()
 
 
 def _nearest(message: str) -> str:
@@ -104,4 +115,20 @@ def _nearest(message: str) -> str:
     return f". Did you mean {near[0]!r}?" if near else ""
 
 
-__all__ = ["COMMANDS", "PROGRAM", "command", "main", "usage"]
+__all__ = [
+    "Bench",
+    "Data",
+    "Evaluate",
+    "Experiment",
+    "Explain",
+    "Generate",
+    "Look",
+    "Reproduce",
+    "Results",
+    "Save",
+    "Train",
+    "Trained",
+    "Tune",
+    "Variants",
+    "main",
+]
