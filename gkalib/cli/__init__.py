@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gkalib.cli.inventory import Data, Explain, Results, Variants
     from gkalib.cli.measuring import Bench, Experiment, Reproduce, Tune
     from gkalib.cli.models import Evaluate, Generate, Look, Save, Train, Trained
+    from gkalib.cli.options import Positive
 
 PROGRAM = "python -m gkalib"
 
@@ -50,7 +51,8 @@ COMMANDS = {
 }
 
 
-_HOMES = {name.title(): module for name, (module, _) in COMMANDS.items()} | {"Trained": "models"}
+_HOMES = {name.title(): module for name, (module, _) in COMMANDS.items()}
+_HOMES |= {"Trained": "models", "Positive": "options"}
 
 
 def __getattr__(name: str) -> type:
@@ -123,6 +125,7 @@ __all__ = [
     "Explain",
     "Generate",
     "Look",
+    "Positive",
     "Reproduce",
     "Results",
     "Save",
