@@ -16,7 +16,7 @@ from gkalib.smoothing.methods.linear import Linear
 from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.methods.padded import Padded
 from gkalib.smoothing.methods.toeplitz import Toeplitz
-from gkalib.smoothing.problem import ROW_SUM, Positions, Problem, Rule, make_problem
+from gkalib.smoothing.problem import ROW_SUM, Positions, Problem, Rule, autocasts, make_problem
 from gkalib.smoothing.reference import Reference, reference_weights
 
 EXP_DOT = ExpDot()
@@ -142,7 +142,11 @@ def compute_output(problem: Problem, method: str | Method = "auto") -> Tensor:
         problem: what ``make_problem``, or the ``problem`` of an attention layer, returned.
         method: as for ``smooth``.
     """
-    return _method(problem, method)(problem)
+    chosen = _method(problem, method)
+    if autocasts(problem.query.device):
+        with torch.autocast(problem.query.device.type, enabled=False):
+            return chosen(problem)
+    return chosen(problem)
 
 
 def compute_weights(problem: Problem, method: str = "reference") -> Tensor:
@@ -156,6 +160,9 @@ def compute_weights(problem: Problem, method: str = "reference") -> Tensor:
         raise ValueError(
             f"attention_weights: no method {method!r} that forms weights. Known: {', '.join(WEIGHTS)}"
         )
+    if autocasts(problem.query.device):
+        with torch.autocast(problem.query.device.type, enabled=False):
+            return WEIGHTS[method](problem)
     return WEIGHTS[method](problem)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -182,12 +183,15 @@ def make_problem(
 ) -> Problem:
     """Check the arguments of ``smooth`` and its kin and make a problem of them.
 
+    Under autocast query, key and value are taken in its type, as PyTorch's own attention takes them; the
+    slots' numbers keep theirs.
+
     Raises:
         ValueError: in the caller's words, for ``name``, if anything does not fit.
     """
     if not isinstance(kernel, Kernel):
         raise ValueError(f"{name}: kernel must be a gkalib kernel such as Gaussian(1.0), not {kernel!r}")
-    given = query, key, value
+    given = query, key, value = _cast(query, key, value)
     key = query if key is None else key
     value = key if value is None else value
     if not _fit(query, key, value):
@@ -219,6 +223,11 @@ def make_problem(
     return Problem(query, key, value, kernel, mask, normalizer, positions, one_tensor, bias)
 
 
+def autocasts(device: torch.device) -> bool:
+    """Whether autocast is on for tensors of a device."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
 def lag_factors(kernel: Kernel) -> list[Kernel]:
     """The factors of a kernel that read the lag; none if one of them reads the content too."""
     if isinstance(kernel, Product):
@@ -227,6 +236,22 @@ def lag_factors(kernel: Kernel) -> list[Kernel]:
             return []
         return [factor for _, own in sides for factor in own]
     return [kernel] if kernel.of_lag and not kernel.of_content else []
+
+
+def _cast(query: Tensor, key: Tensor | None, value: Tensor | None) -> tuple[Any, ...]:
+    """Query, key and value in autocast's type where it is on; what was one tensor stays one."""
+    if not isinstance(query, Tensor) or not autocasts(query.device):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(query.device.type)
+
+    def cast(given: Tensor | None) -> Tensor | None:
+        if not isinstance(given, Tensor) or not given.is_floating_point() or given.dtype == torch.float64:
+            return given
+        return given.to(dtype)
+
+    new_query = cast(query)
+    new_key = new_query if key is query else cast(key)
+    return new_query, new_key, new_query if value is query else new_key if value is key else cast(value)
 
 
 def _has_grad(module: nn.Module) -> bool:

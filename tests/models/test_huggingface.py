@@ -59,7 +59,7 @@ def build(name, **options):
     """A model in small, with matrices large enough for attention to matter."""
     model, config, sizes = MODELS[name]
     torch.manual_seed(0)
-    model = getattr(transformers, model)(getattr(transformers, config)(**sizes, **options)).eval()
+    model = getattr(transformers, model)(getattr(transformers, config)(**{**sizes, **options})).eval()
     for parameter in model.parameters():
         if parameter.ndim > 1:
             nn.init.normal_(parameter, std=0.3)
@@ -111,6 +111,29 @@ def test_exp_dot_is_the_models_own_attention_and_rbf_is_not(name, padding):
     close(run(model, **given)[real], before)
     rbf = run(swapped(build(name), "rbf"), **given)[real]
     assert rbf.isfinite().all() and (rbf - before).abs().max() > 0.01
+
+
+def _losses(model, steps=3):
+    """Of a model that learns the ids by heart in mixed precision."""
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=3e-3), []
+    for _ in range(steps):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(IDS, labels=IDS, use_cache=False).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("name", ["Llama", "GPT-2"])
+def test_mixed_precision_trains_a_swapped_model_as_its_own(name):
+    ungrouped = {"num_key_value_heads": 4} if name == "Llama" else {}  # no sum over a group to be rounded
+    model = build(name, **ungrouped)
+    softmax, rbf = (swapped(model, variant) for variant in ("softmax", "rbf"))
+    own = _losses(model)
+    assert _losses(softmax) == own
+    assert _losses(rbf)[-1] < own[0]
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -23,6 +23,7 @@ KERNELS = {
 CASES = [(name, n, "aot_eager") for name in KERNELS for n in (33, 600)]
 CASES += [(name, 33, "inductor") for name in KERNELS if name != "expdot"]
 CASES += [("gaussian", 33, "inductor", torch.float64)]
+CASES += [(name, 33, "aot_eager", torch.bfloat16) for name in ("gaussian", "expdot")]
 
 
 class Smoother(nn.Module):
@@ -38,14 +39,17 @@ class Smoother(nn.Module):
 
 
 def compare(name: str, n: int, backend: str, dtype: torch.dtype = torch.float32) -> None:
-    """Output and gradients of the compiled module, against the eager one in float64."""
+    """Output and gradients of the compiled module, against the eager one in float64; bfloat16 is autocast."""
     torch._dynamo.reset()
+    half = dtype == torch.bfloat16
+    dtype = torch.float32 if half else dtype
     module, x = Smoother(name).to(dtype), torch.randn(2, 4, n, 16, dtype=dtype)
     compiled = torch.compile(module, backend=backend, fullgraph=True)
 
     def results(call: nn.Module, owner: Smoother, x: torch.Tensor) -> list[torch.Tensor]:
         x = x.requires_grad_()
-        out = call(x)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            out = call(x)
         return [out, *torch.autograd.grad(out.square().sum(), (x, owner.log_sigma))]
 
     graph, same = results(compiled, module, x), results(module, module, x)

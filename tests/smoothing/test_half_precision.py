@@ -1,10 +1,12 @@
-"""Half precision inside PyTorch's attention: what may be rounded and what may not."""
+"""Half precision, by itself and under autocast: what may be rounded and what may not."""
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 import gkalib
 from gkalib import kernels, masks
+from gkalib.smoothing import Reference, api
 from gkalib.smoothing.methods import padded
 from tests.cases import MASKS
 from tests.tolerance import agree
@@ -75,3 +77,56 @@ def test_bandwidths_of_heads_get_their_gradient_in_half_precision():
         gradients("padded", torch.bfloat16), exact, (0.02, 0.02, 0.02, 0.1), strict=True
     ):
         assert (have - want).norm() < tolerance * want.norm()
+
+
+def _mixed():
+    """Query and key as a norm or a rotation leaves them under autocast, and a value in half precision."""
+    return torch.randn(2, 4, 17, 64), torch.randn(2, 2, 17, 64), torch.randn(2, 2, 17, 64).bfloat16()
+
+
+SIGMAS = torch.tensor([0.7, 1.3, 2.0, 3.1])
+
+
+@pytest.mark.parametrize("method", ["auto", "padded", "dense", "reference", "linear"])
+@pytest.mark.parametrize("kernel", [kernels.ExpDot(), kernels.Gaussian(SIGMAS), kernels.Elu()])
+def test_autocast_casts_what_is_smoothed_and_nothing_else(kernel, method):
+    inputs, bias = _mixed(), None if method in ("auto", "linear") else torch.randn(17)
+    half = [one.bfloat16() for one in inputs]
+    if api.METHODS.get(method, Reference()).refuses(api.make_problem(*half, kernel, bias=bias)):
+        return
+    outside = gkalib.smooth(*half, kernel, bias=bias, method=method)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = gkalib.smooth(*inputs, kernel, bias=bias, method=method)
+        weights = gkalib.attention_weights(*inputs[:2], kernel, bias=bias)
+    assert inside.dtype == torch.bfloat16 and torch.equal(inside, outside)
+    assert torch.equal(weights, gkalib.attention_weights(*half[:2], kernel, bias=bias))
+
+
+def test_autocast_leaves_float64_and_one_tensor_stays_one():
+    x = torch.randn(1, 2, 8, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        for given in ((x, None, None), (x, x, x), (x, None, x)):
+            problem = api.make_problem(*given, kernels.Gaussian(1.0))
+            assert problem.one_tensor and problem.query.dtype == torch.bfloat16
+        assert not api.make_problem(x, x, x.clone(), kernels.Gaussian(1.0)).one_tensor
+        assert gkalib.smooth(x.double(), kernel=kernels.Gaussian(1.0)).dtype == torch.float64
+        with pytest.raises(ValueError, match=r"value is torch\.float64"):
+            gkalib.smooth(x, x, x.double())
+
+
+def test_autocast_of_a_gpu_casts_its_tensors_and_no_others():
+    """By dispatch alone: PyTorch's switch is turned by hand, and the tensors have no memory."""
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.float16)
+    try:
+        with FakeTensorMode():
+            query, key, value = (one.to("cuda") for one in _mixed())
+            for kernel in (kernels.ExpDot(), kernels.Gaussian(torch.ones(4, device="cuda"))):
+                out = gkalib.smooth(query, key, value, kernel, method="dense")
+                assert out.dtype == torch.float16 and out.device.type == "cuda"
+        x = torch.randn(1, 1, 3, 4)
+        assert gkalib.smooth(x).dtype == gkalib.smooth(x.to("meta"), method="dense").dtype == torch.float32
+    finally:
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])

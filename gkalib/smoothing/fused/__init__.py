@@ -33,8 +33,6 @@ class Fused(Method):
 
     ``method="auto"`` takes one only where proved.json has a run on such a card in which it was right.
 
-    Under autocast query, key and value are taken in its type, as PyTorch's own attention does.
-
     Args:
         center: whether the mean of each head's tokens is taken off before and added after, where one tensor
             is smoothed by a Gaussian. The result is the same in exact arithmetic; in half precision the
@@ -60,8 +58,8 @@ class Fused(Method):
             return None
         from gkalib.smoothing.fused.proved import why_unproved
 
-        dtype = _autocast_type(problem.query) or problem.query.dtype
-        return why_unproved(operation_of(problem), problem.needs_grad, dtype, problem.query.device)
+        query = problem.query
+        return why_unproved(operation_of(problem), problem.needs_grad, query.dtype, query.device)
 
     def __call__(self, problem: Problem) -> Tensor:
         if isinstance(problem.normalizer, RowOperator):
@@ -181,20 +179,6 @@ def _one_token(problem: Problem) -> bool:
     return problem.query.shape[2] == 1 and not problem.needs_grad
 
 
-def _autocast_type(tensor: Tensor) -> torch.dtype | None:
-    """The type that autocast takes a tensor in, where it is on."""
-    device = tensor.device.type
-    if torch.is_autocast_enabled(device) and tensor.dtype != torch.float64:
-        return torch.get_autocast_dtype(device)
-    return None
-
-
-def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Tensors of one type and device, in autocast's type where autocast is on."""
-    dtype = _autocast_type(tensors[0])
-    return tensors if dtype is None else tuple(tensor.to(dtype) for tensor in tensors)
-
-
 _constants: dict[tuple[float, int, torch.dtype, torch.device], Tensor] = {}
 
 
@@ -305,7 +289,7 @@ def _summed(numbers: Tensor, problem: Problem) -> Tensor:
 def _gka(problem: Problem, form: Form, center: bool, ordered: bool) -> Tensor:
     from gkalib.smoothing.fused import op
 
-    (x,), eps = _cast(problem.query), problem.normalizer.eps
+    x, eps = problem.query, problem.normalizer.eps
     mean = None
     if center:
         mean = x.mean(2, keepdim=True)
@@ -322,7 +306,9 @@ def _smooth(problem: Problem, form: Form, ordered: bool) -> Tensor:
     from gkalib.smoothing.fused import op
 
     out, _ = op.smooth(
-        *_cast(problem.query, problem.grouped_key, problem.grouped_value),
+        problem.query,
+        problem.grouped_key,
+        problem.grouped_value,
         *_numbers(form, problem),
         _table(problem, form),
         *spans_of(problem),
@@ -344,8 +330,9 @@ def _decode(problem: Problem) -> Tensor:
     sees_all = problem.positions is None and not rules
     key, value, normalizer = problem.grouped_key, problem.grouped_value, problem.normalizer
     return op.decode(
-        *_cast(problem.query, key),
-        *((None,) if value is key else _cast(value)),
+        problem.query,
+        key,
+        None if value is key else value,
         *_numbers(form, problem),
         _lag_row(problem, form),
         None if sees_all else problem.allowed(),
@@ -368,7 +355,7 @@ def _rows(problem: Problem) -> Tensor:
         table = units.basis_scale[..., None] * table
     # [h r m 2G] to [h 2G m r]
     table = table.permute(0, 3, 2, 1).to(_statistics(problem)).contiguous()
-    query, key, value = _cast(problem.query, problem.grouped_key, problem.grouped_value)
+    query, key, value = problem.query, problem.grouped_key, problem.grouped_value
     features = op.row_features(query, key, table, _per_head(form.scale, problem))
     mixed = operator.mix.mT.to(value.dtype) @ value
     return features.to(value.dtype) @ mixed
