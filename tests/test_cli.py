@@ -93,7 +93,7 @@ def test_without_a_name_train_lists_the_recipes(capsys: pytest.CaptureFixture):
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("trian gpa-dickens", "train"),
+        ("traine gpa-dickens", "train"),
         ("train gpa-dickins --plan", "gpa-dickens"),
         ("train gpa-dickens --arm bank-rop --plan", "bank-rope"),
         ("data get mcicle", "mcycle"),
