@@ -1,6 +1,7 @@
 """Our models under the lm-evaluation-harness, so that its tasks, prompts and metrics can be asked of them."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, final
 
 import torch
@@ -73,9 +74,8 @@ def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
                 raise ValueError("evaluate: text is written most probable token by token, not drawn")
             stops = settings.get("until") or []
             stops = [stops] if isinstance(stops, str) else stops
-            room = context_of(model) - 1
-            count = min(int(settings.get("max_gen_toks", 256)), room)
-            ids = (self.tok_encode(context) or [self.eot_token_id])[-(room + 1 - count) :]
+            ids = (self.tok_encode(context) or [self.eot_token_id])[-context_of(model) :]
+            count = int(settings.get("max_gen_toks", 256))
             return _greedy_text(model, tokenizer, ids, count=count, stops=stops)
 
     return Harness()
@@ -83,10 +83,9 @@ def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
 
 def _greedy_text(model: Any, tokenizer: Tokenizer, ids: list[int], *, count: int, stops: list[str]) -> str:
     device = next(model.parameters()).device
-    new, caches, numbers = torch.tensor([ids], device=device), model.cache(1), []
+    numbers: list[int] = []
     with evaluating(model):
-        for _ in range(count):
-            new = model(new, caches)[:, -1:].argmax(-1)
+        for new in islice(model.stream(torch.tensor([ids], device=device), temperature=0.0), count):
             numbers.append(int(new))
             text = tokenizer.decode(numbers)
             places = [text.index(stop) for stop in stops if stop in text]

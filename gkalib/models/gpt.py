@@ -1,7 +1,10 @@
 """A decoder of text whose attention is any causal variant: from characters to nanochat's depth 20."""
 
 import math
+import warnings
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -192,34 +195,60 @@ class GPT(nn.Module):
             _keep(cache, self.config.window(index))
         return caches
 
-    @torch.no_grad()
     def generate(
         self, ids: Int[Tensor, "b n"], count: int, *, temperature: float = 1.0, seed: int = 0
     ) -> Int[Tensor, "b total"]:
-        """The ids with ``count`` more drawn from the model, one at a time, from a cache.
+        """The ids with the first ``count`` of ``stream`` after them.
 
         Args:
-            ids: ``[b n]``, at least one token each.
-            count: how many to add; with the ids at most the context.
+            ids, temperature, seed: as for ``stream``.
+            count: how many to add.
+
+        Raises:
+            ValueError: as ``stream``.
+        """
+        return torch.cat([ids, *islice(self.stream(ids, temperature=temperature, seed=seed), count)], dim=1)
+
+    @torch.no_grad()
+    def stream(
+        self, ids: Int[Tensor, "b n"], *, temperature: float = 1.0, seed: int = 0
+    ) -> Iterator[Int[Tensor, "b 1"]]:
+        """Tokens drawn from the model, one after another without end.
+
+        Each is drawn from the last tokens that the context holds. Until it is full, earlier tokens come from a
+        cache. Then the window slides: every token in it changes its place, so that all are computed again for
+        each new one, and a warning says so.
+
+        Args:
+            ids: what they follow, ``[b n]``, at least one token each and at most the context.
             temperature: what the logits are divided by; 0 takes the most probable token.
             seed: of the draws.
 
         Raises:
-            ValueError: if there is nothing to start from, or the temperature is negative.
+            ValueError: if there is nothing to start from or more than the context holds, or the temperature
+                is negative.
         """
+        context = self.config.context
         if ids.shape[1] < 1 or temperature < 0:
             raise ValueError("gpt: generate needs at least one token and a temperature of zero or more")
         generator = torch.Generator(ids.device).manual_seed(seed)
-        caches, new = self.cache(ids.shape[0]), ids
-        for _ in range(count):
-            logits = self(new, caches)[:, -1]
+        caches, new, read = self.cache(ids.shape[0]), ids, ids
+        while True:
+            logits = (self(read[:, -context:]) if caches is None else self(new, caches))[:, -1]
             if temperature == 0:
                 new = logits.argmax(-1, keepdim=True)
             else:
                 weights = torch.softmax(logits / temperature, dim=-1)
                 new = torch.multinomial(weights, 1, generator=generator)
-            ids = torch.cat([ids, new], dim=1)
-        return ids
+            yield new
+            read = torch.cat([read, new], dim=1)
+            if read.shape[1] > context and caches is not None:
+                warnings.warn(
+                    f"gpt: the context of {context} tokens is full: from here on the window slides, and all of it "
+                    "is computed again for each new token",
+                    stacklevel=1,
+                )
+                caches = None
 
 
 def _filled(cache: Cache | list) -> int:

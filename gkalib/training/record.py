@@ -165,11 +165,11 @@ def generate(
     temperature: float = 0.8,
     seed: int = 0,
 ) -> str:
-    """The prompt and what a decoder writes after it, as much as its context holds.
+    """The prompt and what a decoder writes after it; beyond its context the window slides, with a warning.
 
     Raises:
-        ValueError: if the run is not of text, or the prompt has characters that it does not know or fills the
-            context.
+        ValueError: if the run is not of text, or the prompt has characters that it does not know or is longer
+            than the context.
     """
     model, tokenizer = _decoder(trained, processes, "generate")
     ids = tokenizer.encode(prompt).tolist()
@@ -177,11 +177,11 @@ def generate(
         ids = [tokenizer.bos, *ids]
     if not ids:
         raise ValueError("generate: a model of characters needs a prompt of at least one character")
-    room = model.config.context - len(ids)
-    if room < 1:
-        raise ValueError(f"generate: the prompt has {len(ids)} tokens, and the model reads {len(ids) + room}")
+    context = model.config.context
+    if len(ids) > context:
+        raise ValueError(f"generate: the prompt has {len(ids)} tokens, and the model reads {context}")
     given = torch.tensor([ids], device=processes.device)
-    written = model.eval().generate(given, min(count, room), temperature=temperature, seed=seed)
+    written = model.eval().generate(given, count, temperature=temperature, seed=seed)
     return tokenizer.decode(written[0].tolist())
 
 

@@ -155,6 +155,11 @@ def test_what_is_written_ends_before_a_word_that_ends_it(model, tokenizer):
     ]
     actual = harness(model, tokenizer).generate_until(asked)
     assert actual == [expected, expected[: expected.index(stop)]]
+    long = [Instance("generate_until", {}, (context, {"max_gen_toks": 40}), 0)]
+    with pytest.warns(UserWarning, match="the window slides"):  # the whole prompt is read, and all 40 come
+        whole = model.generate(ids, 40, temperature=0.0)[0, ids.shape[1] :].tolist()
+    with pytest.warns(UserWarning, match="the window slides"):
+        assert harness(model, tokenizer).generate_until(long) == [tokenizer.decode(whole)]
     drawn = [Instance("generate_until", {}, (context, {"do_sample": True}), 0)]
     with pytest.raises(ValueError, match="evaluate: text is written most probable token by token"):
         harness(model, tokenizer).generate_until(drawn)

@@ -79,6 +79,23 @@ def test_generation_is_the_arg_max_of_the_full_pass():
 
 
 @pytest.mark.parametrize("positions", ["rope", "susie", "learned", "none"])
+@torch.no_grad()
+def test_beyond_the_context_the_window_slides(positions):
+    """The text is the same without a cache: each token is drawn from the last ones that the context holds."""
+    model, x = gpt(SMALL, positions=positions, registers=2, register_std=1.0).double(), ids(length=9)
+    assert model.generate(x, 6).shape == (2, 15)  # the last token is read by none, so nothing is said
+    with pytest.warns(UserWarning, match="^gpt: the context of 14 tokens is full") as said:
+        grown, drawn = model.generate(x, 20, temperature=0.0), model.generate(x, 20, seed=1)
+    assert len(said) == 2
+    generator, plain = torch.Generator().manual_seed(1), x
+    for length in range(9, 29):
+        assert torch.equal(model(grown[:, max(0, length - 14) : length])[:, -1].argmax(-1), grown[:, length])
+        weights = torch.softmax(model(plain[:, -14:])[:, -1], dim=-1)
+        plain = torch.cat([plain, torch.multinomial(weights, 1, generator=generator)], dim=1)
+    assert torch.equal(drawn, plain)
+
+
+@pytest.mark.parametrize("positions", ["rope", "susie", "learned", "none"])
 def test_the_order_of_earlier_tokens_matters_where_positions_are_known(positions):
     """With one block: a deeper one tells orders apart by what its causal mask lets each token see."""
     model = gpt(SMALL, positions=positions, registers=2, depth=1).double()
@@ -166,6 +183,6 @@ def test_more_tokens_than_the_context_are_refused():
     with pytest.raises(ValueError, match=r"^gpt: 15 tokens, and the context holds 14"):
         model(ids(length=15))
     with pytest.raises(ValueError, match=r"^gpt: 15 tokens, and the context holds 14"):
-        model.generate(ids(length=10), 6)
+        model.generate(ids(length=15), 1)
     with pytest.raises(ValueError, match=r"^gpt: generate needs at least one token"):
         model.generate(ids(length=0), 1)
