@@ -42,8 +42,9 @@ class Train:
         from gkalib.training.launch import chosen_run, device_of, plan
 
         if not self.name:
-            for recipe in training.recipes().values():
-                print(f"{recipe.name:<20}  {recipe.summary}")
+            known = training.recipes()
+            for name, recipe in known.items():
+                print(f"{name:<{max(map(len, known))}}  {recipe.summary}")
             return
         if self.name in (*experiments.experiments(), *experiments.MEASURED):
             raise ValueError(f"train: {self.name!r} is no recipe; type: {PROGRAM} experiment {self.name}")
