@@ -2,7 +2,7 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from gkalib.kernels import over_heads
 from gkalib.masks import Causal
@@ -60,7 +60,8 @@ class Padded(Method):
         allowed, bias = None if causal else problem.allowed(), problem.bias
         applied = _applied(query, form.scale)
         if applied is not form.scale:
-            query = (over_heads(form.scale / applied) * wide(query)).to(query.dtype)
+            rest = form.scale if isinstance(applied, float) and applied == 1 else form.scale / applied
+            query = (over_heads(rest) * wide(query)).to(query.dtype)
         factors, columns = [], []
         if term is not None and not causal and _takes_a_row(problem, allowed):
             bias = term.unsqueeze(2) if bias is None else bias + term.unsqueeze(2)
@@ -108,10 +109,9 @@ def _columns(column: Tensor, dtype: torch.dtype) -> tuple[list[float], list[Tens
 def _widened(tensor: Tensor, size: int, columns: list[Tensor]) -> Tensor:
     """A tensor with columns behind its own, and zeros up to a size."""
     missing = size - tensor.shape[-1] - len(columns)
-    if not columns:
-        return pad(tensor, (0, missing)) if missing else tensor
+    # `torch.nn.functional.pad` fills all of the new tensor before it copies.
     zeros = [tensor.new_zeros(*tensor.shape[:3], missing)] if missing else []
-    return torch.cat([tensor, *columns, *zeros], dim=-1)
+    return torch.cat([tensor, *columns, *zeros], dim=-1) if columns or zeros else tensor
 
 
 def _mask(
