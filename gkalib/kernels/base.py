@@ -163,15 +163,15 @@ class Form:
         return self._precision
 
     def __mul__(self, other: "Form") -> "Form":
-        table = _added(self.lag_table, other.lag_table)
+        table, bias = _added(self.lag_table, other.lag_table), _added(self.key_bias, other.key_bias)
         alone = self if other.lag_table is None else other if self.lag_table is None else None
         formed_of = alone and alone.formed_of
-        for content, lag in ((self, other), (other, self)):
-            if content.sigma is not None and lag.of_lag_alone:
-                return Form(
-                    key_bias=content.key_bias, lag_table=table, sigma=content.sigma, formed_of=formed_of
-                )
-        bias = _added(self.key_bias, other.key_bias)
+        for content, added in ((self, other), (other, self)):
+            if content.sigma is not None and not added.of_pairs:
+                return Form(key_bias=bias, lag_table=table, sigma=content.sigma, formed_of=formed_of)
+        if self.sigma is not None and other.sigma is not None:  # a Gaussian again
+            sigma = (self.scale + other.scale) ** -0.5
+            return Form(key_bias=bias, lag_table=table, sigma=sigma, formed_of=formed_of)
         return Form(self.scale + other.scale, self.norm + other.norm, bias, table, formed_of=formed_of)
 
     @property
@@ -180,20 +180,24 @@ class Form:
         return self.sigma is not None or _is_not_zero(self._norm)
 
     @property
-    def of_lag_alone(self) -> bool:
-        """Whether it reads nothing of query and key but their positions."""
-        return not (_is_not_zero(self._scale) or self.has_norm) and self.key_bias is None
+    def of_pairs(self) -> bool:
+        """Whether products or squared lengths are part of it."""
+        return _is_not_zero(self._scale) or self.has_norm
 
     def query_term(self, query: Tensor) -> Tensor | None:
         """What is added for each query, −ν|q|²/2 ``[b h n]``; None is nothing."""
         return _half_squares(self.norm, query) if self.has_norm else None
 
-    def key_term(self, key: Tensor) -> Tensor | None:
-        """What is added for each key, −ν|k|²/2 + b(k) ``[b h m]``; None is nothing."""
+    def key_term(self, key: Tensor, given: Tensor | None = None) -> Tensor | None:
+        """What is added for each key, −ν|k|²/2 + b(k) ``[b h m]``; None is nothing.
+
+        Where keys were moved, ``given`` is what they were before: b reads that.
+        """
         squares = self.query_term(key)
         if self.key_bias is None:
             return squares
-        return self.key_bias(key) if squares is None else squares + self.key_bias(key)
+        bias = self.key_bias(key if given is None else given)
+        return bias if squares is None else squares + bias
 
 
 def _is_not_zero(number: float | Tensor) -> bool:
@@ -204,7 +208,7 @@ def _is_not_zero(number: float | Tensor) -> bool:
 def _half_squares(norm: float | Tensor, vectors: Tensor) -> Tensor:
     """−ν|x|²/2, ``[b h n]``; ν of a head stands beside its head axis."""
     factor = -0.5 * (norm[:, None] if isinstance(norm, Tensor) and norm.ndim else norm)
-    return factor * vectors.square().sum(-1)
+    return factor * (vectors * vectors).sum(-1)  # a square takes longer
 
 
 @dataclass(frozen=True)

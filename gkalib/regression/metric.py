@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from gkalib.kernels import Gaussian
-from gkalib.smoothing import smooth
+from gkalib.smoothing import make_problem, smooth
+from gkalib.smoothing.methods.method import centered
 
 
 def predict(x: Tensor, y: Tensor, queries: Tensor, A: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -32,6 +33,9 @@ def predict(x: Tensor, y: Tensor, queries: Tensor, A: Tensor, *, mask: Tensor | 
     References:
         Weinberger and Tesauro, Metric learning for kernel regression, 2007. Taught in: chapter 2.
     """
+    # Far from the origin a map would round more than the distances are.
+    problem = make_problem(queries, x, y, Gaussian(1.0), mask=mask, name="metric")
+    queries, x, _ = centered(problem, queries, x)
     return smooth(_mapped(queries, A), _mapped(x, A), y, Gaussian(1.0), mask=mask)
 
 

@@ -26,7 +26,7 @@ def test_two_columns_are_needed_and_enough(dtype, monkeypatch):
 
     agree(result(), exact, gkalib.smooth(query, key, value, kernel, method="reference"))
     with_two = error()
-    monkeypatch.setattr(padded, "_two_columns", lambda bias, dtype: [bias.to(dtype)])
+    monkeypatch.setattr(padded, "_columns", lambda column, dtype: ([1.0], [column.to(dtype)]))
     assert error() > 5 * with_two
 
 

@@ -13,7 +13,7 @@ from gkalib.kernels import Bank, Form, Power
 from gkalib.kernels.lags import of_lags
 from gkalib.masks import Causal, KeyPadding
 from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
-from gkalib.smoothing.methods.method import Method, no_form
+from gkalib.smoothing.methods.method import Method, can_look, no_form, warn_if_lost, wide
 from gkalib.smoothing.problem import Problem
 from gkalib.smoothing.spans import spans_of, why_not
 
@@ -30,6 +30,9 @@ class Fused(Method):
     Four kinds of problem have one: one tensor and a Gaussian (GKA), any kernel with a form under a row sum or
     no normalizer, one query against a cache, and a rank-r Fourier operator on rows (KArAt). A CUDA device
     runs them; with ``TRITON_INTERPRET=1`` Triton's interpreter does, on a CPU, float64 included.
+
+    Decoding measures distances; the others form them of products, in which a Gaussian far from the origin
+    loses its digits, as the other methods do not: a warning says so on a CPU, on a card nothing does.
 
     ``method="auto"`` takes one only where proved.json has a run on such a card in which it was right.
 
@@ -68,7 +71,10 @@ class Fused(Method):
             return _decode(problem)
         form = problem.form
         assert form is not None  # else it refuses
-        if _of_itself(problem, form):
+        of_itself = _of_itself(problem, form)
+        if form.has_norm and can_look(problem.query) and not (of_itself and self.center):
+            warn_if_lost(problem, form.key_term(wide(problem.key)))
+        if of_itself:
             return _gka(problem, form, self.center, self.ordered)
         return _smooth(problem, form, self.ordered)
 

@@ -6,7 +6,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gkalib.kernels import Form, over_heads
 from gkalib.shapes import Scores, Weights
-from gkalib.smoothing.methods.method import Method
+from gkalib.smoothing.methods.method import Method, centered
 from gkalib.smoothing.problem import Problem
 from gkalib.smoothing.reference import reference_weights
 
@@ -15,9 +15,10 @@ CACHED = 2**24  # bytes of a block of weights that a CPU's caches hold; larger o
 
 def form_scores(problem: Problem, form: Form, query: Tensor, key: Tensor, rows: slice | None) -> Scores:
     """The score from the kernel's form for some of the queries, −∞ where masked."""
+    query, key, of_key = centered(problem, query, key)
     query = query if rows is None else query[:, :, rows]
     result = over_heads(form.scale) * (query @ key.mT)
-    of_query, of_key = form.query_term(query), form.key_term(key)
+    of_query = form.query_term(query)
     if of_query is not None:
         result = result + of_query[..., None]
     if of_key is not None:

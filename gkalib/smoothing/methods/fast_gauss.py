@@ -14,6 +14,7 @@ from gkalib.masks import KeyPadding
 from gkalib.normalizers import RowSum
 from gkalib.smoothing.methods.method import (
     Method,
+    centered,
     existing_keys,
     no_form,
     no_pairs,
@@ -208,12 +209,13 @@ class FastGauss(Method):
         form = problem.form
         assert form is not None  # else it refuses
         query, key, value = problem.upcast()
+        query, key, of_key = centered(problem, query, key)
         # The kernel is a Gaussian of points in units of σ, times a vote of the key and a factor of the query.
         root = torch.as_tensor(over_heads(form.scale), dtype=query.dtype, device=query.device).sqrt()
         points, sources = root * query, root * key
         votes = sources.square().sum(-1, keepdim=True) / 2
         factor = points.square().sum(-1, keepdim=True) / 2
-        of_query, of_key = form.query_term(query), form.key_term(key)
+        of_query = form.query_term(query)
         if of_key is not None:
             votes = votes + of_key[..., None]
         if of_query is not None:

@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from gkalib.kernels import Form
 from gkalib.normalizers import RowSum
-from gkalib.smoothing.methods.method import Method, no_form
+from gkalib.smoothing.methods.method import Method, centered, no_form
 from gkalib.smoothing.problem import Problem
 from gkalib.smoothing.spans import Spans, spans_of, why_not
 
@@ -57,13 +57,14 @@ class Flex(Method):
     def __call__(self, problem: Problem) -> Tensor:
         form = problem.form
         assert form is not None  # else it refuses
-        query, key, value = problem.query, problem.key, problem.value
+        query, key, term = centered(problem, problem.query, problem.key)
+        value = problem.value
         if query.device.type == "cpu":
             # The CPU's code takes no two inputs that share memory.
             key = key.clone() if key.data_ptr() == query.data_ptr() else key
-            value = value.clone() if value.data_ptr() in (query.data_ptr(), problem.key.data_ptr()) else value
+            value = value.clone() if value.data_ptr() in (query.data_ptr(), key.data_ptr()) else value
         blocks = _blocks_of(problem)
-        score_mod = _score_mod(problem, form, masked=problem.mask is not None and blocks is None)
+        score_mod = _score_mod(problem, form, term, masked=problem.mask is not None and blocks is None)
         out = _compiled()(query, key, value, score_mod=score_mod, block_mask=blocks, scale=1.0)
         return out.to(query.dtype)
 
@@ -137,11 +138,10 @@ def _per_head(scale: float | Tensor, heads: int, query: Tensor) -> Tensor:
 
 
 @no_type_check  # FlexAttention counts the arguments of the function it is given
-def _score_mod(problem: Problem, form: Form, *, masked: bool) -> Callable:
+def _score_mod(problem: Problem, form: Form, key_term: Tensor | None, *, masked: bool) -> Callable:
     """The score from the dot product, −∞ where masked if that is not said by blocks."""
     batch, heads, queries, keys = problem.sizes
     scale = _per_head(form.scale, heads, problem.query)
-    key_term = form.key_term(problem.key.float())
     table, zero = problem.lag_table() if form.lag_table is not None else (None, 0)
     table = None if table is None else table.float()
     bias = None if problem.bias is None else problem.bias.float().contiguous()

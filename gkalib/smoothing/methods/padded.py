@@ -2,14 +2,15 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from gkalib.kernels import over_heads
 from gkalib.masks import Causal
 from gkalib.normalizers import Dropout, RowSum
-from gkalib.smoothing.methods.method import Method, no_form
+from gkalib.smoothing.methods.method import Method, centered, no_form, wide
 from gkalib.smoothing.problem import Problem
 
+HIGH, LOW = 2.0**15, 2.0**4  # what the query holds beside two columns: exact in both halves
 FEW = 256  # keys; with gradients at 197 a mask of one row took 0.85 of the column's time, at 512 1.06
 
 
@@ -22,8 +23,7 @@ class Padded(Method):
     the remainder, in two columns: one rounded column would put its rounding error into the score. A scale
     that is one number is PyTorch's to apply, in float32. So is, in half precision on a CPU, each of several:
     one call for each head. Elsewhere a scale that differs by head is multiplied into the query and rounded
-    with it. Vectors are padded to a multiple of 8, values to the same width, so memory is linear in the
-    number of keys.
+    with it. Values are padded to the same width, so memory is linear in the number of keys.
 
     On a CPU, in float32 or float64, the keys' numbers are handed over as a mask of one row instead, which
     saves the copies. PyTorch forms the weights where such a mask needs a gradient: up to 256 keys that is
@@ -54,113 +54,120 @@ class Padded(Method):
     def __call__(self, problem: Problem) -> Tensor:
         form = problem.form
         assert form is not None  # else it refuses
-        query, key, value = problem.query, problem.key, problem.value
-        dtype, width = query.dtype, value.shape[-1]
-        half = dtype.itemsize == 2
-        term = form.key_term(key.float() if half else key)
+        query, key, term = centered(problem, problem.query, problem.key)
+        value, width = problem.value, problem.grouped_value.shape[-1]
         causal = _is_causal(problem)
-        allowed = None if causal else problem.allowed()
-        bias = problem.bias
-        one_row = not causal and (allowed is None or allowed.ndim < 2 or allowed.shape[-2] == 1)
-        few = not problem.needs_grad or key.shape[2] <= FEW
-        copies_cost = query.device.type == "cpu" and not half and few
-        if term is not None and one_row and copies_cost:
+        allowed, bias = None if causal else problem.allowed(), problem.bias
+        applied = _applied(query, form.scale)
+        if applied is not form.scale:
+            rest = form.scale if isinstance(applied, float) and applied == 1 else form.scale / applied
+            query = (over_heads(rest) * wide(query)).to(query.dtype)
+        factors, columns = [], []
+        if term is not None and not causal and _takes_a_row(problem, allowed):
             bias = term.unsqueeze(2) if bias is None else bias + term.unsqueeze(2)
-            term = None
-        scales, divisor = _applied(problem, form.scale), 1.0
-        if scales is None:
-            query, scales = (over_heads(form.scale) * (query.float() if half else query)).to(dtype), [1.0]
-        elif isinstance(form.scale, Tensor):
-            divisor = over_heads(form.scale.detach())
-            # Times one, which is exact, so that the scale gets its gradient.
-            query = (over_heads(form.scale) / divisor * (query.float() if half else query)).to(dtype)
-        else:
-            divisor = form.scale
-        columns = []
-        if term is not None:
-            column = term[..., None] / divisor
-            columns = [column.to(dtype)] if dtype == column.dtype else _two_columns(column, dtype)
+        elif term is not None:
+            factors, columns = _columns(term[..., None] / over_heads(applied), query.dtype)
         size = max(query.shape[-1] + len(columns), width)
-        if query.device.type == "cuda" or query.shape[-1] < size or width < size:
-            size = -(-size // 8) * 8
-            query = pad(query, (0, len(columns)), value=1.0) if columns else query
-            key = torch.cat([key, *columns], dim=-1) if columns else key
-            query, key, value = (pad(t, (0, size - t.shape[-1])) for t in (query, key, value))
+        size = -(-size // 8) * 8 if query.device.type == "cuda" else size
+        query = _widened(query, size, [query.new_full((*query.shape[:3], 1), factor) for factor in factors])
+        key, value = _widened(key, size, columns), _widened(value, size, [])
         drop = problem.normalizer.p if isinstance(problem.normalizer, Dropout) else 0.0
-        if allowed is None and bias is None:
-            out = _by_head(scales, query, key, value, drop=drop, causal=causal)
-            return out if size == width else out[..., :width]
         mask, empty = _mask(problem, allowed, bias)
-        out = _by_head(scales, query, key, value, mask, drop=drop)
+        out = _by_head(applied, query, key, value, mask, drop=drop, causal=causal)
         out = out if size == width else out[..., :width]
         return out if empty is None else out.masked_fill(empty, 0.0)
 
 
 def _is_causal(problem: Problem) -> bool:
     """Whether the mask is the one that PyTorch has a name for."""
-    square = problem.query.shape[2] == problem.grouped_key.shape[2]
-    return isinstance(problem.mask, Causal) and problem.positions is None and square and problem.bias is None
+    if not isinstance(problem.mask, Causal) or problem.positions is not None or problem.bias is not None:
+        return False
+    return problem.query.shape[2] == problem.grouped_key.shape[2]
 
 
-def _mask(problem: Problem, allowed: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Four axes to be added, or True where a key is seen; and which rows see no key.
+def _takes_a_row(problem: Problem, allowed: Tensor | None) -> bool:
+    """Whether what is added to the keys is better a mask of one row than a column."""
+    query, keys = problem.query, problem.sizes[3]
+    if query.dtype.itemsize == 2 or query.device.type != "cpu":
+        return False
+    one_row = allowed is None or allowed.ndim < 2 or allowed.shape[-2] == 1
+    return one_row and (keys <= FEW or not problem.needs_grad)
+
+
+def _columns(column: Tensor, dtype: torch.dtype) -> tuple[list[float], list[Tensor]]:
+    """What the query and what the key hold for a number of each key, ``[b h m 1]``: their product is it.
+
+    In half precision the sum of two products; a number of 2³¹, half a squared length, is within float16 so.
+    """
+    if column.dtype == dtype:
+        return [1.0], [column]
+    top = torch.finfo(dtype).max
+    high = (column.detach() / HIGH).clamp(-top, top).to(dtype)
+    return [HIGH, LOW], [high, ((column - HIGH * high.float()) / LOW).to(dtype)]
+
+
+def _widened(tensor: Tensor, size: int, columns: list[Tensor]) -> Tensor:
+    """A tensor with columns behind its own, and zeros up to a size."""
+    missing = size - tensor.shape[-1] - len(columns)
+    # `torch.nn.functional.pad` fills all of the new tensor before it copies.
+    zeros = [tensor.new_zeros(*tensor.shape[:3], missing)] if missing else []
+    return torch.cat([tensor, *columns, *zeros], dim=-1) if columns or zeros else tensor
+
+
+def _mask(
+    problem: Problem, allowed: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Four axes to be added, or True where a key is seen; and which rows see no key. None is no mask, no row.
 
     Such a row would be 0/0: it sees everything, and its caller puts zeros in its place.
     """
     if bias is None:
-        assert allowed is not None
+        if allowed is None:
+            return None, None
         empty = ~allowed.any(-1, keepdim=True)
         mask = allowed | empty
     else:
-        dtype = problem.query.dtype
-        mask = bias if bias.dtype == dtype else bias.to(dtype)
+        mask = bias.to(problem.query.dtype)
         if allowed is None and problem.bias is None:
             return mask, None  # one row for all queries, which PyTorch reads as it is
         if allowed is not None:
             mask = mask.masked_fill(~allowed, -torch.inf)
         empty = mask.isneginf().all(-1, keepdim=True)
         mask = mask.masked_fill(empty, 0.0)
-    mask = mask if mask.ndim == 4 else mask[(None,) * (4 - mask.ndim)]
+    mask = mask[(None,) * (4 - mask.ndim)]
     return mask.expand(-1, -1, problem.query.shape[2], problem.grouped_key.shape[2]), empty
 
 
-def _applied(problem: Problem, scale: float | Tensor) -> list[float] | None:
-    """The scale that PyTorch is to apply, for all heads or one for each; None if the query must hold it."""
+def _applied(query: Tensor, scale: float | Tensor) -> float | Tensor:
+    """Of the scale what PyTorch is to apply, one number or one for each head; the query holds the rest."""
     if not isinstance(scale, Tensor):
-        return [scale] if scale > 0 else None
-    query = problem.query
-    # To read them from a GPU is to wait for it; in higher precision the query's rounding does not matter.
+        return scale if scale > 0 else 1.0
+    # To read it from a GPU is to wait for it; in higher precision the query's rounding does not matter.
     if query.device.type != "cpu" or query.dtype.itemsize > 2 or torch.compiler.is_compiling():
-        return None
-    numbers = scale.detach().reshape(-1).tolist()
-    if min(numbers) <= 0:
-        return None
-    return numbers if len(set(numbers)) > 1 else numbers[:1]
+        return 1.0
+    scales = scale.detach()
+    if not (scales > 0).all():
+        return 1.0
+    return scales if (scales != scales.reshape(-1)[0]).any() else scales.reshape(-1)[0].item()
 
 
 def _by_head(
-    scales: list[float],
+    scale: float | Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None = None,
+    mask: Tensor | None,
     *,
-    drop: float = 0.0,
-    causal: bool = False,
+    drop: float,
+    causal: bool,
 ) -> Tensor:
     """Scaled dot-product attention, called once, or once for each head where the scales differ."""
-    if len(scales) == 1:
-        return scaled_dot_product_attention(query, key, value, mask, drop, causal, scale=scales[0])
+    if not isinstance(scale, Tensor):
+        return scaled_dot_product_attention(query, key, value, mask, drop, causal, scale=scale)
     outs = []
-    for head, scale in enumerate(scales):
+    for head, own_scale in enumerate(scale.tolist()):
         rows = slice(head, head + 1)
-        head_mask = mask[:, rows] if mask is not None and mask.shape[1] > 1 else mask
+        own_mask = mask[:, rows] if mask is not None and mask.shape[1] > 1 else mask
         own = (query[:, rows], key[:, rows], value[:, rows])
-        outs.append(scaled_dot_product_attention(*own, head_mask, drop, causal, scale=scale))
+        outs.append(scaled_dot_product_attention(*own, own_mask, drop, causal, scale=own_scale))
     return torch.cat(outs, dim=1)
-
-
-def _two_columns(bias: Tensor, dtype: torch.dtype) -> list[Tensor]:
-    """A number as the sum of two of lower precision."""
-    high = bias.detach().to(dtype)
-    return [high, (bias - high.to(bias.dtype)).to(dtype)]

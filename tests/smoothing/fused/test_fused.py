@@ -241,3 +241,18 @@ def test_auto_does_not_take_the_interpreter():
     """It is thousands of times slower than the other methods on a CPU."""
     if not torch.cuda.is_available():
         assert gkalib.explain(*_small(), kernels.Gaussian(1.0)).choice == "padded"
+
+
+@ON_THE_CPU
+@pytest.mark.parametrize("keys", [None, 9])
+def test_products_far_from_the_origin_are_warned_of_and_decoding_has_its_digits(keys):
+    far = torch.randn(1, 1, 17, 8) + 10000
+    given = (far,) if keys is None else (far, far[:, :, :keys])
+    with pytest.warns(UserWarning, match="bandwidths away"):
+        gkalib.smooth(*given, kernel=kernels.Gaussian(2.0), method="fused")
+    given = (far[:, :, -1:], far[:, :, :keys])
+    exact, same = (
+        gkalib.smooth(*each, kernel=kernels.Gaussian(2.0), method="reference")
+        for each in ([one.double() for one in given], given)
+    )
+    agree(gkalib.smooth(*given, kernel=kernels.Gaussian(2.0), method="fused"), exact, same)
