@@ -215,9 +215,9 @@ class GPT(nn.Module):
     ) -> Iterator[Int[Tensor, "b 1"]]:
         """Tokens drawn from the model, one after another without end.
 
-        Each is drawn from the last tokens that the context holds. Until it is full, earlier tokens come from a
-        cache. Then the window slides: every token in it changes its place, so that all are computed again for
-        each new one, and a warning says so.
+        Each is drawn from the last tokens that the context holds. Until it is full, earlier tokens come from
+        a cache. Then the window slides: every token in it changes its place, so that all are computed again
+        for each new one, and a warning says so.
 
         Args:
             ids: what they follow, ``[b n]``, at least one token each and at most the context.
@@ -244,8 +244,8 @@ class GPT(nn.Module):
             read = torch.cat([read, new], dim=1)
             if read.shape[1] > context and caches is not None:
                 warnings.warn(
-                    f"gpt: the context of {context} tokens is full: from here on the window slides, and all of it "
-                    "is computed again for each new token",
+                    f"gpt: the context of {context} tokens is full: from here on the window slides, and all of "
+                    "it is computed again for each new token",
                     stacklevel=1,
                 )
                 caches = None
