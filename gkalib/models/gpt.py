@@ -244,8 +244,8 @@ class GPT(nn.Module):
             read = torch.cat([read, new], dim=1)
             if read.shape[1] > context and caches is not None:
                 warnings.warn(
-                    f"gpt: the context of {context} tokens is full: from here on the window slides, and all of "
-                    "it is computed again for each new token",
+                    f"gpt: the context of {context} tokens is full: from here on the window slides, and is "
+                    "computed again for each new token",
                     stacklevel=1,
                 )
                 caches = None
