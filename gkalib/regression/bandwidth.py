@@ -4,19 +4,33 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import torch
+from scipy.signal import oaconvolve
 
+from gkalib.kernels import Stationary
+
+STEPS, LEAST, MOST = 16, 2**12, 2**20  # steps that places are rounded to: a bandwidth, and the whole range
 RULES = ("scott", "silverman", "loo", "kfold")
 
 
-def scott(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def scott(x: np.ndarray, weight: np.ndarray, n: float) -> np.ndarray:
     r"""Scott's rule, one bandwidth per feature: $h_k = s_k\, n^{-1/(d+4)}$, s the standard deviation."""
-    return spread(x, weight) * weight.sum() ** (-1 / (x.shape[1] + 4))
+    return spread(x, weight) * n ** (-1 / (x.shape[1] + 4))
 
 
-def silverman(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def silverman(x: np.ndarray, weight: np.ndarray, n: float) -> np.ndarray:
     r"""Silverman's rule, one bandwidth per feature: $h_k = s_k\, (n (d+2)/4)^{-1/(d+4)}$."""
     d = x.shape[1]
-    return spread(x, weight) * (weight.sum() * (d + 2) / 4) ** (-1 / (d + 4))
+    return spread(x, weight) * (n * (d + 2) / 4) ** (-1 / (d + 4))
+
+
+def size(weight: np.ndarray, fold: np.ndarray) -> float:
+    r"""How many samples of one weight tell as much, $n = (\sum_i s_i)^2 / \sum_i s_i^2$ (Kish).
+
+    s_i is the weight of all samples in a fold.
+    """
+    share = np.bincount(fold, weight / weight.max())
+    return share.sum() ** 2 / (share**2).sum()
 
 
 def spread(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -49,3 +63,30 @@ def lowest(score: Callable[[float], float], low: float, high: float) -> float:
             left, inner = inner[0], [inner[1], inner[0] + golden * (right - inner[0])]
             values = [values[1], score(math.exp(inner[1]))]
     return math.exp((left + right) / 2)
+
+
+def rounded(x: np.ndarray, kernel: Stationary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Places as whole numbers of steps, a 16th of the bandwidth or less, and the kernel on such steps.
+
+    A sample lies ``lag`` from a query and has the weight κ there: both ``[2r+1]``, in the order of a
+    convolution, up to where κ vanishes beside one.
+    """
+    extent = float(np.ptp(x)) or 1.0
+    step = np.clip(float(kernel.sigma) / STEPS, extent / MOST, extent / LEAST)
+    bins = np.rint((x - x.min()) / step).astype(int)
+    lag = step * np.arange(bins.max() + 1)
+    points = torch.from_numpy(lag)[None, None, :, None]
+    kappa = kernel.log(points[:, :, :1], points).exp()[0, 0, 0].numpy()
+    reach = np.flatnonzero(kappa > 1e-20)[-1] + 1
+    return (
+        bins,
+        np.append(lag[reach - 1 : 0 : -1], -lag[:reach]),
+        np.append(kappa[reach - 1 : 0 : -1], kappa[:reach]),
+    )
+
+
+def summed(bins: np.ndarray, terms: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """What samples of some counts ``[m]`` send each other through kernels ``[2r+1 e]``, over all terms."""
+    sums = sum(oaconvolve(np.bincount(bins, each)[:, None], kernel, axes=0) for each, kernel in terms)
+    reach = len(terms[0][1]) // 2
+    return sums[reach : len(sums) - reach][bins]
