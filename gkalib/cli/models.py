@@ -1,6 +1,8 @@
 """Commands that train models of the recipes, and those that use a trained one."""
 
 import os
+import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,11 +147,15 @@ class Generate:
     seed: int = 0  # of the draws
 
     def __call__(self) -> None:
-        """Print the prompt and what follows."""
+        """Print the prompt and what follows; what there is to warn of goes to stderr, a line each."""
         from gkalib.training.record import generate
 
         settings = {"count": self.count, "temperature": self.temperature, "seed": self.seed}
-        print(generate(*self.trained.open(), self.prompt, **settings))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("once")
+            text = generate(*self.trained.open(), self.prompt, **settings)
+        print(text)
+        print(*(each.message for each in said), sep="\n", end="\n" if said else "", file=sys.stderr)
 
 
 @final

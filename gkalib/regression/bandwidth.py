@@ -87,6 +87,7 @@ def rounded(x: np.ndarray, kernel: Stationary) -> tuple[np.ndarray, np.ndarray, 
 
 def summed(bins: np.ndarray, terms: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """What samples of some counts ``[m]`` send each other through kernels ``[2r+1 e]``, over all terms."""
-    sums = sum(oaconvolve(np.bincount(bins, each)[:, None], kernel, axes=0) for each, kernel in terms)
+    each = [oaconvolve(np.bincount(bins, counts)[:, None], kernel, axes=0) for counts, kernel in terms]
+    sums = np.sum(each, axis=0)
     reach = len(terms[0][1]) // 2
     return sums[reach : len(sums) - reach][bins]

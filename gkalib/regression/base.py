@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,7 +71,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator, ABC):
         self.bandwidth_ = self._bandwidth()
         return self
 
-    def predict(self, X, return_std=False):
+    def predict(self, X, return_std=False) -> Any:
         r"""The regression at ``X`` ``[n d]``: ``[n]`` or ``[n p]``, like y; with its standard error if asked.
 
         $$\mathrm{se}(x) = \hat\sigma \sqrt{\textstyle\sum_j w_j(x)^2 / s_j}$$
@@ -348,10 +349,11 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator, ABC):
 
         Samples to which next to nothing is left, less than transforms are exact to, are computed as they are.
         """
-        x, weight, parts = self.X_[:, 0], self.sample_weight_, []
-        bins, lag, kappa = rounded(x, self._kernel(bandwidth))
+        x, weight, parts, kernel = self.X_[:, 0], self.sample_weight_, [], self._kernel(bandwidth)
+        assert isinstance(kernel, Stationary)  # else nothing is rounded
+        bins, lag, kappa = rounded(x, kernel)
         place = torch.from_numpy(lag[:, None] / min(bandwidth, spread(self.X_, weight)[0]))
-        middle = np.average(self._responses(), axis=0, weights=weight)
+        middle, few = np.average(self._responses(), axis=0, weights=weight), np.zeros(len(x), bool)
         for y in (self._responses().numpy() - middle).T:
             # Values are linear in the response: those of a zero, and what a response of one adds to them.
             none, one = (self._values(place, torch.full_like(place, each)).numpy() for each in (0.0, 1.0))
@@ -359,11 +361,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator, ABC):
             added = kappa[:, None] * np.column_stack([np.zeros(len(lag)), one - none])
             terms = [(weight, bare), (weight * y, added)]
             everything = left = summed(bins, terms)
-            for (
-                counts,
-                kernel,
-            ) in terms:  # the fold is a sample and its copies: it lies at one place, at lag zero
-                left = left - np.bincount(fold, counts)[fold, None] * kernel[len(lag) // 2]
+            for counts, around in terms:  # a sample and its copies lie at one place, at lag zero
+                left = left - np.bincount(fold, counts)[fold, None] * around[len(lag) // 2]
             few = left[:, 0] <= 1e-8 * everything[:, 0].max()
             moments = torch.from_numpy(left[:, 1:] / np.where(few, 1.0, left[:, 0])[:, None])
             parts.append(self._estimate(moments, 0 * moments[:, :1], 0 * place))

@@ -77,6 +77,17 @@ def test_it_writes_the_same_text_from_the_same_seed(text, capsys):
     assert written[0].startswith("The ") and len(written[0]) == 4 + 12 + 1
 
 
+def test_text_beyond_the_context_is_written_and_said_once(text, capsys):
+    assert main(["generate", str(text[0]), "--prompt", "The ", "--count", "28", "--device", "cpu"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["generate", str(text[0]), "--prompt", "The ", "--count", "50", "--device", "cpu"]) == 0
+    written, said = capsys.readouterr()
+    assert len(written) == 4 + 50 + 1
+    assert said.count("\n") == 1 and said.startswith(
+        "gpt: the context of 32 tokens is full: from here on the window"
+    )
+
+
 def test_tasks_are_scored_and_kept(text, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
     monkeypatch.setattr(Task, "items", lambda task, limit=None: QUESTIONS[:limit])
