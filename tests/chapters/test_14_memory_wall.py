@@ -12,7 +12,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 import gkalib
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.masks import Causal
-from gkalib.smoothing.methods.padded import _two_columns
+from gkalib.smoothing.methods.padded import _columns
 from tests.tolerance import equal
 
 State = tuple[Tensor, Tensor, Tensor]  # m [n 1], l [n 1], a [n e]
@@ -106,8 +106,10 @@ def test_one_product_of_padded_vectors_gives_the_gaussian():
 
 
 def test_one_and_two_columns_of_bfloat16():
-    number = -(_normal(100_000).exp() * 40)
-    high, low = (column.double() for column in _two_columns(number, torch.bfloat16))
+    number = -(_normal(100_000).exp() * 40).float()
+    of_query, of_key = _columns(number, torch.bfloat16)
+    number = number.double()
+    high, low = (factor * column.double() for factor, column in zip(of_query, of_key, strict=True))
     error = number - high
     assert (error.abs() <= 2**-8 * number.abs()).all()
     assert (error / number).abs().max() > 0.9 * 2**-8  # the bound is nearly reached
