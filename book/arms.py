@@ -1,16 +1,12 @@
-"""Writes what light builds read in the place of code: what the papers' cells name, and what decides them."""
+"""Writes what light builds read in the place of code: the recipes and studies that the papers' cells name."""
 
 import csv
 import io
-import json
 import sys
-from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "data" / "results" / "papers" / "arms.csv"
-CONTRASTS = FILE.with_name("contrasts.json")
 
 
 def named() -> set[tuple[str, str, str]]:
@@ -54,34 +50,6 @@ def listing() -> str:
     return text.getvalue()
 
 
-def deciding() -> list[str]:
-    """The experiments that cells name."""
-    from _ext.claims import Papers
-
-    cells = [cell for some in Papers(ROOT / "data" / "results").cells.values() for cell in some.values()]
-    named = [
-        text.removeprefix("decide ") for cell in cells for text in cell.evidence if text.startswith("decide ")
-    ]
-    return sorted({text.split("|")[0] for text in named})
-
-
-def contrasts() -> str:
-    """The text of ``contrasts.json``: what each experiment decides."""
-    from gkalib.experiments import experiment
-
-    known = {}
-    for name in deciding():
-        module, studies = import_module(f"gkalib.experiments.{name.replace('-', '_')}"), experiment(name)[0]
-        known[name] = {
-            "data": studies[0].task,
-            "arms": [study.arm for study in studies],
-            "contrasts": [asdict(contrast) for contrast in module.CONTRASTS],
-            "checks": [asdict(check) for check in module.CHECKS],
-        }
-    return json.dumps(known, indent=1, ensure_ascii=False) + "\n"
-
-
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "book")]
     FILE.write_text(listing(), encoding="utf-8")
-    CONTRASTS.write_text(contrasts(), encoding="utf-8")

@@ -1,5 +1,6 @@
 """Works out the status and the verdict of a printed cell from the store of runs and the source text."""
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -7,10 +8,10 @@ from pathlib import Path
 from typing import final
 
 from gkalib.results import find
-from gkalib.results.verdicts import together
+from gkalib.results.claims import Contrast, claims
+from gkalib.results.verdicts import Judgment, together
 
 from .claims import DATA, Cell, Papers
-from .decided import Decided
 from .results_role import agrees, with_minus
 from .runs import Runs, Series, command
 from .source import find_test, says
@@ -71,13 +72,11 @@ class Judge:
     root: Path
     papers: Papers
     runs: Runs = field(init=False)
-    decided: Decided = field(init=False)
     _done: dict[tuple[str, tuple[str, str, str]], Proof] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """The runs are those of the papers' store."""
         self.runs = Runs(self.papers.store)
-        self.decided = Decided(self.runs)
 
     def proof(self, cell: Cell) -> Proof:
         """The best of what stands behind a cell; of equals the first.
@@ -206,26 +205,30 @@ class Judge:
 
     def _decide(self, cell: Cell, rest: str) -> Proof:
         """Claims that an experiment decides, by its contrasts; several are one claim's parts."""
-        experiment, *claims = rest.split("|")
-        found = self.decided.claims(experiment)
-        unknown = [claim for claim in claims if claim not in found.contrasts]
-        if unknown or not claims:
+        experiment, *named = rest.split("|")
+        found = claims(experiment, root=self.papers.store)
+        judged = {one.claim: (one, seeds, verdict) for one, seeds, verdict in found.judged}
+        unknown = [claim for claim in named if claim not in judged]
+        if unknown or not named:
             raise ValueError(f"{experiment} decides no claim {(unknown or [''])[0]!r}")
-        how = f"decided by {experiment}: {'; '.join(claims)}"
-        seeds = min(found.seeds[claim] for claim in claims)
-        if found.record is None or not seeds:
+        how = f"decided by {experiment}: {'; '.join(named)}"
+        seeds = min(judged[claim][1] for claim in named)
+        if not seeds:
             reason = f"python -m gkalib experiment {experiment} --seeds 5, and {how}"
             return Proof(status="ready", compares=cell.compares, reason=reason)
-        verdict = together(found.judged[claim].verdict for claim in claims)
-        if found.data not in DATA[cell.paper]:
+        arms = {arm for claim in named for arm in judged[claim][0].weights}
+        first, *others = {record.arm: record for record in found.records if record.arm in arms}.values()
+        scale = self.runs.scale_of(first, beside=others)
+        verdict = together(judged[claim][2].verdict for claim in named)
+        if first.recipe["task"] not in DATA[cell.paper]:
             verdict = ELSEWHERE.get(verdict, verdict)
         return Proof(
             status="reduced",
             verdict=verdict,
             compares=cell.compares or "order",
-            ours="; ".join(dict.fromkeys(found.shown(claim) for claim in claims)),
-            reason=f"{how}; {seeds} seeds, {self.runs.scale_of(found.record)}",
-            scale=self.runs.scale_of(found.record),
+            ours="; ".join(dict.fromkeys(_measured(*judged[claim][::2]) for claim in named)),
+            reason=f"{how}; {seeds} seeds, {scale}",
+            scale=scale,
         )
 
     def _run(self, cell: Cell, kind: str, rest: str) -> Proof:
@@ -296,6 +299,16 @@ class Judge:
             if (other, rest.split("/")[0]) == (kind, left.split("/")[0]):
                 return self.runs.series(kind, rest)
         return None
+
+
+def _measured(contrast: Contrast, found: Judgment) -> str:
+    """A contrast as measured, with its interval and the smallest effect that matters."""
+    if not math.isfinite(found.estimate.value):
+        return "nothing to measure in these runs"
+    times = 100 if contrast.unit == "points" else 1
+    value, low, high = (times * one for one in (found.estimate.value, found.low, found.high))
+    said = with_minus(f"{value:.3g} {contrast.unit}, from {low:.3g} to {high:.3g}")
+    return said + (f", δ {times * contrast.delta:g}" if contrast.delta else "")
 
 
 def names(left: str, right: str) -> tuple[str, str]:

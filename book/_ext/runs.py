@@ -1,10 +1,11 @@
 """The numbers that stand behind a printed cell: what an arm's newest runs measured, or what makes it run."""
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from gkalib.results import SCALES, Record, load, rows
 from gkalib.results.record import RUN
@@ -94,12 +95,13 @@ class Runs:
         """The largest scale at which an arm has run, smoke left out."""
         return next((scale for scale in SIZES if (experiment, arm, scale) in self.stored), None)
 
-    def scale_of(self, record: Record, cell: Cell | None = None) -> str:
+    def scale_of(self, record: Record, cell: Cell | None = None, *, beside: Iterable[Record] = ()) -> str:
         """The size of a run, with units: parameters, resolution or context, data, steps and what else counts.
 
         Args:
             record: of the run.
             cell: that it stands behind; its row may be the model whose size is given beside the run's.
+            beside: runs of other arms that it is compared with; their numbers of parameters are given too.
         """
         recipe = record.recipe.get("run") or record.recipe
         model = recipe["model"] if isinstance(recipe.get("model"), dict) else {}
@@ -112,17 +114,20 @@ class Runs:
                 *(name.format(arm=record.arm) for name in WHOLE.get(record.experiment, ())),
             ]
             whole = next((self.counted[name] for name in names if name in self.counted), None)
-            words.append(millions(record.metrics["parameters"]) + (f" of {millions(whole)}" if whole else ""))
+            counts = sorted(float(one.metrics["parameters"]) for one in (record, *beside))
+            sizes = dict.fromkeys(millions(count) for count in (counts[0], counts[-1]))
+            words.append(" to ".join(sizes) + (f" of {millions(whole)}" if whole else ""))
         pixels, context = model.get("image_size"), model.get("context") or data.get("context")
         words += [f"{pixels} px"] if pixels else [f"context {context}"] if context else []
         words += [NAMES.get(task, task)] if task else []
-        wrap = recipe.get("wrap") or data.get("wrap")
-        words += [f"lines of {wrap}"] if wrap else []
+        wraps = {_wrap(one.recipe) for one in (record, *beside)} - {None}
+        words += [f"lines of {' and '.join(map(str, sorted(wraps)))}"] if wraps else []
         if isinstance(recipe.get("steps"), int):
             words.append(f"{recipe['steps']:,} steps of {recipe.get('batch')}")
         words += [
             f"{name.strip('.')} at {factor:g} × the rate"
             for name, factor in (recipe.get("rates") or {}).items()
+            if factor != 1
         ]
         return ", ".join(words)
 
@@ -201,6 +206,13 @@ class Runs:
             if (run.device, run.settings) == (runs[0].device, runs[0].settings):
                 seeds.setdefault(run.seed, run)
         return [seeds[seed] for seed in sorted(seeds)]
+
+
+def _wrap(recipe: Mapping[str, Any]) -> int | None:
+    """The width of the lines of a run's text."""
+    recipe = recipe.get("run") or recipe
+    data = recipe["data"] if isinstance(recipe.get("data"), dict) else {}
+    return recipe.get("wrap") or data.get("wrap")
 
 
 def millions(count: float) -> str:

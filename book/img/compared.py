@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from gkalib.experiments.claims import claims
+from gkalib.results.claims import claims
 from gkalib.viz import compared, style
 from gkalib.viz.digest import save
 

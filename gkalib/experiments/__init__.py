@@ -22,8 +22,6 @@ MEASURED = (
 # the files of this folder that define no experiment
 _SHARED = {
     "__main__",
-    "claims",
-    "decisions",
     "double",
     "inspect_run",
     "loop",

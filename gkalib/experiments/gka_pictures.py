@@ -5,7 +5,6 @@ and, where shapes match, initial weights. Six arms and five seeds are 0.8 core-h
 """
 
 from gkalib.experiments import gka_sigma
-from gkalib.experiments.decisions import Contrast, difference
 from gkalib.experiments.study import Study
 
 FROZEN = {".kernel.": 0.0}
@@ -50,51 +49,6 @@ def studies() -> list[Study]:
         )
         for arm, (attention, options, dim, rates) in ARMS.items()
     ]
-
-
-CONTRASTS = (
-    Contrast(
-        claim="attention without values is more accurate than softmax attention",
-        metric="accuracy",
-        weights=difference("vlt", "softmax"),
-        sign=1,
-        delta=0.01,
-        paper="+1.3 points",
-        unit="points",
-    ),
-    Contrast(
-        claim="GKA is behind softmax attention",
-        metric="accuracy",
-        weights=difference("softmax", "gka"),
-        sign=1,
-        delta=0.01,
-        paper="0.66, 1.57 and 1.5 points",
-        unit="points",
-    ),
-    *(
-        Contrast(
-            claim=f"learned bandwidths are worth something beside {arm}",
-            metric="accuracy",
-            weights=difference("gka", arm),
-            sign=1,
-            delta=0.01,
-            paper="they specialize",
-            unit="points",
-        )
-        for arm in ("gka-frozen-1", "gka-frozen-4")
-    ),
-    Contrast(
-        claim="GKA is behind softmax attention at equal parameters and operations",
-        metric="accuracy",
-        weights=difference("softmax", "gka-wide"),
-        sign=1,
-        delta=0.01,
-        paper="not compared",
-        unit="points",
-        primary=False,
-    ),
-)
-CHECKS = ()
 
 
 measure = gka_sigma.measure

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gkalib.experiments.decisions import Check, Contrast, difference
 from gkalib.experiments.gpa_characters import losses
 from gkalib.experiments.study import Study
 
@@ -66,54 +65,6 @@ def studies() -> list[Study]:
         )
         for arm, (attention, options, dim, values) in ARMS.items()
     ]
-
-
-CONTRASTS = (
-    Contrast(
-        claim="GKA is behind the baseline, also at equal operations",
-        metric="bits_per_byte",
-        weights=difference("gka-operations", "baseline"),
-        sign=1,
-        delta=0.01,
-        unit="bits per byte",
-        paper="0.8191 against 0.7884, not at equal operations",
-    ),
-    Contrast(
-        claim="GKA overfits less: its gap between training and held-out text is smaller",
-        metric="gap",
-        weights=difference("gka", "baseline"),
-        sign=-1,
-        delta=0.01,
-        unit="bits per byte",
-        paper="0.0008 against 0.0084, after unequal training",
-    ),
-    *(
-        Contrast(
-            claim=claim,
-            metric="bits_per_byte",
-            weights=difference(arm, other),
-            sign=1,
-            delta=0.01,
-            unit="bits per byte",
-            primary=False,
-        )
-        for claim, arm, other in (
-            ("GKA is behind the baseline at equal parameters", "gka-parameters", "baseline"),
-            ("GKA is behind the baseline at equal width", "gka", "baseline"),
-            ("GKA is behind softmax without value embeddings", "gka", "no-value-embeddings"),
-            ("value embeddings are worth something", "no-value-embeddings", "baseline"),
-        )
-    ),
-)
-CHECKS = (
-    Check(
-        reason="where the baseline does not overfit, nothing can overfit less",
-        metric="gap_errors",
-        arms=("baseline",),
-        concerns=("gap",),
-        above=3.0,
-    ),
-)
 
 
 @torch.no_grad()

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from gkalib.analysis import banks
-from gkalib.experiments.decisions import Check, Contrast, difference
 from gkalib.experiments.gpa_characters import CONTEXT, FLAT, LATE, bump, in_bins, losses
 from gkalib.experiments.study import Study
 
@@ -46,51 +45,6 @@ def studies() -> list[Study]:
         for start, options in STARTS.items()
         for width, columns in WIDTHS.items()
     ]
-
-
-CONTRASTS = (
-    *(
-        Contrast(
-            claim=f"the bank's crest moves with the width of the lines, from a {start} start",
-            metric="crest",
-            weights=difference(f"{start}-70", f"{start}-50"),
-            between=(15.0, 25.0),
-            unit="characters",
-            paper="a bump at a lag of 69 to 70, on one text",
-        )
-        for start in STARTS
-    ),
-    *(
-        Contrast(
-            claim=f"the bump is for line ends: width {width}, from a {start} start",
-            metric="leveled_contrast",
-            weights={f"{start}-{width}": 1.0},
-            sign=1,
-            primary=False,
-            paper="it is the average length of paragraphs",
-        )
-        for start in STARTS
-        for width in ("50", "70")
-    ),
-)
-CHECKS = (
-    Check(
-        reason="where the models do not know when a line is full, their banks cannot show it",
-        metric="line_end_gain",
-        arms=tuple(f"{start}-{width}" for start in STARTS for width in ("50", "70")),
-        concerns=("crest", "leveled_contrast"),
-        above=0.1,
-    ),
-    # Added after the runs: in them six or seven of a model's eight heads have no crest, and the lag of
-    # such a head is arbitrary.
-    Check(
-        reason="where most banks do not rise, the mean of their crests says nothing",
-        metric="height",
-        arms=tuple(f"{start}-{width}" for start in STARTS for width in ("50", "70")),
-        concerns=("crest",),
-        above=0.1,
-    ),
-)
 
 
 @torch.no_grad()

@@ -9,37 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from gkalib.experiments import gpa_bump
-from gkalib.experiments.decisions import Check, Contrast, difference
 from gkalib.experiments.study import Study
 
 ARMS = ("flat-50", "flat-70")
-
-CONTRASTS = (
-    Contrast(
-        claim="the highest crest of a bank moves with the width of the lines, from a flat start",
-        metric="highest_crest",
-        weights=difference("flat-70", "flat-50"),
-        between=(15.0, 25.0),
-        unit="characters",
-        paper="a bump at a lag of 69 to 70, on one text",
-    ),
-)
-CHECKS = (
-    Check(
-        reason="where the models do not know when a line is full, their banks cannot show it",
-        metric="line_end_gain",
-        arms=ARMS,
-        concerns=("highest_crest",),
-        above=0.1,
-    ),
-    Check(
-        reason="where no bank rises, none has a crest",
-        metric="highest_height",
-        arms=ARMS,
-        concerns=("highest_crest",),
-        above=0.25,
-    ),
-)
 
 
 def studies() -> list[Study]:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from gkalib.analysis import banks
-from gkalib.experiments.decisions import Check, Contrast, difference
 from gkalib.experiments.gpa_characters import in_bins, losses
 from gkalib.experiments.loop import ROWS, Observer
 from gkalib.experiments.study import Study
@@ -69,73 +68,6 @@ def longer(steps: int, rates: Mapping[str, float]) -> list[Study]:
         for study in studies()
         if study.arm in rates
     ]
-
-
-CONTRASTS = (
-    *(
-        Contrast(
-            claim=f"the lowest loss is that of a bank beside rotary positions ({arm})",
-            metric="val_loss",
-            weights=difference(arm, "rope"),
-            sign=-1,
-            delta=0.01,
-            paper="below RoPE, a curve without numbers",
-        )
-        for arm in ("both", "both-fast")
-    ),
-    Contrast(
-        claim="the gain from a bank depends on the bank's rate",
-        metric="val_loss",
-        weights=difference("both-fast", "both"),
-        sign=-1,
-        delta=0.01,
-        primary=False,
-    ),
-    *(
-        Contrast(
-            claim=f"a bank alone does as well as rotary positions ({arm})",
-            metric="val_loss",
-            weights=difference(arm, "rope"),
-            delta=0.01,
-            primary=False,
-            paper="works as well as RoPE",
-        )
-        for arm in ("bank", "bank-fast")
-    ),
-    Contrast(
-        claim="a bank beside rotary positions helps on unwrapped text too",
-        metric="val_loss",
-        weights=difference("both-unwrapped", "rope-unwrapped"),
-        sign=-1,
-        delta=0.01,
-        primary=False,
-    ),
-    *(
-        Contrast(
-            claim=f"a head with a flat bank can go ({arm})",
-            metric="flat_minus_random",
-            weights={arm: 1.0},
-            sign=-1,
-            delta=0.002,
-            paper="can go, with its MLP, without loss",
-        )
-        for arm in BANKS
-    ),
-)
-CHECKS = (
-    Check(
-        reason="without a flat bank nothing is removed",
-        metric="flat_heads",
-        arms=BANKS,
-        concerns=("flat_minus_random",),
-    ),
-)
-
-
-LONGER = CONTRASTS[:3] + tuple(
-    one for one in CONTRASTS if one.metric == "val_loss" and one.weights.keys() == {"bank", "rope"}
-)
-"""What decides each of the lengths of ``longer``: the claims of the arms that it has."""
 
 
 class Curve(Observer):

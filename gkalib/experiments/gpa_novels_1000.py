@@ -5,7 +5,6 @@ from gkalib.experiments.study import Study
 
 # the best of a sweep at this length
 RATES = {"rope": 4e-3, "bank": 4e-3, "both": 4e-3, "both-fast": 4e-3}
-CONTRASTS, CHECKS = gpa_novels.LONGER, ()
 measure = gpa_novels.Curve
 
 

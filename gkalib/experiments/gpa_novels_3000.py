@@ -5,7 +5,6 @@ from gkalib.experiments.study import Study
 
 # those of 1,000 steps, until a sweep at this length has run
 RATES = {"rope": 4e-3, "bank": 4e-3, "both": 4e-3, "both-fast": 4e-3}
-CONTRASTS, CHECKS = gpa_novels.LONGER, ()
 measure = gpa_novels.Curve
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.experiments import karat_arms
-from gkalib.experiments.decisions import Contrast, difference
 from gkalib.experiments.loop import Observer
 from gkalib.experiments.study import Study
 
@@ -53,65 +52,6 @@ def studies() -> list[Study]:
         )
         for arm, attention, options in arms
     ]
-
-
-CONTRASTS = (
-    *(
-        Contrast(
-            claim=f"projecting weights onto the simplex costs accuracy, from a {start} start",
-            metric="accuracy",
-            weights=difference(f"{start}-simplex", start),
-            sign=-1,
-            delta=0.01,
-            paper="ViT-Tiny: 41.99 against 76.69",
-            unit="points",
-        )
-        for start in ("damped", "normal")
-    ),
-    Contrast(
-        claim="G = 11 is behind G = 3",
-        metric="accuracy",
-        weights=difference("g11", "damped"),
-        sign=-1,
-        delta=0.01,
-        paper="ViT-Base: lower beyond G = 5",
-        unit="points",
-    ),
-    *(
-        Contrast(
-            claim=f"KArAt is ahead of softmax attention {when}",
-            metric=metric,
-            weights=difference("damped", "softmax"),
-            sign=1,
-            delta=0.01,
-            paper=paper,
-            unit="points",
-        )
-        for when, metric, paper in (
-            ("after a quarter of the steps", "early_accuracy", "at par or better"),
-            ("at the end", "accuracy", "ViT-Tiny: 76.69 against 72.76"),
-        )
-    ),
-    Contrast(
-        claim="operators that all blocks share are behind those of their own",
-        metric="accuracy",
-        weights=difference("universal", "damped"),
-        sign=-1,
-        delta=0.01,
-        paper="ViT-Tiny: 75.56 against 76.69",
-        unit="points",
-        primary=False,
-    ),
-    Contrast(
-        claim="the printed start is as good as a damped one",
-        metric="accuracy",
-        weights=difference("normal", "damped"),
-        delta=0.01,
-        unit="points",
-        primary=False,
-    ),
-)
-CHECKS = ()
 
 
 @final

@@ -4,7 +4,6 @@ Trained on the published 60,000 pictures and tested on the published 10,000. Arm
 and, where shapes match, initial weights.
 """
 
-from gkalib.experiments.decisions import against_softmax
 from gkalib.experiments.options import SMALL, arms_of
 from gkalib.experiments.study import Study
 from gkalib.layers import variants
@@ -47,7 +46,3 @@ def studies() -> list[Study]:
         batch=32,
         shared=True,
     )
-
-
-CONTRASTS = against_softmax(studies(), metric="accuracy", delta=0.01, unit="points")
-CHECKS = ()

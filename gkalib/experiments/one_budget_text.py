@@ -3,7 +3,6 @@
 Arms share windows, held-out windows and, where shapes match, initial weights.
 """
 
-from gkalib.experiments.decisions import against_softmax
 from gkalib.experiments.options import arms_of
 from gkalib.experiments.study import Study
 from gkalib.layers import attention, variants
@@ -38,7 +37,3 @@ def studies() -> list[Study]:
         batch=8,
         shared=True,
     )
-
-
-CONTRASTS = against_softmax(studies(), metric="val_loss", delta=0.02, unit="nats")
-CHECKS = ()

@@ -5,11 +5,10 @@ The article's γ = 1/√d makes the dot product's factor 2/√d: "rbf" is at the
 Each arm has the learning rate that its sweep found. Ten arms and five seeds are 1.2 core-hours.
 """
 
-from gkalib.experiments.decisions import Contrast, difference
 from gkalib.experiments.rbf_arms import HALF, measure
 from gkalib.experiments.study import Study
 
-__all__ = ["CHECKS", "CONTRASTS", "measure", "studies"]
+__all__ = ["measure", "studies"]
 
 KERNELS = {
     "dot": ("softmax", {}),
@@ -53,58 +52,3 @@ def studies() -> list[Study]:
         )
         for arm, kernel, position, registers in arms
     ]
-
-
-PAIRS = (("rbf", "dot-double"), ("rbf-half", "dot"))
-CONTRASTS = (
-    Contrast(
-        claim="a Gaussian has a slightly lower loss than a dot product at its temperature",
-        metric="val_loss",
-        weights={
-            f"{kernel}-{position}": weight
-            for pair in PAIRS
-            for kernel, weight in zip(pair, (0.25, -0.25), strict=True)
-            for position in POSITIONS
-        },
-        sign=-1,
-        delta=0.02,
-        paper="not compared at one temperature",
-    ),
-    Contrast(
-        claim="the article's package, a Gaussian with SuSiE, has a lower loss than softmax with RoPE",
-        metric="val_loss",
-        weights=difference("rbf-susie", "dot-rope"),
-        sign=-1,
-        delta=0.02,
-        paper="slightly lower; training loss about 1.48 against 1.51",
-    ),
-    Contrast(
-        claim="the package with a register has a lower loss than softmax with a register",
-        metric="val_loss",
-        weights=difference("rbf-susie-register", "dot-rope-register"),
-        sign=-1,
-        delta=0.02,
-        paper="lower too",
-        primary=False,
-    ),
-    Contrast(
-        claim="SuSiE is the better position for a Gaussian",
-        metric="val_loss",
-        weights=difference("rbf-susie", "rbf-rope"),
-        sign=-1,
-        delta=0.02,
-        primary=False,
-    ),
-    *(
-        Contrast(
-            claim=f"a doubled scale has the lower loss ({position})",
-            metric="val_loss",
-            weights=difference(f"dot-double-{position}", f"dot-{position}"),
-            sign=-1,
-            delta=0.02,
-            primary=False,
-        )
-        for position in POSITIONS
-    ),
-)
-CHECKS = ()

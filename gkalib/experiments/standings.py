@@ -3,12 +3,10 @@
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
 from typing import final
 
 from gkalib import results
-from gkalib.experiments.claims import claims, newest, number, word
+from gkalib.results.claims import claims, newest, number, stated, word
 
 MEASURED = "one-budget-costs"
 COSTS = {
@@ -57,30 +55,30 @@ def standings(name: str) -> Standings:
 
     Taught in: chapter 30.
     """
-    module = _module(name)
-    studies, contrasts = module.studies(), module.CONTRASTS
+    _known(name)
+    said = stated(name)
     judged = {next(iter(one.weights)): (one, found) for one, _, found in claims(name).judged}
     found, spent = outcomes(name), step_costs(name)
-    factor, digits = (100, 1) if contrasts[0].unit == "points" else (1, 3)
+    factor, digits = (100, 1) if said.contrasts[0].unit == "points" else (1, 3)
     rows = []
-    for study in studies:
-        values = [factor * value for value in found.get(study.arm, {}).values()]
+    for arm, recipe in said.arms.items():
+        values = [factor * value for value in found.get(arm, {}).values()]
         compared = ("–", "–", "–")
-        if study.arm in judged and len(values) > 1:
-            one, of = judged[study.arm]
+        if arm in judged and len(values) > 1:
+            one, of = judged[arm]
             interval = f"{number(one, of.low)} to {number(one, of.high)}"
             compared = (number(one, of.estimate.value), interval, word(one, of))
         rows.append(
             (
-                study.arm,
+                arm,
                 f"{statistics.mean(values):.{digits}f}" if values else "–",
                 f"{statistics.stdev(values):.{digits}f}" if len(values) > 1 else "–",
                 *compared,
-                f"{study.lr:g}",
-                *_written(spent.get(study.arm)),
+                f"{recipe['lr']:g}",
+                *_written(spent.get(arm)),
             )
         )
-    outcome = "accuracy, %" if contrasts[0].metric == "accuracy" else "loss, nats"
+    outcome = "accuracy, %" if said.contrasts[0].metric == "accuracy" else "loss, nats"
     header = ("variant", outcome, "spread", "minus softmax", "interval", "verdict", "rate", *NAMES)
     return Standings(header, tuple(rows))
 
@@ -91,10 +89,10 @@ def outcomes(name: str) -> dict[str, dict[int, float]]:
     Args:
         name: as for ``standings``.
     """
-    module = _module(name)
+    _known(name)
     runs: dict[str, dict[int, float]] = {}
-    for record in newest(module.studies()):
-        runs.setdefault(record.arm, {})[record.seed] = float(record.metrics[module.CONTRASTS[0].metric])
+    for record in newest(name):
+        runs.setdefault(record.arm, {})[record.seed] = float(record.metrics[stated(name).contrasts[0].metric])
     return runs
 
 
@@ -104,7 +102,7 @@ def step_costs(name: str) -> dict[str, dict[str, float]]:
     Args:
         name: as for ``standings``.
     """
-    _module(name)
+    _known(name)
     kind, spent = f"{name.rsplit('-', 1)[-1]}-", {}
     for record in results.load(MEASURED) if MEASURED in results.experiments() else []:
         if record.arm.startswith(kind):
@@ -114,12 +112,11 @@ def step_costs(name: str) -> dict[str, dict[str, float]]:
     return spent
 
 
-def _module(name: str) -> ModuleType:
-    """The comparison's file."""
+def _known(name: str) -> None:
+    """Refuse what is no comparison."""
     names = ("one-budget-images", "one-budget-text")
     if name not in names:
         raise ValueError(f"standings: no comparison {name!r}. Known: {', '.join(names)}")
-    return import_module(f"gkalib.experiments.{name.replace('-', '_')}")
 
 
 def _written(costs: Mapping[str, float] | None) -> tuple[str, ...]:

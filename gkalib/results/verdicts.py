@@ -3,8 +3,10 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, final
+
+import numpy as np
+from scipy.special import fdtrc, stdtr, stdtrit
 
 VERDICTS = ("reproduced", "as good as", "partly", "not reproduced", "undecided")
 APART = 0.05  # the level, over all arms, of the test of whose spread differs
@@ -171,8 +173,6 @@ def with_items(
         27 (1956). Satterthwaite, An approximate distribution of estimates of variance components,
         Biometrics Bulletin 2 (1946).
     """
-    import numpy as np  # here, since whoever only reads records needs none
-
     sizes = {len(items) for runs in outcomes.values() for items in runs.values()}
     if len(sizes) != 1 or min(sizes) < 2:
         raise ValueError(f"verdicts: every run needs the same held-out items, not {sorted(sizes)} of them")
@@ -317,7 +317,7 @@ def _chance_of_spread(arm: str, table: Mapping[str, Sequence[float]]) -> float:
     own *= 2 * len(others) / len(table)
     if own == square:
         return 1.0
-    above = _beta(degrees * square / (degrees * square + few * own), degrees / 2, few / 2)
+    above = float(fdtrc(few, degrees, own / square)) if square else 0.0
     return 2 * min(above, 1 - above)
 
 
@@ -343,46 +343,9 @@ def _tail(value: float, found: Estimate) -> float:
     """P(T > value / error) for Student's t."""
     if found.error == 0:
         return float(value <= 0)
-    return _above(value / found.error, found.degrees)
+    return float(stdtr(found.degrees, -value / found.error))
 
 
-def _above(t: float, degrees: int) -> float:
-    """P(T > t) for Student's t: half of I_x(ν/2, 1/2) with x = ν / (ν + t²)."""
-    half = _beta(degrees / (degrees + t * t), degrees / 2, 0.5) / 2
-    return half if t >= 0 else 1 - half
-
-
-@lru_cache(maxsize=1024)
 def _quantile(tail: float, degrees: int) -> float:
-    """The t that Student's T exceeds with this probability, at most a half, by bisection."""
-    low, high = 0.0, 1.0
-    while _above(high, degrees) > tail:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _above(middle, degrees) > tail else (low, middle)
-    return high
-
-
-def _beta(x: float, a: float, b: float) -> float:
-    """The regularized incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # where it converges slowly, I_x(a, b) = 1 − I_{1−x}(b, a)
-        return 1 - _beta(1 - x, b, a)
-    log = a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    fraction, c, d = 1.0, 1.0, 0.0
-    for step in range(200):  # Lentz's method; numerators are those of 1 + d₁/(1 + d₂/(1 + …))
-        m = step // 2
-        if step == 0:
-            numerator = 1.0
-        elif step % 2:
-            numerator = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            numerator = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 / (1 + numerator * d)
-        c = 1 + numerator / c
-        fraction *= c * d
-        if abs(1 - c * d) < 1e-15:
-            break
-    return math.exp(log) / a * (fraction - 1)
+    """The t that Student's T exceeds with this probability."""
+    return -float(stdtrit(degrees, tail))

@@ -12,6 +12,7 @@ from _ext.claims import Papers
 from _ext.proof import Judge, number
 
 from gkalib.results import Record, find, load, rows, save
+from gkalib.results.claims import stated
 from tests.book.conftest import ROOT
 
 
@@ -151,8 +152,7 @@ def test_two_runs_that_land_are_shown_without_a_verdict(store):
 
 def novels(store: Path, seeds: int, gains: dict[str, float], **changes) -> None:
     """Runs of the experiment on Dickens land: each arm's loss beside 1.5, with a little noise."""
-    arms = ("rope", "bank", "both", "bank-fast", "both-fast", "rope-unwrapped", "both-unwrapped")
-    for number_of_arm, arm in enumerate(arms):
+    for number_of_arm, (arm, recipe) in enumerate(stated("gpa-novels").arms.items()):
         for seed in range(seeds):
             loss = 1.5 - gains.get(arm, 0.0) + 1e-3 * ((3 * seed + 5 * number_of_arm) % 7)
             landed(
@@ -163,7 +163,7 @@ def novels(store: Path, seeds: int, gains: dict[str, float], **changes) -> None:
                     "experiment": "gpa-novels",
                     "scale": "reduced",
                     "seed": seed,
-                    "recipe": {"task": "dickens", "steps": 1000, "batch": 16, "model": {}, "data": {}},
+                    "recipe": dict(recipe),
                     "metrics": {"val_loss": loss, "parameters": 820_000, "flat_heads": 1},
                     **changes,
                 },
@@ -191,7 +191,8 @@ def test_an_experiment_that_lands_decides_its_claims(store, seeds, gains, status
     assert "gpa-novels" in proof.reason and "beside rotary positions (both)" in proof.reason
     if seeds:
         assert (
-            "0.82M of 12.7M, Dickens, 1,000 steps of 16" in proof.reason and f"{seeds} seeds" in proof.reason
+            "0.82M of 12.7M, context 128, Dickens, lines of 70, 600 steps of 16" in proof.reason
+            and f"{seeds} seeds" in proof.reason
         )
 
 
@@ -239,8 +240,8 @@ def test_a_benchmark_turns_its_ratio_on_a_card_only(store):
 
 def test_claims_are_decided_without_torch():
     """Pages are built in an environment that has none."""
-    code = "import sys; sys.modules['torch'] = None; from _ext.decided import decisions as module; "
-    code += "module().decide([], [])"
+    code = "import sys; sys.modules['torch'] = None; from gkalib.results.claims import claims; "
+    code += "assert claims('gka-pictures').judged"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "book")))}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

@@ -120,13 +120,6 @@ def test_what_can_be_run_is_what_the_cells_name():
     assert arms.FILE.read_text(encoding="utf-8") == arms.listing(), "write it anew: python book/arms.py"
 
 
-def test_what_is_decided_is_what_the_experiments_say():
-    """Contrasts and checks stand in the experiments' files; pages, built without torch, read a copy."""
-    assert arms.CONTRASTS.read_text(encoding="utf-8") == arms.contrasts(), (
-        "write it anew: python book/arms.py"
-    )
-
-
 def test_every_cell_can_be_judged_and_none_is_left_without_a_reason(papers):
     judge = Judge(ROOT, papers)
     for some in papers.cells.values():
@@ -165,7 +158,7 @@ VERDICTS = [
     ("karat", "Table 1", "karat-tiny-g3b", "CIFAR-10, top-1", "reduced", ""),  # 38.36 and 39.29
     ("karat", "Table 5", "karat-tiny-g3b-simplex", "Top-1", "reduced", ""),
     ("karat", "Table 18", "karat-tiny-g3b-r2", "Parameters (M)", "exact", "differs"),  # 5.654
-    ("karat", "Text", "§5.1: ViT-Tiny on CIFAR", "", "reduced", "reproduced"),  # 9.9 points, five seeds
+    ("karat", "Text", "§5.1: ViT-Tiny on CIFAR", "", "reduced", "undecided"),  # with 1.8 times the parameters
     ("karat", "Text", "§B.4: grids beyond 5", "", "reduced", "not reproduced"),
     ("gpa", "Text", "§3.1, §4: a head with a flat bank", "", "reduced", "undecided"),  # no bank is flat
     ("karat", "Text", "§B.6.1: projecting first is inferior", "", "reduced", "undecided"),
@@ -216,7 +209,7 @@ def cell(**changes) -> Cell:
         ({"evidence": ("bench nothing/ms",)}, "not in arms.csv"),
         ({"evidence": ("look gka-imagenet-tiny/nobody rollout rollout_00",)}, "not in arms.csv"),
         ({"evidence": ("cells Table 2|Nothing",)}, "there are no cells"),
-        ({"evidence": ("decide nothing|a claim",)}, "nothing decides nothing that contrasts.json holds"),
+        ({"evidence": ("decide nothing|a claim",)}, "claims: no experiment 'nothing' states what decides it"),
         ({"evidence": ("decide gpa-novels|no claim",)}, "gpa-novels decides no claim 'no claim'"),
         ({"evidence": (MUTE,)}, "does not say what it asserts"),
         (

@@ -1,110 +1,55 @@
-"""The table of an experiment's claims: what was run and what was not, numbers in units, seeds counted."""
+"""The claims beside the records are about the arms, the recipes and the metrics that the code has."""
 
-import random
+import math
 
 import pytest
 
-from gkalib import results
-from gkalib.experiments import experiment
-from gkalib.experiments.claims import HEADER, claims
+from gkalib import experiments, results
+from gkalib.results.claims import stated
+from tests.need import marks
+
+DECIDED = sorted(path.parent.name for path in results.folder().glob("*/claims.json"))
+RARE = {"flat_minus_random"}  # measured where there is a head with a flat bank
 
 
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+def test_an_arm_has_the_rate_that_its_sweep_found():
+    swept = [name for name in results.experiments() if name.endswith("-rates")]
+    assert swept
+    for name in swept:
+        decided = name.removesuffix("-rates")
+        rates = {study.arm: study.lr for study in experiments.experiment(decided)[0]}
+        found = results.load(name)
+        assert {record.arm for record in results.load(decided)} <= {record.arm for record in found}
+        assert all(record.metrics["lr"] == rates[record.arm] for record in found)
+        for record in found:
+            tried = sorted((float(row["val_loss"]), float(row["lr"])) for row in results.rows(record))
+            rates_tried = sorted(rate for _, rate in tried)
+            broken = {rate / 2 for loss, rate in tried if math.isinf(loss)}
+            best = next(rate for _, rate in tried if rate not in broken)
+            assert record.metrics["lr"] == best and best not in (rates_tried[0], rates_tried[-1])
 
 
-def keep(
-    name: str, metric: str, means: dict[str, float], *, seeds=range(5), device="cpu", year=2026, **changes
-) -> None:
-    """Records of the experiment's own recipes, with planted means."""
-    for study in experiment(name)[0]:
-        for seed in seeds:
-            noise = random.Random(f"{study.arm}{seed}").gauss(0, 0.001)
-            results.save(
-                results.Record(
-                    experiment=name,
-                    arm=study.arm,
-                    scale="reduced",
-                    recipe=study.recorded() | changes,
-                    seed=seed,
-                    device=device,
-                    commit="0" * 12,
-                    clean=True,
-                    date=f"{year}-01-31T00:00:00+00:00",
-                    wall_seconds=1,
-                    metrics={metric: means.get(study.arm, 0.8) + noise},
-                )
-            )
+@pytest.mark.parametrize("name", DECIDED)
+def test_claims_name_what_is_there(name):
+    said = stated(name)
+    recipes = {study.arm: study.recorded() for study in experiments.experiment(name)[0]}
+    assert said.arms == recipes and [*said.arms] == [*recipes]
+    assert any(one.primary for one in said.contrasts)
+    for one in said.contrasts:
+        assert set(one.weights) <= set(said.arms)
+        assert len(one.weights) == 1 or abs(sum(one.weights.values())) < 1e-9
+    for check in said.checks:
+        assert set(check.arms) <= set(said.arms)
+        assert set(check.concerns) <= {one.metric for one in said.contrasts}
 
 
-def rows(name: str) -> dict[str, dict[str, str]]:
-    return {row[0]: dict(zip(HEADER, row, strict=True)) for row in claims(name).cells}
-
-
-def test_without_runs_nothing_is_claimed(store):
-    for row in claims("gka-pictures").cells:
-        assert row[2:4] == ["–", "–"] and row[5:] == ["0", "not run"]
-
-
-def test_what_runs_did_not_measure_has_no_interval(store):
-    keep("gpa-novels", "val_loss", {"both": 0.7})
-    found = rows("gpa-novels")
-    assert found["a head with a flat bank can go (both)"]["interval"] == "–"
-    assert found["the lowest loss is that of a bank beside rotary positions (both)"]["interval"].endswith(
-        " nats"
-    )
-
-
-def test_points_have_the_size_of_delta_and_verdicts_follow(store):
-    keep("gka-pictures", "accuracy", {"softmax": 0.86, "gka": 0.81})
-    keep("one-budget-images", "accuracy", {"softmax": 0.86, "vlt": 0.861})
-    found = rows("gka-pictures")
-    behind = found["GKA is behind softmax attention"]
-    assert behind["ours"].startswith("+5.") and behind["interval"].endswith(" points")
-    assert (behind["δ"], behind["seeds"], behind["verdict"]) == ("above 0, δ = 1", "5", "reproduced")
-    same = rows("one-budget-images")["vlt is as good as softmax attention"]
-    assert (same["δ"], same["verdict"]) == ("within ±1", "as good as")
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "metric", "means", "words"),
-    [
-        ("one-budget-images", "accuracy", {"vlt": 0.9, "gka": 0.7}, {"vlt": "ahead", "gka": "behind"}),
-        ("one-budget-text", "val_loss", {"gka": 0.7, "vlt": 0.9}, {"gka": "ahead", "vlt": "behind"}),
-    ],
+    "name", [pytest.param(name, marks=marks(experiments.experiment(name)[0][0].task)) for name in DECIDED]
 )
-def test_what_is_not_as_good_is_ahead_or_behind(store, name, metric, means, words):
-    keep(name, metric, means)
-    found = rows(name)
-    for arm, word in words.items():
-        assert found[f"{arm} is as good as softmax attention"]["verdict"] == word
-
-
-def test_a_claim_with_a_direction_that_fails_is_not_reproduced(store):
-    keep("gka-pictures", "accuracy", {"gka": 0.9})
-    assert rows("gka-pictures")["GKA is behind softmax attention"]["verdict"] == "not reproduced"
-
-
-def test_runs_of_another_recipe_do_not_count(store):
-    keep("gka-pictures", "accuracy", {}, steps=7)
-    assert {row["verdict"] for row in rows("gka-pictures").values()} == {"not run"}
-
-
-def test_of_one_seed_on_two_devices_the_newest_counts(store):
-    keep("gka-pictures", "accuracy", {"gka": 0.9}, device="a-card", year=2027)
-    keep("gka-pictures", "accuracy", {"gka": 0.5}, device="cpu")
-    assert rows("gka-pictures")["GKA is behind softmax attention"]["ours"].startswith("−10.")
-
-
-def test_it_is_shown_as_text_and_in_a_notebook(store):
-    keep("rbf-stories", "val_loss", {"rbf-susie": 0.7}, seeds=range(2))
-    table = claims("rbf-stories")
-    assert "verdict: reproduced" in str(table) and "1.48 against 1.51" in str(table)
-    page = table._repr_html_()
-    assert page.count("<tr>") == len(table.judged) + 1 and "−0.10" in page
-
-
-def test_what_states_nothing_is_refused():
-    with pytest.raises(ValueError, match="claims: no experiment 'variants-digits' states what decides it"):
-        claims("variants-digits")
+def test_every_arm_of_a_contrast_has_its_metric(name):
+    said, (studies, measure) = stated(name), experiments.experiment(name)
+    metrics = {study.arm: experiments.train(study.smoke(), measure=measure).metrics for study in studies}
+    for one in (*said.contrasts, *said.checks):
+        for arm in getattr(one, "weights", None) or one.arms:
+            assert one.metric in metrics[arm].keys() | RARE, (one.metric, arm)

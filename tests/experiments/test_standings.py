@@ -11,7 +11,7 @@ from gkalib.experiments import one_budget_images, one_budget_text
 from gkalib.experiments.one_budget_costs import STUDIES, costs, kept
 from gkalib.experiments.standings import outcomes, standings, step_costs
 from gkalib.experiments.tasks import task
-from tests.experiments.test_claims import keep, store  # noqa: F401  one is a fixture
+from tests.results.test_claims import keep, store  # noqa: F401  one is a fixture
 
 
 def rows(name: str) -> dict[str, dict[str, str]]:

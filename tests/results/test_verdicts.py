@@ -322,16 +322,3 @@ def test_what_cannot_be_judged_is_refused(call, message):
     with pytest.raises(ValueError) as error:
         call()
     assert str(error.value).startswith("verdicts: ") and message in str(error.value)
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 4, 12, 64])
-def test_student_and_fisher_are_scipys(degrees):
-    from gkalib.results.verdicts import _above, _beta, _quantile
-
-    for t in (-3.0, 0.0, 0.5, 2.0, 30.0):
-        assert _above(t, degrees) == pytest.approx(stats.t.sf(t, degrees), rel=1e-10)
-    for tail in (0.025, 0.025 / 17, 1e-4):
-        assert _quantile(tail, degrees) == pytest.approx(stats.t.isf(tail, degrees), rel=1e-10)
-    for ratio in (0.01, 0.5, 1.0, 7.0):
-        x = degrees / (degrees + 3 * ratio)
-        assert _beta(x, degrees / 2, 1.5) == pytest.approx(stats.f.sf(ratio, 3, degrees), rel=1e-10)

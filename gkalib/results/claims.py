@@ -1,0 +1,371 @@
+"""What decides an experiment, as data that lie beside its records, and what its records then say.
+
+``data/results/<experiment>/claims.json`` is written before a run. It has ``contrasts``, ``checks``, and under
+``arms`` the recipe of each arm: a record of another recipe decides nothing.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from gkalib.results.record import Record
+from gkalib.results.store import experiments, folder, items, load
+from gkalib.results.table import as_html
+from gkalib.results.verdicts import Claim, Estimate, Judgment, pooled, verdicts, with_items
+
+SEEDS = 5  # below so many nothing is decided
+HEADER = ("claim", "paper", "ours", "interval", "δ", "seeds", "verdict")
+UNKNOWN = Judgment(
+    verdict="undecided",
+    estimate=Estimate(value=math.nan, error=math.inf, degrees=0),
+    low=-math.inf,
+    high=math.inf,
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """A weighted sum of one metric over arms, which a claim says something about.
+
+    Args:
+        claim: in words.
+        metric: of the records.
+        weights: of the arms; they add up to zero, or one arm alone has the weight 1.
+        sign: of the sum, if the claim is true; 0 where the claim is that there is no difference, or gives
+            an interval.
+        delta: the smallest sum that matters, in units of the metric.
+        between: the interval that the sum lies in, if the claim is true, instead of a sign.
+        primary: whether it is among those that a table is adjusted for.
+        paper: what its paper has, in words or numbers.
+        unit: of the metric; of ``"points"`` there are a hundred in 1.
+        size: in the paper, how many times the parameters of the arms with a negative weight the others have.
+            Where ours have a tenth more, size could be the reason, and the contrast is undecided.
+    """
+
+    claim: str
+    metric: str
+    weights: Mapping[str, float]
+    sign: int = 0
+    delta: float = 0.0
+    between: Sequence[float] | None = None
+    primary: bool = True
+    paper: str = ""
+    unit: str = "nats"
+    size: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Refuse what claims nothing."""
+        _ = self.stated
+
+    @property
+    def stated(self) -> Claim:
+        """What is claimed of the sum."""
+        between = (self.between[0], self.between[1]) if self.between else None
+        return Claim(sign=self.sign, delta=self.delta, between=between)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What has to hold of some arms, in the mean over seeds, or contrasts of theirs stay undecided.
+
+    Args:
+        reason: why, in words.
+        metric: of the records.
+        arms: whose.
+        concerns: the metrics of the contrasts that need it.
+        above: what the metric has to exceed.
+    """
+
+    reason: str
+    metric: str
+    arms: Sequence[str]
+    concerns: Sequence[str]
+    above: float = 0.0
+
+
+@final
+@dataclass(frozen=True)
+class Stated:
+    """The content of a ``claims.json``.
+
+    Args:
+        contrasts, checks: of the experiment.
+        arms: the recipe of each arm.
+    """
+
+    contrasts: tuple[Contrast, ...]
+    checks: tuple[Check, ...]
+    arms: Mapping[str, Mapping[str, Any]]
+
+
+@final
+@dataclass(frozen=True)
+class Claims:
+    """The claims of an experiment and what came of them; a notebook shows it as HTML, a terminal as text.
+
+    Args:
+        experiment: its name.
+        judged: each claim, how many seeds all its arms have, and the judgment. The interval is adjusted for
+            the other primary claims of the table; claims beside them have their own.
+        records: the newest of each arm and seed.
+    """
+
+    experiment: str
+    judged: tuple[tuple[Contrast, int, Judgment], ...]
+    records: tuple[Record, ...]
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """The rows as text; what was not run is a dash."""
+        return [
+            [
+                one.claim + ("" if one.primary else " (beside)"),
+                one.paper or "–",
+                number(one, found.estimate.value) if seeds else "–",
+                _interval(one, found),
+                _expected(one),
+                str(seeds),
+                word(one, found) if seeds else "not run",
+            ]
+            for one, seeds, found in self.judged
+        ]
+
+    def __str__(self) -> str:
+        lines = [
+            "\n  ".join(
+                [row[0], *(f"{name}: {cell}" for name, cell in zip(HEADER[1:], row[1:], strict=True))]
+            )
+            for row in self.cells
+        ]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return as_html(HEADER, self.cells, kind="gkalib-claims")
+
+
+def claims(name: str, *, root: Path | None = None) -> Claims:
+    """The claims of an experiment and what its records say of them; without five seeds they are undecided.
+
+    Args:
+        name: of an experiment that has a ``claims.json``.
+        root: the store; ``folder()`` where not given.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    said = stated(name, root=root)
+    records = newest(name, root=root)
+    judged = decide(records, said.contrasts, said.checks, root=root)
+    ran = {arm: {record.seed for record in records if record.arm == arm} for arm in said.arms}
+    seeds = {
+        each.claim: len(set.intersection(*(ran[arm] for arm in each.weights))) for each in said.contrasts
+    }
+    return Claims(
+        name,
+        tuple(
+            (
+                one,
+                seeds[one.claim],
+                found if seeds[one.claim] >= SEEDS else replace(found, verdict="undecided"),
+            )
+            for one in said.contrasts
+            for found in [judged[one.claim]]
+        ),
+        tuple(records),
+    )
+
+
+def stated(name: str, *, root: Path | None = None) -> Stated:
+    """What decides an experiment: the file of the store, or where it has none that of the repository.
+
+    Raises:
+        ValueError: if neither is there.
+    """
+    carried = Path(__file__).parents[2] / "data" / "results"
+    for home in (root or folder(), carried):
+        if (path := home / name / "claims.json").is_file():
+            said = json.loads(path.read_text(encoding="utf-8"))
+            return Stated(
+                tuple(Contrast(**one) for one in said["contrasts"]),
+                tuple(Check(**one) for one in said["checks"]),
+                said["arms"],
+            )
+    raise ValueError(f"claims: no experiment {name!r} states what decides it")
+
+
+def newest(name: str, *, root: Path | None = None) -> list[Record]:
+    """The newest record of each arm and seed of an experiment whose recipe is the arm's.
+
+    Of runs that were measured from a clean tree, in the order of arms and seeds.
+    """
+    arms = stated(name, root=root).arms
+    found: dict[tuple[str, int], Record] = {}
+    for record in load(name, root=root) if name in experiments(root=root) else []:
+        if record.recipe == arms.get(record.arm) and record.clean and record.source == "measured":
+            found.setdefault((record.arm, record.seed), record)
+    order = [*arms]
+    return [found[key] for key in sorted(found, key=lambda key: (order.index(key[0]), key[1]))]
+
+
+def difference(arm: str, other: str) -> dict[str, float]:
+    """The weights of one arm minus another."""
+    return {arm: 1.0, other: -1.0}
+
+
+def differences(
+    records: Iterable[Record], pairs: Mapping[str, tuple[str, str]], *, metric: str, delta: float
+) -> dict[str, Judgment]:
+    """What the records say of differences beside the claims, each with an interval of its own.
+
+    Args:
+        records: as for ``decide``.
+        pairs: by name, an arm and the arm that is subtracted.
+        metric: of the records.
+        delta: the smallest difference that matters.
+    """
+    beside = [
+        Contrast(claim=name, metric=metric, weights=difference(*pair), delta=delta, primary=False)
+        for name, pair in pairs.items()
+    ]
+    return decide(records, beside)
+
+
+def decide(
+    records: Iterable[Record],
+    contrasts: Sequence[Contrast],
+    checks: Sequence[Check] = (),
+    *,
+    root: Path | None = None,
+) -> dict[str, Judgment]:
+    """What an experiment's records say of its claims, by their words.
+
+    A contrast is fitted beside all arms with its metric on the data sets of its own arms: on another, seeds
+    draw other windows. Seeds count where every one of these arms has a record, and the residual is that of
+    them all. Where the outcomes of held-out items are kept, these are counted as a sample too. The primary
+    contrasts are judged as one table, each other by itself. Without two such seeds a contrast is undecided,
+    and so it is with an arm whose check fails, and where the arms ahead are too large.
+
+    Args:
+        records: of one scale, the newest of each arm and seed.
+        contrasts, checks: of the experiment.
+        root: the store with the outcomes of items; ``folder()`` where not given.
+
+    References:
+        ``gkalib.results.verdicts`` has the rule.
+    """
+    records = list(records)
+    estimates, found = {}, {}
+    for contrast in contrasts:
+        sets = [_data(record) for record in records if record.arm in contrast.weights]
+        table = _complete([record for record in records if _data(record) in sets], contrast.metric)
+        if len(table) > 1 and set(contrast.weights) <= table.keys():
+            named = {contrast.claim: contrast.weights}
+            one = pooled(table, named)
+            kept = _items(records, contrast, table, root)
+            estimates |= with_items(one, kept, named) if kept else one
+            found[contrast.claim] = contrast
+    primary = {claim: each.stated for claim, each in found.items() if each.primary}
+    judged = verdicts(primary, estimates) if primary else {}
+    for claim in found.keys() - primary.keys():
+        judged |= verdicts({claim: found[claim].stated}, estimates)
+    failed = {
+        (arm, metric)
+        for check in checks
+        for arm in check.arms
+        if not _mean(records, check.metric, arm) > check.above
+        for metric in check.concerns
+    }
+    return {
+        each.claim: replace(judged.get(each.claim, UNKNOWN), verdict="undecided")
+        if any((arm, each.metric) in failed for arm in each.weights) or _size(records, each) > 1.1 * each.size
+        else judged.get(each.claim, UNKNOWN)
+        for each in contrasts
+    }
+
+
+def _data(record: Record) -> tuple[Any, Any]:
+    """The data set of a run: wrapped and unwrapped lines of one text are two."""
+    return record.recipe.get("task"), record.recipe.get("data")
+
+
+def _complete(records: Sequence[Record], metric: str) -> dict[str, dict[int, float]]:
+    """The outcomes of each arm that has the metric, over the seeds that all of them have; {} below two."""
+    runs: dict[str, dict[int, float]] = {}
+    for record in records:
+        if metric in record.metrics:
+            runs.setdefault(record.arm, {})[record.seed] = float(record.metrics[metric])
+    seeds = set.intersection(*map(set, runs.values())) if runs else set()
+    return (
+        {arm: {seed: own[seed] for seed in sorted(seeds)} for arm, own in runs.items()}
+        if len(seeds) > 1
+        else {}
+    )
+
+
+def _items(
+    records: Sequence[Record],
+    contrast: Contrast,
+    table: Mapping[str, Mapping[int, float]],
+    root: Path | None,
+) -> dict[str, dict[int, Any]]:
+    """The outcomes of held-out items of each arm of a contrast, by seed; {} unless all of them are kept."""
+    found: dict[str, dict[int, Any]] = {arm: {} for arm in contrast.weights}
+    for record in records:
+        if record.arm in found and record.seed in table[record.arm]:
+            kept = items(record, root=root)
+            if contrast.metric not in kept:
+                return {}
+            found[record.arm][record.seed] = kept[contrast.metric]
+    return found
+
+
+def _size(records: Sequence[Record], contrast: Contrast) -> float:
+    """How many times the parameters of the arms with a negative weight the others have, or NaN."""
+    size = {arm: _mean(records, "parameters", arm) for arm in contrast.weights}
+    more = math.fsum(weight * size[arm] for arm, weight in contrast.weights.items() if weight > 0)
+    less = math.fsum(-weight * size[arm] for arm, weight in contrast.weights.items() if weight < 0)
+    return more / less if less else math.nan
+
+
+def _mean(records: Sequence[Record], metric: str, arm: str) -> float:
+    """The mean over seeds of a metric of an arm; NaN, which is above nothing, where there is none."""
+    values = [record.metrics[metric] for record in records if record.arm == arm and metric in record.metrics]
+    return sum(values) / len(values) if values else math.nan
+
+
+def number(one: Contrast, value: float) -> str:
+    """A value in the unit of its table, to a tenth of δ."""
+    if not math.isfinite(value):
+        return "–"
+    factor = 100 if one.unit == "points" else 1
+    digits = max(0, 1 - math.floor(math.log10(one.delta * factor))) if one.delta else 1
+    return f"{value * factor:+.{digits}f}".replace("-", "−")
+
+
+def word(one: Contrast, found: Judgment) -> str:
+    """The verdict as a table shows it: what is not as good as another is *ahead* of it or *behind*."""
+    if found.verdict != "not reproduced" or one.sign or one.between:
+        return found.verdict
+    return "ahead" if (found.estimate.value > 0) == (one.metric == "accuracy") else "behind"
+
+
+def _interval(one: Contrast, found: Judgment) -> str:
+    """The ends of an interval in the unit of its table; a dash where nothing was measured."""
+    if not math.isfinite(found.low):
+        return "–"
+    return f"{number(one, found.low)} to {number(one, found.high)} {one.unit}"
+
+
+def _expected(one: Contrast) -> str:
+    """What would bear the claim out: a side of zero and δ, or an interval."""
+    if one.between:
+        return "in {:g} to {:g}".format(*one.between)
+    side = {1: "above 0, δ = ", -1: "below 0, δ = ", 0: "within ±"}[one.sign]
+    return f"{side}{one.delta * (100 if one.unit == 'points' else 1):g}"
