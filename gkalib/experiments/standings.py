@@ -2,11 +2,12 @@
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from gkalib import results
-from gkalib.results.claims import claims, newest, number, stated, word
+from gkalib.experiments import experiment
+from gkalib.results.claims import Stated, claims, difference, newest, number, stated, word
 
 MEASURED = "one-budget-costs"
 COSTS = {
@@ -55,9 +56,8 @@ def standings(name: str) -> Standings:
 
     Taught in: chapter 30.
     """
-    _known(name)
-    said = stated(name)
-    judged = {next(iter(one.weights)): (one, found) for one, _, found in claims(name).judged}
+    said = comparison(name)
+    judged = {next(iter(one.weights)): (one, found) for one, _, found in claims(name, said).judged}
     found, spent = outcomes(name), step_costs(name)
     factor, digits = (100, 1) if said.contrasts[0].unit == "points" else (1, 3)
     rows = []
@@ -83,16 +83,38 @@ def standings(name: str) -> Standings:
     return Standings(header, tuple(rows))
 
 
+def comparison(name: str) -> Stated:
+    """The claims of a comparison, and one more for each variant that the code has had since.
+
+    Raises:
+        ValueError: if there is no such comparison.
+    """
+    names = ("one-budget-images", "one-budget-text")
+    if name not in names:
+        raise ValueError(f"standings: no comparison {name!r}. Known: {', '.join(names)}")
+    said, arms = stated(name), {study.arm: study.recorded() for study in experiment(name)[0]}
+    new = (
+        replace(
+            said.contrasts[0],
+            claim=f"{arm} is as good as softmax attention",
+            weights=difference(arm, "softmax"),
+        )
+        for arm in arms
+        if arm not in said.arms
+    )
+    return replace(said, contrasts=(*said.contrasts, *new), arms=arms)
+
+
 def outcomes(name: str) -> dict[str, dict[int, float]]:
     """The accuracy or the loss of each variant that was trained, by seed.
 
     Args:
         name: as for ``standings``.
     """
-    _known(name)
+    said = comparison(name)
     runs: dict[str, dict[int, float]] = {}
-    for record in newest(name):
-        runs.setdefault(record.arm, {})[record.seed] = float(record.metrics[stated(name).contrasts[0].metric])
+    for record in newest(name, said.arms):
+        runs.setdefault(record.arm, {})[record.seed] = float(record.metrics[said.contrasts[0].metric])
     return runs
 
 
@@ -102,7 +124,7 @@ def step_costs(name: str) -> dict[str, dict[str, float]]:
     Args:
         name: as for ``standings``.
     """
-    _known(name)
+    comparison(name)
     kind, spent = f"{name.rsplit('-', 1)[-1]}-", {}
     for record in results.load(MEASURED) if MEASURED in results.experiments() else []:
         if record.arm.startswith(kind):
@@ -110,13 +132,6 @@ def step_costs(name: str) -> dict[str, dict[str, float]]:
                 record.arm.removeprefix(kind), {cost: float(record.metrics[cost]) for cost in COSTS}
             )
     return spent
-
-
-def _known(name: str) -> None:
-    """Refuse what is no comparison."""
-    names = ("one-budget-images", "one-budget-text")
-    if name not in names:
-        raise ValueError(f"standings: no comparison {name!r}. Known: {', '.join(names)}")
 
 
 def _written(costs: Mapping[str, float] | None) -> tuple[str, ...]:

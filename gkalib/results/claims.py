@@ -150,18 +150,19 @@ class Claims:
         return as_html(HEADER, self.cells, kind="gkalib-claims")
 
 
-def claims(name: str, *, root: Path | None = None) -> Claims:
+def claims(name: str, said: Stated | None = None, *, root: Path | None = None) -> Claims:
     """The claims of an experiment and what its records say of them; without five seeds they are undecided.
 
     Args:
-        name: of an experiment that has a ``claims.json``.
+        name: of the experiment.
+        said: its claims; those of its ``claims.json`` where not given.
         root: the store; ``folder()`` where not given.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is no such file.
     """
-    said = stated(name, root=root)
-    records = newest(name, root=root)
+    said = said or stated(name, root=root)
+    records = newest(name, said.arms, root=root)
     judged = decide(records, said.contrasts, said.checks, root=root)
     ran = {arm: {record.seed for record in records if record.arm == arm} for arm in said.arms}
     seeds = {
@@ -200,12 +201,11 @@ def stated(name: str, *, root: Path | None = None) -> Stated:
     raise ValueError(f"claims: no experiment {name!r} states what decides it")
 
 
-def newest(name: str, *, root: Path | None = None) -> list[Record]:
+def newest(name: str, arms: Mapping[str, Mapping[str, Any]], *, root: Path | None = None) -> list[Record]:
     """The newest record of each arm and seed of an experiment whose recipe is the arm's.
 
     Of runs that were measured from a clean tree, in the order of arms and seeds.
     """
-    arms = stated(name, root=root).arms
     found: dict[tuple[str, int], Record] = {}
     for record in load(name, root=root) if name in experiments(root=root) else []:
         if record.recipe == arms.get(record.arm) and record.clean and record.source == "measured":
