@@ -26,7 +26,8 @@ def named() -> set[tuple[str, str, str]]:
 
 def listing() -> str:
     """The text of the file; the steps are those of a run at full size. What cannot be run is left out."""
-    from gkalib import experiments
+    from chapters.experiments import FILES, experiment
+    from gkalib.experiments import Trained
     from gkalib.gpu.jobs import jobs
     from gkalib.training import recipes
 
@@ -37,8 +38,9 @@ def listing() -> str:
     }
     steps |= {
         ("study", name, study.arm): ""
-        for name in experiments.experiments()
-        for study in experiments.experiment(name)[0]
+        for name in FILES
+        if isinstance(trained := experiment(name), Trained)
+        for study in trained.studies()
     }
     timed = [job.name.partition("-")[2] for job in jobs() if job.name.startswith(("bench-", "rivals-"))]
     steps |= {("bench", "bench", name): "" for name in timed}

@@ -28,7 +28,6 @@ OPTIONS = """\
 bench: name shape=() device=cpu scale=full keep=False
 data: action name=()
 evaluate: run step=None average=False device=None tasks=() whole=False limit=None shots=None keep=False
-experiment: name arm=() seed=0 seeds=1 smoke=False missing=False rates=None threads=1
 explain: kernel=gaussian sigma=1.0 normalizer=row-sum top=8 causal=False window=None queries=1024 keys=None \
 heads=4 key_heads=None head_dim=64 value_dim=None dtype=float32 device=cpu
 generate: run step=None average=False device=None prompt= count=200 temperature=0.8 seed=0
@@ -97,8 +96,6 @@ def test_without_a_name_train_lists_the_recipes(capsys: pytest.CaptureFixture):
         ("train gpa-dickins --plan", "gpa-dickens"),
         ("train gpa-dickens --arm bank-rop --plan", "bank-rope"),
         ("data get mcicle", "mcycle"),
-        ("experiment variant-digits", "variants-digits"),
-        ("experiment variants-digits softmx", "softmax"),
         ("generate rope-dicken", "rope-dickens"),
         ("bench smoth", "smooth"),
         ("reproduce corectness-gka --device cpu", "correctness-gka"),
@@ -108,7 +105,7 @@ def test_a_near_name_is_suggested(words: str, meant: str, capsys: pytest.Capture
     assert main(words.split()) == 2
     printed = capsys.readouterr()
     assert printed.err.endswith(f"Did you mean {meant!r}?\n") and printed.err.count("\n") == 1
-    assert main(["experiment", "zzz"]) == 2 and "Did you mean" not in capsys.readouterr().err
+    assert main(["train", "zzz"]) == 2 and "Did you mean" not in capsys.readouterr().err
 
 
 def test_a_reader_that_has_seen_enough_is_no_fault():
@@ -136,10 +133,9 @@ def test_an_unknown_command_or_option_is_answered_by_those_there_are(capsys: pyt
         assert stopped.value.code == 2 and known in printed.err and printed.out == ""
 
 
-def test_an_experiment_is_no_recipe(capsys: pytest.CaptureFixture):
-    for name in ("variants-digits", "karat-rank"):
-        assert main(["train", name]) == 2
-        assert f"python -m gkalib experiment {name}" in capsys.readouterr().err
+def test_a_recipe_has_its_name_and_an_experiment_its_place(capsys: pytest.CaptureFixture):
+    assert main(["experiment", "variants-digits"]) == 2
+    assert "type: python -m chapters.experiments NAME" in capsys.readouterr().err
     assert main(["train", "gpa-dickins"]) == 2
     assert "gpa-dickens" in capsys.readouterr().err
 

@@ -214,7 +214,7 @@ class Judge:
         how = f"decided by {experiment}: {'; '.join(named)}"
         seeds = min(judged[claim][1] for claim in named)
         if not seeds:
-            reason = f"python -m gkalib experiment {experiment} --seeds 5, and {how}"
+            reason = f"python -m chapters.experiments {experiment} --seeds 5, and {how}"
             return Proof(status="ready", compares=cell.compares, reason=reason)
         arms = {arm for claim in named for arm in judged[claim][0].weights}
         first, *others = {record.arm: record for record in found.records if record.arm in arms}.values()

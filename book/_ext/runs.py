@@ -241,7 +241,7 @@ def command(kind: str, key: str) -> str:
     name, arm = key.split("/")[:2]
     return {
         "train": f"python -m gkalib train {name} --keep --arm {arm}",
-        "study": f"python -m gkalib experiment {name} {arm}",
+        "study": f"python -m chapters.experiments {name} {arm}",
         "looked": f"python -m gkalib look RUN --keep, for a run of {name}, arm {arm}",
         "core": f"python -m gkalib evaluate RUN --keep --tasks TASK, for a run of {name}, arm {arm}",
         "bench": f"python -m gkalib reproduce bench-{name}",

@@ -15,11 +15,12 @@ import gkalib
 
 if TYPE_CHECKING:
     from gkalib.cli.inventory import Data, Explain, Results, Variants
-    from gkalib.cli.measuring import Bench, Experiment, Reproduce, Tune
+    from gkalib.cli.measuring import Bench, Reproduce, Tune
     from gkalib.cli.models import Evaluate, Generate, Look, Save, Train, Trained
     from gkalib.cli.options import Positive
 
 PROGRAM = "python -m gkalib"
+EXPERIMENTS = "python -m chapters.experiments"
 
 # By name: the module here that has its class, and what it does, as the class says.
 COMMANDS = {
@@ -38,10 +39,6 @@ COMMANDS = {
     "evaluate": ("models", "Measure a trained model on its held-out data, or score one of text on tasks."),
     "generate": ("models", "Let a trained model of text write."),
     "look": ("models", "Draw what a trained model does inside: rollout, maps, bandwidths or banks, spectra."),
-    "experiment": (
-        "measuring",
-        "Run an experiment that chapters quote, and record each arm and seed.",
-    ),
     "bench": ("measuring", "Time what the library does on this machine."),
     "tune": ("measuring", "Choose the block sizes of the fused programs by time, on a CUDA device."),
     "reproduce": (
@@ -86,12 +83,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not name:
             raise ValueError(usage())
+        if name == "experiment":
+            raise ValueError(
+                f"gkalib: experiments lie beside the chapters; in a clone type: {EXPERIMENTS} NAME"
+            )
         if name not in COMMANDS:
             raise ValueError(f"gkalib: no command {name!r}. Known: {', '.join(COMMANDS)}")
         _run(name, words)
         sys.stdout.flush()
     except ValueError as error:
-        print(f"{error}{_nearest(str(error))}", file=sys.stderr)
+        print(f"{error}{nearest(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # who reads, head for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -110,7 +111,7 @@ def _run(name: str, words: Sequence[str]) -> None:
         tyro.cli(__getattr__(name.title()), **options)()
 
 
-def _nearest(message: str) -> str:
+def nearest(message: str) -> str:
     """Of a message that names what is not there and what is, the name that was probably meant."""
     named = re.search(r"'([^']+)'.* Known: (.+)$", message)
     near = difflib.get_close_matches(named[1], re.split(r"[,;] ", named[2]), 1) if named else []

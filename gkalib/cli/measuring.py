@@ -1,4 +1,4 @@
-"""Commands that measure: small experiments, speed, block sizes, what is missing."""
+"""Commands that measure: speed, block sizes, what is missing."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,28 +6,7 @@ from typing import Literal, final
 
 from tyro.conf import Positional
 
-from gkalib.cli.options import Device, Positive, Scale
-
-
-@final
-@dataclass(frozen=True)
-class Experiment:
-    """Run an experiment that chapters quote, and record each arm and seed."""
-
-    name: Positional[str]  # for example variants-digits
-    arm: Positional[tuple[str, ...]] = ()  # arms of it; all of them where none is named
-    seed: int = 0  # the first seed
-    seeds: Positive = 1  # how many seeds
-    smoke: bool = False  # what is trained takes a few steps
-    missing: bool = False  # only arms and seeds that have no record of the same recipe
-    rates: tuple[float, ...] | None = None  # choose each arm's learning rate instead, from these or from five
-    threads: Positive = 1  # of PyTorch, for what is trained
-
-    def __call__(self) -> None:
-        """Print a line a record."""
-        from gkalib.experiments.runner import run
-
-        run(**{"arms" if name == "arm" else name: value for name, value in vars(self).items()})
+from gkalib.cli.options import Device, Scale
 
 
 @final

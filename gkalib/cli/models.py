@@ -11,7 +11,6 @@ from typing import Annotated, Any, final
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
-from gkalib.cli import PROGRAM
 from gkalib.cli.options import Device, Positive
 from gkalib.training.config import LaunchConfig
 
@@ -40,7 +39,7 @@ class Train:
 
     def __call__(self, words: Sequence[str] = ()) -> None:
         """Train the chosen arms one after the other, with the settings that the words change."""
-        from gkalib import experiments, training
+        from gkalib import training
         from gkalib.training.launch import chosen_run, device_of, plan
 
         if not self.name:
@@ -48,8 +47,6 @@ class Train:
             for name, recipe in known.items():
                 print(f"{name:<{max(map(len, known))}}  {recipe.summary}")
             return
-        if self.name in (*experiments.experiments(), *experiments.MEASURED):
-            raise ValueError(f"train: {self.name!r} is no recipe; type: {PROGRAM} experiment {self.name}")
         recipe, device = training.recipe(self.name), device_of(self.launch.device)
         scale = "smoke" if self.smoke else "reduced" if self.reduced else "full"
         words = ["--help"] if self.settings else words

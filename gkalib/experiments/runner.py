@@ -1,25 +1,43 @@
-"""Runs an experiment by its name, trained or measured, and keeps a record of every arm and seed."""
+"""Runs an experiment, trained or measured, and keeps a record of every arm and seed."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 
-from gkalib import experiments, results
+from gkalib import results
+from gkalib.experiments.loop import Measure, train
+from gkalib.experiments.study import Study
 from gkalib.experiments.sweep import RATES, SEED, sweep
 from gkalib.results.record import digest
 
-Measured = tuple[dict[str, float], list[dict[str, Any]]]
+Numbers = tuple[dict[str, float], list[dict[str, Any]]]
 """The metrics and the rows of a record."""
+
+
+class Trained(NamedTuple):
+    """An experiment whose arms are trained.
+
+    Args:
+        studies: makes one an arm.
+        measure: what is measured of each beyond the loss.
+    """
+
+    studies: Callable[[], list[Study]]
+    measure: Measure | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its records."""
+        return self.studies()[0].experiment
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """An experiment whose arms are measured, where a ``Study`` is trained.
+class Measured:
+    """An experiment whose arms are measured.
 
     Args:
         name: of its records.
@@ -32,7 +50,7 @@ class Experiment:
     """
 
     name: str
-    arms: Mapping[str, Callable[[int], Measured]]
+    arms: Mapping[str, Callable[[int], Numbers]]
     recipe: Callable[[str], dict[str, Any]] = field(default=lambda arm: {"arm": arm})
     scale: str = "reduced"
     device: str = "cpu"
@@ -70,7 +88,7 @@ class Experiment:
 
 
 def run(
-    name: str,
+    experiment: Trained | Measured,
     arms: Sequence[str] = (),
     *,
     seed: int = 0,
@@ -86,7 +104,7 @@ def run(
     wherever a long run is cut. A record is written when its run is complete.
 
     Args:
-        name: of the experiment.
+        experiment: what is run.
         arms: those to run; all of them where none is named.
         seed, seeds: the first seed, and how many; a sweep has a first seed of its own.
         smoke: train in a few steps; what is measured has no such form.
@@ -94,15 +112,19 @@ def run(
         threads: of PyTorch where a model is trained; what is measured has its own.
         rates: choose the learning rate of each arm instead, by ``gkalib.experiments.sweep``: the rates to
             begin with, or none for its own.
+
+    Raises:
+        ValueError: if there is no such arm, or what is measured is given rates or a smoke form.
     """
-    if name in experiments.MEASURED and (smoke or rates is not None):
+    name = experiment.name
+    if isinstance(experiment, Measured) and (smoke or rates is not None):
         raise ValueError(
             f"experiment: {name} is measured, not trained, and has no {'smoke form' if smoke else 'rates'}"
         )
-    if name in experiments.MEASURED:
-        call = _measured(name)
+    if isinstance(experiment, Measured):
+        call = _measured(experiment)
     else:
-        call = _trained(name, smoke=smoke, threads=threads, rates=rates, seeds=seeds)
+        call = _trained(experiment, smoke=smoke, threads=threads, rates=rates, seeds=seeds)
     unknown = [arm for arm in arms if arm not in call]
     if unknown:
         raise ValueError(f"experiment: no arm {unknown[0]!r} in {name!r}. Known: {', '.join(call)}")
@@ -110,7 +132,7 @@ def run(
         return list(_records(call, [(arm, SEED) for arm in arms or call]))
     there = _there(name) if missing else set()
     wanted = [(arm, one) for one in range(seed, seed + seeds) for arm in arms or call]
-    recipes = _recipes(name, smoke=smoke) if missing else {}
+    recipes = _recipes(experiment, smoke=smoke) if missing else {}
     return list(_records(call, [(arm, one) for arm, one in wanted if (one, recipes.get(arm)) not in there]))
 
 
@@ -125,12 +147,11 @@ def _there(name: str) -> set[tuple[int, Any]]:
     }
 
 
-def _recipes(name: str, *, smoke: bool) -> dict[str, tuple[str, str, str]]:
+def _recipes(experiment: Trained | Measured, *, smoke: bool) -> dict[str, tuple[str, str, str]]:
     """The arm, the scale and the recipe of each arm, as records have them."""
-    if name in experiments.MEASURED:
-        chosen = _of(name)
-        return {arm: (arm, chosen.scale, digest(chosen.recipe(arm))) for arm in chosen.arms}
-    studies = [study.smoke() if smoke else study for study in experiments.experiment(name)[0]]
+    if isinstance(experiment, Measured):
+        return {arm: (arm, experiment.scale, digest(experiment.recipe(arm))) for arm in experiment.arms}
+    studies = [study.smoke() if smoke else study for study in experiment.studies()]
     return {one.arm: (one.arm, one.scale, digest(one.recorded())) for one in studies}
 
 
@@ -144,29 +165,23 @@ def _records(
         yield record
 
 
-def _of(name: str) -> Experiment:
-    return import_module(f"gkalib.experiments.{name.replace('-', '_')}").EXPERIMENT
-
-
-def _measured(name: str) -> dict[str, Callable[[int], results.Record]]:
-    chosen, load = _of(name), results.load_average()
-    return {arm: lambda seed, arm=arm: chosen.measure(arm, seed, load=load) for arm in chosen.arms}
+def _measured(experiment: Measured) -> dict[str, Callable[[int], results.Record]]:
+    load = results.load_average()
+    return {arm: lambda seed, arm=arm: experiment.measure(arm, seed, load=load) for arm in experiment.arms}
 
 
 def _trained(
-    name: str, *, smoke: bool, threads: int, rates: Sequence[float] | None, seeds: int
+    experiment: Trained, *, smoke: bool, threads: int, rates: Sequence[float] | None, seeds: int
 ) -> dict[str, Callable[[int], results.Record]]:
-    studies, measure = experiments.experiment(name)
-
-    def train(study: experiments.Study, seed: int) -> results.Record:
+    def run_one(study: Study, seed: int) -> results.Record:
         chosen = replace(study.smoke() if smoke else study, seed=seed)
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
             if rates is not None:
                 return sweep(chosen, rates=rates or RATES, seeds=seeds)
-            return experiments.train(chosen, measure=measure, keep=True)
+            return train(chosen, measure=experiment.measure, keep=True)
         finally:
             torch.set_num_threads(before)
 
-    return {study.arm: lambda seed, study=study: train(study, seed) for study in studies}
+    return {study.arm: lambda seed, study=study: run_one(study, seed) for study in experiment.studies()}

@@ -126,7 +126,7 @@ def load(
         kind += "" if arm == "*" else f" of arm {arm!r}"
         raise ValueError(
             f"results: no {kind} of {experiment!r}. Make one with: python -m gkalib train {experiment}, "
-            f"if that is a recipe, or python -m gkalib experiment {experiment}"
+            f"if that is a recipe, or python -m chapters.experiments {experiment}"
         )
     return sorted(records, key=_rank, reverse=True)
 

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from chapters.experiments import one_budget
+from chapters.experiments.__main__ import main
+from chapters.experiments.one_budget import standings
 from gkalib import layers
-from gkalib.experiments import loop, one_budget_costs, one_budget_images
-from gkalib.experiments.__main__ import main
-from gkalib.experiments.standings import standings
+from gkalib.experiments import loop
 from tests import cases, variants
 from tests.book.conftest import ROOT
 from tests.kernels import test_kernel_laws as kernel_laws
@@ -23,8 +24,11 @@ pytestmark = pytest.mark.usefixtures("as_a_user")
 
 PAGE = (ROOT / "book" / "add-a-variant.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^#{1,2} (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
-LINE = re.compile(r"# (?:tests|gkalib/experiments)/\w+\.py, in (\w+)\n(.*)", re.S)
-TABLES = {"VARIANTS": variants.VARIANTS, "RATES": one_budget_images.RATES}  # all others are of tests/cases.py
+LINE = re.compile(r"# (?:tests|chapters/experiments)/\w+\.py, in (\w+)\n(.*)", re.S)
+TABLES = {
+    "VARIANTS": variants.VARIANTS,
+    "IMAGE_RATES": one_budget.IMAGE_RATES,
+}  # all others are of tests/cases.py
 
 
 def blocks(text: str) -> list[str]:
@@ -66,7 +70,7 @@ def added(page, monkeypatch) -> dict[str, dict]:
         sys.modules, layer.__module__, SimpleNamespace(SigmoidAttention=layer, __all__=[layer.__name__])
     )
     known = [*layers.variants(), "sigmoid"]
-    for module in (layers, one_budget_images):
+    for module in (layers, one_budget):
         monkeypatch.setattr(module, "variants", lambda: known)
     return page[1]
 
@@ -95,7 +99,7 @@ def test_the_page_adds_a_line_to_each_table(page):
         "MASKS": ["neighborhood"],
         "NORMALIZERS": ["sigmoid"],
         "VARIANTS": ["sigmoid"],
-        "RATES": ["sigmoid"],
+        "IMAGE_RATES": ["sigmoid"],
     }
 
 
@@ -162,13 +166,13 @@ def test_the_layer_enters_the_comparison_at_one_budget(added, tmp_path, monkeypa
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
     few = loop.task("fashion-mnist", train=64, test=64, published=True)  # read once for all runs
     monkeypatch.setattr(loop, "task", lambda name, **data: few)
-    lines = re.findall(r"^python -m gkalib experiment (one-budget-\S+ .*)", PAGE, re.M)
+    lines = re.findall(r"^python -m chapters.experiments (one-budget-\S+ .*)", PAGE, re.M)
     rates, seeds, costs = (line.split() for line in lines)
     assert main([*rates, "--smoke"]) == 0
     assert capsys.readouterr().out.startswith("sigmoid-smoke-s100")
     assert main([*seeds, "--smoke"]) == 0
     assert capsys.readouterr().out.count("sigmoid-smoke-s") == 5
-    assert costs == ["one-budget-costs", "images-sigmoid"] and "images-gka" in one_budget_costs.STUDIES
+    assert costs == ["one-budget-costs", "images-sigmoid"] and "images-gka" in one_budget.STUDIES
     header, table = (found := standings("one-budget-images")).header, found.cells
     row = next(dict(zip(header, cells, strict=True)) for cells in table if cells[0] == "sigmoid")
-    assert row["rate"] == f"{added['RATES']['sigmoid']:g}"
+    assert row["rate"] == f"{added['IMAGE_RATES']['sigmoid']:g}"

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from gkalib.experiments.standings import Standings
+from chapters.experiments.one_budget import Standings
 from tests.book.conftest import ROOT
 from tests.book.test_browser import Watch, barriers, chromium, serve, sideways  # noqa: F401  one is a fixture
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import gkalib
-from gkalib.experiments.krause_arms import agreement, alike, recorded
+from chapters.experiments.krause_arms import agreement, alike, recorded
 from gkalib.kernels import Boxcar, Gaussian
 from gkalib.layers import attention
 from gkalib.masks import Causal, Window

@@ -3,8 +3,8 @@
 import torch
 
 import gkalib
+from chapters.experiments.approximations import Trial, best_of_rank
 from gkalib.data import Heads
-from gkalib.experiments.approximations import Trial, best_of_rank
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import Skyformer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib.experiments.structure import share_of_pairs
+from chapters.experiments.structure import share_of_pairs
 from gkalib.kernels import LagTable
 from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import FastGauss, smooth

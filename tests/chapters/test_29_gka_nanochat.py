@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gkalib.experiments import gka_stories
+from chapters.experiments import gka
 from gkalib.layers import attention
 from gkalib.models import PRESETS, GPTConfig, count, gpt
 from gkalib.smoothing import compute_weights
@@ -37,7 +37,7 @@ def test_the_language_form_is_a_softmax_of_dot_products():
 def test_the_arms_of_the_experiment_are_as_large_as_it_says():
     """Equal operations and equal parameters hold to a hundredth."""
     sizes = {}
-    for study in gka_stories.studies():
+    for study in gka.stories():
         model = study.build()
         counted = count(model, torch.zeros(1, 128, dtype=torch.long))
         sizes[study.arm] = (counted.parameters, counted.flops_per_token)
@@ -51,7 +51,7 @@ def test_the_arms_of_the_experiment_are_as_large_as_it_says():
 @pytest.mark.parametrize(("arm", "limit"), [("gka-operations", 1), ("gka-parameters", 0)])
 def test_two_arms_are_as_wide_as_the_baseline_allows(arm, limit):
     """By a multiple of four, in operations per token or in parameters."""
-    studies = {study.arm: study for study in gka_stories.studies()}
+    studies = {study.arm: study for study in gka.stories()}
 
     def size(study):
         counted = count(study.build(), torch.zeros(1, 128, dtype=torch.long))

@@ -4,7 +4,9 @@ import math
 
 import pytest
 
-from gkalib import experiments, results
+from chapters.experiments import trained
+from gkalib import results
+from gkalib.experiments import train
 from gkalib.results.claims import stated
 from tests.need import marks
 
@@ -17,7 +19,7 @@ def test_an_arm_has_the_rate_that_its_sweep_found():
     assert swept
     for name in swept:
         decided = name.removesuffix("-rates")
-        rates = {study.arm: study.lr for study in experiments.experiment(decided)[0]}
+        rates = {study.arm: study.lr for study in trained(decided).studies()}
         found = results.load(name)
         assert {record.arm for record in results.load(decided)} <= {record.arm for record in found}
         assert all(record.metrics["lr"] == rates[record.arm] for record in found)
@@ -32,7 +34,7 @@ def test_an_arm_has_the_rate_that_its_sweep_found():
 @pytest.mark.parametrize("name", DECIDED)
 def test_claims_name_what_is_there(name):
     said = stated(name)
-    recipes = {study.arm: study.recorded() for study in experiments.experiment(name)[0]}
+    recipes = {study.arm: study.recorded() for study in trained(name).studies()}
     assert said.arms == recipes and [*said.arms] == [*recipes]
     assert any(one.primary for one in said.contrasts)
     for one in said.contrasts:
@@ -45,11 +47,11 @@ def test_claims_name_what_is_there(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=marks(experiments.experiment(name)[0][0].task)) for name in DECIDED]
+    "name", [pytest.param(name, marks=marks(trained(name).studies()[0].task)) for name in DECIDED]
 )
 def test_every_arm_of_a_contrast_has_its_metric(name):
-    said, (studies, measure) = stated(name), experiments.experiment(name)
-    metrics = {study.arm: experiments.train(study.smoke(), measure=measure).metrics for study in studies}
+    said, (studies, measure) = stated(name), trained(name)
+    metrics = {study.arm: train(study.smoke(), measure=measure).metrics for study in studies}
     for one in (*said.contrasts, *said.checks):
         for arm in getattr(one, "weights", None) or one.arms:
             assert one.metric in metrics[arm].keys() | RARE, (one.metric, arm)

@@ -5,8 +5,8 @@ import csv
 import pytest
 
 from book._ext.counts import verdict
+from chapters.experiments.counts import models, numbers
 from gkalib import results
-from gkalib.experiments.counts import models, numbers
 
 STORE = results.folder() / "counts"
 with (STORE / "printed.csv").open(encoding="utf-8", newline="") as _file:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from chapters.experiments.double import train_double
 from gkalib.experiments import task
-from gkalib.experiments.double import train_double
 
 
 def trained(dtype=torch.float64, disturb=0, **options):

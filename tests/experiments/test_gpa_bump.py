@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from chapters.experiments import gpa_bump, gpa_characters
 from gkalib import experiments
-from gkalib.experiments import gpa_bump, gpa_bump_highest, gpa_characters
 from gkalib.kernels import DecayingPeriodicBank
 from gkalib.training.optim import learning_rate
 
@@ -14,14 +14,14 @@ READS = pytest.mark.data("dickens")
 @pytest.fixture(scope="module")
 def trained():
     """The arm wrapped at 50 after three steps."""
-    studies, _ = experiments.experiment("gpa-bump")
+    studies = gpa_bump.studies()
     arm = next(study for study in studies if study.arm == "flat-50")
     return experiments.fit(arm.smoke())[:2]
 
 
 def test_a_flat_bank_stays_soft_for_a_quarter_of_the_steps():
     """Adam moves a number by about the rate in a step: the sum of rates bounds how far each σ has come."""
-    studies, _ = experiments.experiment("gpa-bump")
+    studies = gpa_bump.studies()
     arm = next(study for study in studies if study.arm == "flat-70")
     (factor,) = arm.rates.values()
     start = DecayingPeriodicBank(1, **arm.options)
@@ -73,7 +73,7 @@ def test_one_rising_head_shows_in_the_highest_crest_and_not_in_their_mean(traine
             of_bank = dict(zip(map(id, banks), tables.unflatten(0, (2, 4)), strict=True))
             table_of = lambda bank, length, of_bank=of_bank: of_bank[id(bank)][:, :length]  # noqa: E731
             monkeypatch.setattr(type(banks[0]), "lag_table", table_of)
-            found[width] = gpa_bump_highest.measure(model, learned)
+            found[width] = gpa_bump.measure(model, learned)
             assert found[width]["highest_height"] > 0.25
         moves.append([found[70][name] - found[50][name] for name in ("highest_crest", "crest")])
     highest, mean = torch.tensor(moves).T

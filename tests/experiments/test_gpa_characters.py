@@ -5,13 +5,14 @@ import math
 import pytest
 import torch
 
-from gkalib.experiments import experiment, fit, gpa_characters
+from chapters.experiments import gpa_characters
+from gkalib.experiments import fit
 
 
 @pytest.fixture(scope="module")
 def trained():
     """A bank arm after three steps."""
-    studies, _ = experiment("gpa-characters")
+    studies = gpa_characters.studies()
     arm = next(study for study in studies if study.arm == "bank-rope")
     return fit(arm.smoke())[:2]
 

@@ -1,6 +1,6 @@
 """KArAt's choices: every arm has a name for figures."""
 
-from gkalib.experiments.karat_arms import ARMS, NAMES, studies
+from chapters.experiments.karat import ARMS, NAMES, studies
 
 
 def test_every_arm_has_a_name():

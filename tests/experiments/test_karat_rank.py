@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from chapters.experiments import karat_rank
 from gkalib.data import trained_vit
-from gkalib.experiments import karat_rank
 from gkalib.models.pretrained import vit_heads
 from gkalib.normalizers import Fourier, RowOperator
 

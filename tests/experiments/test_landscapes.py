@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from chapters.experiments.landscapes import Landscape, studies
 from gkalib import results
 from gkalib.analysis.landscape import trajectory_plane
 from gkalib.analysis.sharpness import sharpness
-from gkalib.experiments import Study, experiment, fit, train
-from gkalib.experiments.landscapes import Landscape
+from gkalib.experiments import Study, fit, train
 
 
 def smoke(arm: str) -> Study:
     """An arm of it in three steps."""
-    return next(one for one in experiment("landscapes")[0] if one.arm == arm).smoke()
+    return next(one for one in studies() if one.arm == arm).smoke()
 
 
 def test_an_observer_sees_every_step_and_changes_nothing():

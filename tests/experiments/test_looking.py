@@ -4,17 +4,17 @@ import math
 
 import pytest
 
-from gkalib.experiments import experiment, train
+from chapters.experiments.variants import looking, measure
+from gkalib.experiments import train
 from gkalib.layers import variants
 
 
 def chosen(arm: str):
-    studies, measure = experiment("looking")
-    return next(one for one in studies if one.arm == arm), measure
+    return next(one for one in looking() if one.arm == arm), measure
 
 
 def test_every_variant_is_looked_at_before_and_after():
-    arms = {one.arm for one in experiment("looking")[0]}
+    arms = {one.arm for one in looking()}
     names = {name.replace("_", "-") for name in variants()}
     assert names | {f"{name}-untrained" for name in names} < arms
     assert arms - names - {f"{name}-untrained" for name in names} == {

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from gkalib import experiments
+from chapters.experiments import gka, gpa_novels, trained
 from gkalib.analysis import banks
-from gkalib.experiments import Study, gka_sigma, gka_stories, gpa_novels, task
+from gkalib.experiments import Study, task
 from gkalib.experiments.loop import StudyWorkload
 
 
 def study(name: str, arm: str) -> Study:
-    (one,) = (one for one in experiments.experiment(name)[0] if one.arm == arm)
+    (one,) = (one for one in trained(name).studies() if one.arm == arm)
     return one.smoke()
 
 
@@ -58,7 +58,7 @@ def test_as_many_characters_are_generated_as_asked(novels):
 @pytest.mark.data("tinystories")
 def test_bits_per_byte_of_an_even_guess():
     learned: Any = task("tinystories-pieces", context=32, limit=60_000, tokens=300, windows=16)
-    found = gka_stories.measure(lambda ids: torch.zeros(*ids.shape, 300), learned)
+    found = gka.per_byte(lambda ids: torch.zeros(*ids.shape, 300), learned)
     labels = learned.held_out[1]
     expected = labels.numel() * math.log2(300) / learned.byte_lengths[labels].sum().item()
     assert found["bits_per_byte"] == pytest.approx(expected, rel=1e-5)
@@ -74,21 +74,21 @@ def test_a_planted_gap_is_found():
         after = ids.roll(-1, dims=1)
         return 5.0 * known[:, None, None] * torch.nn.functional.one_hot(after, 300)
 
-    found = gka_stories.measure(knows, learned)
+    found = gka.per_byte(knows, learned)
     assert found["gap"] > 0.5 and found["gap_errors"] > 3
-    assert abs(gka_stories.measure(lambda ids: torch.zeros(*ids.shape, 300), learned)["gap_errors"]) < 3
+    assert abs(gka.per_byte(lambda ids: torch.zeros(*ids.shape, 300), learned)["gap_errors"]) < 3
 
 
 def test_logistic_regression_learns_what_a_line_parts():
     digits = task("digits")
-    assert gka_sigma.logistic(digits) > 0.9
+    assert gka.logistic(digits) > 0.9
 
 
 @pytest.mark.data("tinystories")
 @pytest.mark.parametrize("name", ["gka-stories", "rbf-stories"])
 def test_arms_share_initial_weights_where_shapes_match(name):
     data = {"limit": 60_000, "windows": 16}
-    studies = [replace(one, data=one.data | data) for one in experiments.experiment(name)[0]]
+    studies = [replace(one, data=one.data | data) for one in trained(name).studies()]
     first, *others = (dict(built(one).named_parameters()) for one in studies)
     shared = 0
     for other in others:

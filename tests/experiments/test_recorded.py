@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from chapters.experiments import FILES, trained
 from gkalib import experiments, results, training
 from tests.need import marks
 from tests.tolerance import FLOOR
@@ -23,9 +24,9 @@ IN_MEMORY = training.LaunchConfig(device="cpu", quiet=True, in_memory=True, keep
 
 def again(name: str, arm: str, seed: int) -> results.Record:
     """A run of an experiment or a recipe once more, with its record kept."""
-    if name in experiments.experiments():
-        studies, measure = experiments.experiment(name)
-        (study,) = (study for study in studies if study.arm == arm)
+    if name in FILES:
+        studies, measure = trained(name)
+        (study,) = (study for study in studies() if study.arm == arm)
         return experiments.train(replace(study, seed=seed), measure=measure, keep=True)
     run = training.recipe(name).run(arm).reduced("cpu")
     return training.train(replace(run, seed=seed), IN_MEMORY)

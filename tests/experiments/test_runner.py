@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from chapters.experiments import FILES, approximations, experiment, traps, variants
+from chapters.experiments.__main__ import main
 from gkalib import experiments, results
 from gkalib.data import Heads
-from gkalib.experiments import approximations, runner, traps
-from gkalib.experiments.__main__ import main
+from gkalib.experiments import Measured
 from gkalib.experiments.sweep import sweep
 from gkalib.training.loop import NotFinite
 from tests.bare import BARE, only
@@ -28,9 +29,11 @@ def store(tmp_path, monkeypatch):
 
 
 def test_every_measured_experiment_has_the_arms_that_are_recorded():
-    for name in experiments.MEASURED:
-        chosen = runner.import_module(f"gkalib.experiments.{name.replace('-', '_')}").EXPERIMENT
+    for name in FILES:
+        chosen = experiment(name)
         assert chosen.name == name
+        if not isinstance(chosen, Measured):
+            continue
         records = results.load(name)
         assert {record.arm for record in records} == set(chosen.arms)
         for record in records:
@@ -76,7 +79,7 @@ def test_only_what_is_missing_is_run(store, capsys):
 
 def test_a_sweep_goes_on_until_the_best_rate_lies_between_two_others(store, monkeypatch):
     """It begins with half a rate that is too low, and ends with the best of at least five."""
-    (study,) = (one for one in experiments.experiment("variants-digits")[0] if one.arm == "softmax")
+    (study,) = (one for one in variants.digits() if one.arm == "softmax")
     rates = [5e-4 * 2**power for power in range(5)]
     record = sweep(replace(study, steps=80, batch=16, warmup=0, seed=7), rates=rates)
     assert (record.experiment, record.seed, record.recipe["steps"]) == ("variants-digits-rates", 7, 80)
@@ -88,7 +91,7 @@ def test_a_sweep_goes_on_until_the_best_rate_lies_between_two_others(store, monk
 
 
 def test_a_rate_at_which_the_loss_is_no_number_is_the_worst_and_its_neighbor_is_not_taken(store, monkeypatch):
-    (study,) = (one for one in experiments.experiment("variants-digits")[0] if one.arm == "softmax")
+    (study,) = (one for one in variants.digits() if one.arm == "softmax")
 
     def diverges(chosen):
         if chosen.lr > 0.009:
@@ -104,7 +107,7 @@ def test_a_rate_at_which_the_loss_is_no_number_is_the_worst_and_its_neighbor_is_
 
 
 def test_a_sweep_compares_means_over_seeds_on_items_that_decide_nothing(store, monkeypatch):
-    (study,) = (one for one in experiments.experiment("variants-digits")[0] if one.arm == "softmax")
+    (study,) = (one for one in variants.digits() if one.arm == "softmax")
     seen = []
 
     def trained(chosen):
@@ -128,7 +131,7 @@ def test_a_sweep_compares_means_over_seeds_on_items_that_decide_nothing(store, m
 
 def test_a_second_sweep_tries_the_rates_of_the_first(store, monkeypatch):
     """Its study has the rate by then that the first one found."""
-    (study,) = (one for one in experiments.experiment("variants-digits")[0] if one.arm == "softmax")
+    (study,) = (one for one in variants.digits() if one.arm == "softmax")
     monkeypatch.setattr("gkalib.experiments.sweep.fit", lambda chosen: (chosen, None))
     monkeypatch.setattr(
         "gkalib.experiments.sweep.evaluate", lambda chosen, _: {"val_loss": abs(chosen.lr - 0.03)}
@@ -159,7 +162,7 @@ def test_the_traps_are_measured(store, monkeypatch):
         ("cache_bytes", lambda: 2**20),
     ):
         monkeypatch.setattr(traps, name, value)
-    cache, runs = runner.run("traps")
+    cache, runs = experiments.run(traps.MEASURED)
     assert set(cache.metrics) == {"cache_mib"} | {
         f"gbs_{name}_{size}" for name in ("again", "in_turn") for size in (2**16, 2**20)
     }
@@ -172,7 +175,7 @@ def test_the_traps_are_measured(store, monkeypatch):
 
 def test_few_packages_more_than_a_bare_image_has_run_experiments(tmp_path):
     more = ("torchvision", "tokenizers", "scikit-learn", "scipy", "pandas")
-    command = [sys.executable, "-m", "gkalib.experiments", "variants-digits", "softmax", "--smoke"]
+    command = [sys.executable, "-m", "chapters.experiments", "variants-digits", "softmax", "--smoke"]
     environment = only(tmp_path, *BARE, *more)
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

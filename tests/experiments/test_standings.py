@@ -6,10 +6,17 @@ import statistics
 import pytest
 import torch
 
+from chapters.experiments.one_budget import (
+    STUDIES,
+    TEXT_RATES,
+    costs,
+    images,
+    kept,
+    outcomes,
+    standings,
+    step_costs,
+)
 from gkalib import results
-from gkalib.experiments import one_budget_images, one_budget_text
-from gkalib.experiments.one_budget_costs import STUDIES, costs, kept
-from gkalib.experiments.standings import outcomes, standings, step_costs
 from gkalib.experiments.tasks import task
 from tests.results.test_claims import keep, store  # noqa: F401  one is a fixture
 
@@ -21,7 +28,7 @@ def rows(name: str) -> dict[str, dict[str, str]]:
 
 def test_without_runs_each_variant_has_its_name_and_rate_alone(store):  # noqa: F811
     found = rows("one-budget-text")
-    assert found["softmax"].pop("rate") == f"{one_budget_text.RATES['softmax']:g}"
+    assert found["softmax"].pop("rate") == f"{TEXT_RATES['softmax']:g}"
     for name, row in found.items():
         row.pop("rate", None)
         assert set(row.values()) == {name, "–"}
@@ -72,7 +79,7 @@ def test_another_experiment_is_no_comparison_at_one_budget(read):
 
 def test_costs_are_those_of_the_models_that_are_trained():
     assert {name.split("-", 1)[0] for name in STUDIES} == {"images", "text"}
-    study = next(study for study in one_budget_images.studies() if study.arm == "gka")
+    study = next(study for study in images() if study.arm == "gka")
     found = costs(study, task("digits", train=64, test=8))
     model = study.model_of(task("digits", train=64, test=8))
     assert found["parameters"] == sum(parameter.numel() for parameter in model.parameters())

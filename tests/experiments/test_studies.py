@@ -2,15 +2,18 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 
 import pytest
 import torch
 
+from chapters.experiments import FILES, experiment
+from chapters.experiments.__main__ import main as run
 from gkalib import results
 from gkalib.cli import main
 from gkalib.data import DATASETS
-from gkalib.experiments import Study, evaluate, experiment, experiments, fit, task, train
+from gkalib.experiments import Study, Trained, evaluate, fit, task, train
 from gkalib.layers import attention, for_model, variants
 from gkalib.training.optim import learning_rate
 from tests.variants import VARIANTS
@@ -83,9 +86,9 @@ def test_layers_may_have_options_of_their_own():
     assert softmax is attention("softmax") and gka.options == {"sigma": 2.0}
 
 
-@pytest.mark.parametrize("name", experiments())
+@pytest.mark.parametrize("name", [name for name in FILES if isinstance(experiment(name), Trained)])
 def test_every_experiment_names_what_exists(name):
-    studies, _ = experiment(name)
+    studies = experiment(name).studies()
     assert len({one.arm for one in studies}) == len(studies) > 0
     for one in studies:
         assert one.experiment == name
@@ -96,7 +99,7 @@ def test_every_experiment_names_what_exists(name):
 
 def test_a_command_runs_an_arm_and_keeps_its_record(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
-    assert main(["experiment", "variants-digits", "gka", "--smoke", "--seeds", "2"]) == 0
+    assert run(["variants-digits", "gka", "--smoke", "--seeds", "2"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 2 and printed[0].startswith("gka-smoke-s0-") and "val_loss" in printed[0]
     records = results.load("variants-digits", root=tmp_path)
@@ -111,15 +114,33 @@ def test_a_command_runs_an_arm_and_keeps_its_record(tmp_path, monkeypatch, capsy
     "words, message",
     [
         (["train", "nothing"], "train: no recipe 'nothing'. Known: "),
-        (
-            ["experiment", "variants-digits", "gkaa"],
-            "experiment: no arm 'gkaa' in 'variants-digits'. Known: ",
-        ),
+        (["experiment", "variants-digits"], "gkalib: experiments lie beside the chapters"),
     ],
 )
 def test_unknown_names(words, message, capsys):
     assert main(words) == 2
     assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["variants-digits", "gkaa"], "experiment: no arm 'gkaa' in 'variants-digits'. Known: "),
+        (["variants-digit"], "experiment: no experiment 'variants-digit'. Known: "),
+    ],
+)
+def test_unknown_experiments_and_arms(words, message, capsys):
+    assert run(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(message) and "Did you mean" in said
+
+
+def test_every_experiment_is_listed_under_the_file_that_defines_it(capsys):
+    assert run([]) == 0
+    assert capsys.readouterr().out.split() == [*FILES]
+    for name, file in FILES.items():
+        defined = import_module(f"chapters.experiments.{file}").EXPERIMENTS
+        assert defined[name].name == name and {*defined} <= {*FILES}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gkalib.experiments.counts import numbers
+from chapters.experiments.counts import numbers
 from gkalib.results import load
 from tests.papers import Mutation, mutated
 
@@ -25,7 +25,7 @@ from _ext.results_role import agrees  # noqa: E402
 SAMPLE = 32  # cells a day
 PAPERS = Papers(ROOT / "data" / "results")
 # What a change of the way of counting turns: all numbers that are made of it, of every model.
-MODELS, COUNTS = "gkalib.models.count", "gkalib.experiments.counts"
+MODELS, COUNTS = "gkalib.models.count", "chapters.experiments.counts"
 COUNTING = {
     metric: Mutation(*change)
     for metric, change in {

@@ -125,13 +125,13 @@ def test_a_key_of_an_arm_takes_the_newest_clean_run_of_the_largest_scale(tmp_pat
         (
             lambda root: results.load("gka-imagenet-tiny", scale="full", root=root),
             "results: no full-scale run of 'gka-imagenet-tiny'. Make one with: "
-            "python -m gkalib train gka-imagenet-tiny, if that is a recipe, or python -m gkalib experiment "
-            "gka-imagenet-tiny",
+            "python -m gkalib train gka-imagenet-tiny, if that is a recipe, or "
+            "python -m chapters.experiments gka-imagenet-tiny",
         ),
         (
             lambda root: results.load("nothing", root=root),
             "results: no run of 'nothing'. Make one with: python -m gkalib train nothing, if that is a "
-            "recipe, or python -m gkalib experiment nothing",
+            "recipe, or python -m chapters.experiments nothing",
         ),
         (
             lambda root: results.load("toy", scale="big", root=root),

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from gkalib.experiments.standings import outcomes, step_costs
+from chapters.experiments.one_budget import outcomes, step_costs
 from gkalib.results.verdicts import Estimate, Judgment
 from gkalib.viz import compared, names, style
 

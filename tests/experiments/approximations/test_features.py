@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from chapters.experiments.approximations import ARMS, Trial, features, recorded, softmax
 from gkalib import results
 from gkalib.data import Heads
-from gkalib.experiments.approximations import ARMS, Trial, features, recorded, softmax
 from gkalib.kernels import ExpDot, Gaussian
 from tests.tolerance import equal
 

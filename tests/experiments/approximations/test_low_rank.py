@@ -2,8 +2,8 @@
 
 import torch
 
+from chapters.experiments.approximations import ARMS, Trial, by_steps, low_rank, relative_error, softmax
 from gkalib.data import Heads, Reading
-from gkalib.experiments.approximations import ARMS, Trial, by_steps, low_rank, relative_error, softmax
 from tests.tolerance import equal
 
 LENGTH = 24

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from chapters.experiments.approximations import ARMS, Trial, relative_error, softmax, structure
 from gkalib.data import Heads
-from gkalib.experiments.approximations import ARMS, Trial, relative_error, softmax, structure
 from gkalib.kernels import ExpDot, PositiveRandom
 from gkalib.smoothing import attention_weights, smooth
 from tests.tolerance import agree, equal

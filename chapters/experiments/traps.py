@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch.utils.benchmark import Timer
 
-from gkalib.experiments.runner import Experiment, Measured
+from gkalib.experiments.runner import Measured, Numbers
 from gkalib.kernels import Gaussian
 from gkalib.results import processor
 from gkalib.smoothing import smooth
@@ -26,7 +26,7 @@ def cache_bytes() -> int:
     return int(stated.read_text().rstrip("K\n")) * 1024 if stated.exists() else 2**25
 
 
-def cache(seed: int) -> Measured:
+def cache(seed: int) -> Numbers:
     """Gigabytes a second of reading a tensor, the same one again and again, or several in turn."""
     metrics, rows = {}, []
     whole = torch.randn(4 * cache_bytes() // 4)
@@ -41,7 +41,7 @@ def cache(seed: int) -> Measured:
     return metrics, rows
 
 
-def runs(seed: int) -> Measured:
+def runs(seed: int) -> Numbers:
     """Milliseconds of every run of one small attention, from the first on."""
     x, kernel, spent = torch.randn(1, 1, TOKENS, WIDTH), Gaussian(WIDTH**0.25), []
     with torch.no_grad():
@@ -63,10 +63,12 @@ def runs(seed: int) -> Measured:
     return metrics, [{"run": number, "ms": ms} for number, ms in enumerate(spent)]
 
 
-EXPERIMENT = Experiment(
+MEASURED = Measured(
     name="traps",
     arms={"cache": cache, "runs": runs},
     recipe=lambda arm: {"arm": arm, "threads": 1},
     device=processor(),
     threads=1,
 )
+
+EXPERIMENTS = {MEASURED.name: MEASURED}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from gkalib.experiments.runner import Experiment
+from gkalib.experiments.runner import Measured
 from gkalib.layers import attention
 from gkalib.models import count, gpt, vit
 
@@ -116,7 +116,7 @@ def _file(model: nn.Module) -> float:
     return stored.tell() / 2**20
 
 
-EXPERIMENT = Experiment(
+MEASURED = Measured(
     name="counts",
     arms={name: lambda seed, name=name: (numbers(name), []) for name in models()},
     recipe=lambda name: {"model": name},
@@ -124,3 +124,5 @@ EXPERIMENT = Experiment(
     device="any",
     packages=("torch", "timm"),
 )
+
+EXPERIMENTS = {MEASURED.name: MEASURED}

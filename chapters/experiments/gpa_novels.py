@@ -5,13 +5,15 @@ Arms on lines of 70 share windows, held-out windows and every initial weight, as
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from chapters.experiments.gpa_characters import in_bins, losses
 from gkalib.analysis import banks
-from gkalib.experiments.gpa_characters import in_bins, losses
+from gkalib.experiments import Trained
 from gkalib.experiments.loop import ROWS, Observer
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import task
@@ -175,3 +177,13 @@ def generated(model: Any, start: Tensor, count: int) -> Tensor:
         more = model.generate(text[:, -READ:], CONTEXT - READ, seed=number)
         text = torch.cat([text, more[:, READ:]], dim=1)
     return text[:, start.shape[1] :][:, :wanted]
+
+
+# the best of a sweep at 1,000 steps; those of 3,000 are the same until a sweep at that length has run
+LONGER = {"rope": 4e-3, "bank": 4e-3, "both": 4e-3, "both-fast": 4e-3}
+
+EXPERIMENTS = {
+    "gpa-novels": Trained(studies, measure),
+    "gpa-novels-1000": Trained(partial(longer, 1000, LONGER), Curve),
+    "gpa-novels-3000": Trained(partial(longer, 3000, LONGER), Curve),
+}

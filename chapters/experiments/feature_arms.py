@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from gkalib.analysis import capture_attention
+from gkalib.experiments import Trained
 from gkalib.experiments.study import Study
 from gkalib.kernels import ExpDot, Kernel, PositiveRandom
 
@@ -85,3 +86,6 @@ def _sums(model: Any, learned: Any) -> list[float]:
         whole = (squares + 2 * query @ key.mT) / query.shape[-1] ** 0.5
         sums.append((layer.weights * whole).sum(-1).mean().item())
     return sums
+
+
+EXPERIMENTS = {"feature-arms": Trained(studies, measure)}

@@ -1,11 +1,14 @@
-"""Dot product, RBF, QK-norm, L2, no denominator in small decoders, at one rate: what chapter 26 quotes."""
+"""RBF attention beside the dot product in small decoders: kernels, positions, registers, temperatures."""
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from gkalib.analysis import capture_attention
+from gkalib.experiments import Trained
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Task
 from gkalib.kernels.stationary import Stationary
@@ -83,3 +86,71 @@ def of_layer(problem: Problem, weights: Tensor, registers: int) -> dict[str, flo
         metrics["register_to_mean"] = (place - middle).norm(dim=-1).mean()
         metrics["mean_to_origin"] = middle.norm(dim=-1).mean()
     return {name: value.item() for name, value in metrics.items()}
+
+
+KERNELS = {
+    "dot": ("softmax", {}),
+    "dot-double": ("softmax", {"scale": 4 * HALF}),
+    "rbf": ("rbf", {}),
+    "rbf-half": ("rbf", {"gamma": HALF}),
+}
+POSITIONS = ("rope", "susie")
+STORY_RATES = {
+    "dot-rope": 8e-3,
+    "dot-susie": 32e-3,
+    "dot-double-rope": 8e-3,
+    "dot-double-susie": 16e-3,
+    "rbf-rope": 32e-3,
+    "rbf-susie": 16e-3,
+    "rbf-half-rope": 16e-3,
+    "rbf-half-susie": 32e-3,
+    "dot-rope-register": 8e-3,
+    "rbf-susie-register": 16e-3,
+}
+
+
+def stories() -> list[Study]:
+    """Each kernel with each position, and a register for the article's two models.
+
+    The article's γ = 1/√d makes the dot product's factor 2/√d: "rbf" is at the temperature of "dot-double",
+    and "rbf-half" at that of "dot". Arms share windows, held-out windows and initial weights. Ten arms and
+    five seeds are 1.2 core-hours.
+    """
+    arms = [(f"{kernel}-{position}", kernel, position, 0) for kernel in KERNELS for position in POSITIONS]
+    arms += [("dot-rope-register", "dot", "rope", 1), ("rbf-susie-register", "rbf", "susie", 1)]
+    return [
+        Study(
+            experiment="rbf-stories",
+            arm=arm,
+            task="tinystories",
+            attention=KERNELS[kernel][0],
+            options=KERNELS[kernel][1],
+            model={"positions": position, "registers": registers},
+            data={"context": 128, "windows": 512},
+            steps=1000,
+            warmup=50,
+            batch=8,
+            lr=STORY_RATES[arm],
+            shared=True,
+        )
+        for arm, kernel, position, registers in arms
+    ]
+
+
+def at_rate(experiment: str, lr: float) -> list[Study]:
+    """The Gaussian with RoPE of ``rbf-stories`` at another rate; each seed has its twin there.
+
+    Five seeds are 8 core-minutes.
+    """
+    twin = next(study for study in stories() if study.arm == "rbf-rope")
+    return [replace(twin, experiment=experiment, lr=lr)]
+
+
+EXPERIMENTS = {
+    "rbf-arms": Trained(studies, measure),
+    "rbf-stories": Trained(stories, measure),
+    "rbf-slower": Trained(partial(at_rate, "rbf-slower", 16e-3), measure),  # half its rate
+    "rbf-swept": Trained(
+        partial(at_rate, "rbf-swept", 8e-3), measure
+    ),  # the best of three seeds at 0.004 to 0.064
+}

@@ -1,18 +1,18 @@
-"""``python -m gkalib.experiments NAME ARM …`` runs an experiment that chapters quote, and records it."""
+"""``python -m chapters.experiments NAME ARM …`` runs an experiment that chapters quote, and records it."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 
-from gkalib import experiments
-from gkalib.experiments.runner import run
+from chapters.experiments import FILES, experiment
+from gkalib.cli import nearest
+from gkalib.experiments import run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one experiment; an error that a user can mend is one line and status 2."""
-    known = ", ".join([*experiments.experiments(), *experiments.MEASURED])
-    parser = argparse.ArgumentParser(prog="python -m gkalib.experiments", description=__doc__)
-    parser.add_argument("name", help=f"any of {known}")
+    parser = argparse.ArgumentParser(prog="python -m chapters.experiments", description=__doc__)
+    parser.add_argument("name", nargs="?", help="of an experiment; without one, all are listed")
     parser.add_argument("arm", nargs="*", help="an arm of it; all of them where none is named")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (%(default)s)")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds (%(default)s)")
@@ -23,10 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch, in training (%(default)s)")
     chosen = vars(parser.parse_args(arguments))
+    if chosen["name"] is None:
+        print(*FILES, sep="\n")
+        return 0
     try:
-        run(chosen.pop("name"), chosen.pop("arm"), **chosen)
+        run(experiment(chosen.pop("name")), chosen.pop("arm"), **chosen)
     except ValueError as error:
-        print(error, file=sys.stderr)
+        print(f"{error}{nearest(str(error))}", file=sys.stderr)
         return 2
     return 0
 

@@ -23,6 +23,7 @@ from gkalib.analysis.landscape import (
 )
 from gkalib.analysis.sharpness import relative_sharpness, sharpness
 from gkalib.analysis.spectrum import effective_rank, kind, matrices, singular_values
+from gkalib.experiments import Trained
 from gkalib.experiments.loop import Observer
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Pictures
@@ -254,3 +255,6 @@ def _row(
 ) -> dict[str, Any]:
     """Numbers with five digits: a table is for drawing."""
     return {"table": table, "step": step, "x": f"{x:.5g}", "y": f"{y:.5g}", "value": f"{value:.5g}"}
+
+
+EXPERIMENTS = {"landscapes": Trained(studies, Landscape)}

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from chapters.experiments.approximations import features, low_rank, structure
 from gkalib.data import Heads, trained_heads
-from gkalib.experiments.approximations import features, low_rank, structure
-from gkalib.experiments.runner import Experiment, Measured
+from gkalib.experiments.runner import Measured, Numbers
 from gkalib.kernels import Elu, ExpDot, Gaussian
 from gkalib.normalizers import Unnormalized
 from gkalib.results import load
@@ -174,7 +174,7 @@ def _trained() -> tuple[list[Heads], list[Heads]]:
     return on, aside
 
 
-def errors(arm: str, seed: int) -> Measured:
+def errors(arm: str, seed: int) -> Numbers:
     """The mean error by size, with its share of the exact sum's operations, and a row for every head."""
     chosen, metrics, rows = ARMS[arm], {}, []
     for size in chosen.sizes:
@@ -206,7 +206,7 @@ def recorded(arm: str) -> tuple[list[int], list[float]]:
     return sizes, [fmean(run.metrics[f"err_{size}"] for run in runs) for size in sizes]
 
 
-EXPERIMENT = Experiment(
+MEASURED = Measured(
     name="approximations",
     arms={name: partial(errors, name) for name in ARMS},
     recipe=lambda name: {
@@ -216,3 +216,5 @@ EXPERIMENT = Experiment(
         "sizes": list(ARMS[name].sizes),
     },
 )
+
+EXPERIMENTS = {MEASURED.name: MEASURED}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gkalib.experiments.runner import Experiment
+from gkalib.experiments.runner import Measured
 from gkalib.kernels import Elu, Gaussian, Kernel, LagTable
 from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import FastGauss, Method, smooth
@@ -72,7 +72,7 @@ def by_dimension(method: str | Method) -> dict[str, float]:
     return metrics
 
 
-EXPERIMENT = Experiment(
+MEASURED = Measured(
     name="structure",
     arms={
         "toeplitz": lambda seed: (by_length("toeplitz"), []),
@@ -83,3 +83,5 @@ EXPERIMENT = Experiment(
     recipe=lambda arm: {"arm": arm, "threads": 1},
     threads=1,
 )
+
+EXPERIMENTS = {MEASURED.name: MEASURED}

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from gkalib.analysis import banks, capture_attention
+from gkalib.experiments import Trained
 from gkalib.experiments.study import Study
 from gkalib.models import gpt
 
@@ -172,3 +173,6 @@ def _without(model: Any, learned: Any) -> dict[str, float]:
                 metrics[f"without_{name}_{layer}_{head}"] = gain.item()
                 part.copy_(before)
     return metrics
+
+
+EXPERIMENTS = {"gpa-characters": Trained(studies, measure)}

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, normalize
 
 from gkalib.analysis import capture_attention
+from gkalib.experiments import Trained
 from gkalib.experiments.study import Study
 from gkalib.experiments.tasks import Pictures, Task
 from gkalib.results import load
@@ -114,3 +115,6 @@ def recorded(arm: str, *metrics: str) -> np.ndarray:
     """Metrics of an arm's runs of reduced scale, ``[seeds metrics]``, in the order of the seeds."""
     found = {run.seed: run.metrics for run in load("krause-arms", scale="reduced") if run.arm == arm}
     return np.array([[found[seed][name] for name in metrics] for seed in sorted(found)])
+
+
+EXPERIMENTS = {"krause-arms": Trained(studies, measure)}

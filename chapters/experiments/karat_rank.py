@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from gkalib.data import picture, trained_vit
-from gkalib.experiments.runner import Experiment, Measured
+from gkalib.experiments.runner import Measured, Numbers
 from gkalib.models.pretrained import vit_heads
 from gkalib.normalizers import Fourier
 
@@ -114,7 +114,7 @@ def spectrum(matrices: Tensor) -> tuple[Tensor, Tensor]:
     return (values / values[:, :1]).mean(0), (shares < 0.9).sum(-1).double().mean() + 1
 
 
-def errors(seed: int) -> Measured:
+def errors(seed: int) -> Numbers:
     """Mean errors over all heads, by layer and rank, and a row for every head, kind and rank."""
     parameters = trained_vit()
     read = [vit_heads(parameters, crops(names, CROPS), LAYERS) for names in (TRAINING, HELD_OUT)]
@@ -152,7 +152,7 @@ def errors(seed: int) -> Measured:
     return {name: sum(values) / len(values) for name, values in metrics.items()}, rows
 
 
-EXPERIMENT = Experiment(
+MEASURED = Measured(
     name="karat-rank",
     arms={"vit-s": errors},
     recipe=lambda arm: {
@@ -167,3 +167,5 @@ EXPERIMENT = Experiment(
         "scores": ["as they are", "centered by row, over their deviation"],
     },
 )
+
+EXPERIMENTS = {MEASURED.name: MEASURED}
