@@ -122,7 +122,6 @@ __all__ = [
     "Bench",
     "Data",
     "Evaluate",
-    "Experiment",
     "Explain",
     "Generate",
     "Look",
