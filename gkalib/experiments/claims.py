@@ -88,12 +88,21 @@ def claims(name: str) -> ClaimsTable:
     )
 
 
+def recorded(name: str) -> list[results.Record]:
+    """The runs of an experiment, none where it has not run yet.
+
+    Raises:
+        ValueError: where there are no records at all; the message says what to type.
+    """
+    return results.load(name) if name in results.experiments() or results.missing() else []
+
+
 def newest(studies: Sequence[Study]) -> list[results.Record]:
     """The newest record of each arm and seed of an experiment whose recipe is the study's."""
     name = studies[0].experiment
     recipes = {study.arm: study.recorded() for study in studies}
     found: dict[tuple[str, int], results.Record] = {}
-    for record in results.load(name) if name in results.experiments() else []:
+    for record in recorded(name):
         if record.scale == "reduced" and record.recipe == recipes.get(record.arm):
             found.setdefault((record.arm, record.seed), record)
     return [*found.values()]

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import final
 
 from gkalib import results
-from gkalib.experiments.claims import claims, newest, number, word
+from gkalib.experiments.claims import claims, newest, number, recorded, word
 
 MEASURED = "one-budget-costs"
 COSTS = {
@@ -106,7 +106,7 @@ def step_costs(name: str) -> dict[str, dict[str, float]]:
     """
     _module(name)
     kind, spent = f"{name.rsplit('-', 1)[-1]}-", {}
-    for record in results.load(MEASURED) if MEASURED in results.experiments() else []:
+    for record in recorded(MEASURED):
         if record.arm.startswith(kind):
             spent.setdefault(
                 record.arm.removeprefix(kind), {cost: float(record.metrics[cost]) for cost in COSTS}
