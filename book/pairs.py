@@ -13,25 +13,33 @@ from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# The repository around the notebook comes before an installed library.
 _SET_UP = """\
+import sys
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-import gkalib
+around = Path("here").absolute().parents
+sys.path[:0] = [str(up) for up in around if (up / "gkalib/results").exists()]
+{library}
 from gkalib import viz
 
+gkalib.results.find_or_clone()
 viz.style.use()
 torch.manual_seed(0)
 rng = np.random.default_rng(0)"""
 
-_INSTALL = """\
+_EXTRAS = "gkalib[book,language,vision]"
+_SAY = f'import gkalib  # missing? %pip install "{_EXTRAS} @ git+ADDRESS"'
+_INSTALL = f"""\
 try:
     import gkalib
 except ModuleNotFoundError:  # on Colab
-    %pip install -q "gkalib[book] @ git+{url}"
-    import gkalib
-"""
+    %pip install -q "{_EXTRAS} @ git+{{url}}"
+    import gkalib"""
 
 
 def slugs(root: Path) -> list[str]:
@@ -77,13 +85,11 @@ def read_text(root: Path, slug: str) -> NotebookNode:
 
 
 def set_up(root: Path) -> str:
-    """The set-up cell of every chapter; it installs the package on Colab once the book's address is known."""
+    """The set-up cell of every chapter; on Colab it installs the library, if the book has an address."""
     config = root / "_config.yml"
     settings = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else {}
     url = (settings.get("repository") or {}).get("url") or ""
-    if not url:
-        return _SET_UP
-    return _SET_UP.replace("import gkalib\nfrom", _INSTALL.format(url=url) + "\nfrom", 1)
+    return _SET_UP.format(library=_INSTALL.format(url=url) if url else _SAY)
 
 
 def write_set_up(root: Path, slug: str) -> None:

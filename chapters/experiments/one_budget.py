@@ -20,7 +20,7 @@ from gkalib.experiments import Measured, Study, Task, Trained, task
 from gkalib.experiments.runner import Numbers
 from gkalib.layers import variants
 from gkalib.models import count
-from gkalib.results.claims import Stated, claims, difference, newest, number, stated, word
+from gkalib.results.claims import Stated, claims, difference, newest, number, recorded, stated, word
 
 # a quarter of the 50 tokens, as Linformer takes by itself; the defaults would be all of them
 FEW = {name: {"landmarks": 12} for name in ("nystrom", "skyformer")}
@@ -286,7 +286,7 @@ def step_costs(name: str) -> dict[str, dict[str, float]]:
     """
     comparison(name)
     kind, spent = f"{name.rsplit('-', 1)[-1]}-", {}
-    for record in results.load(COSTS.name) if COSTS.name in results.experiments() else []:
+    for record in recorded(COSTS.name):
         if record.arm.startswith(kind):
             spent.setdefault(
                 record.arm.removeprefix(kind), {cost: float(record.metrics[cost]) for cost in COLUMNS}

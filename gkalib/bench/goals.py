@@ -132,10 +132,13 @@ class Reached:
 @cache
 def _predicted() -> dict[tuple[str, str], float]:
     """The newest predictions from before the first run, by record and metric; the files do not change."""
-    folders = (root / "predictions" for root in (results.folder(), PACKAGE.parent / "data" / "results"))
-    path = max(next(folder for folder in folders if folder.is_dir()).glob("*.csv"))
-    with path.open(encoding="utf-8", newline="") as lines:
-        return {(row["record"], row["metric"]): float(row["predicted"]) for row in csv.DictReader(lines)}
+    stores = (results.folder(), (results.repository() or Path()) / "data" / "results")
+    for store in stores:
+        if written := sorted(store.glob("predictions/*.csv")):
+            with written[-1].open(encoding="utf-8", newline="") as lines:
+                rows = csv.DictReader(lines)
+                return {(row["record"], row["metric"]): float(row["predicted"]) for row in rows}
+    return {}
 
 
 def reached() -> list[Reached]:

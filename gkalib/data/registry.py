@@ -12,6 +12,7 @@ import numpy as np
 
 from gkalib.data import fetch as files
 from gkalib.data.fetch import Archive, Folder, Hub, Url
+from gkalib.results import repository
 
 Content = TypeVar("Content")
 Loader = TypeVar("Loader", bound=Callable)
@@ -32,7 +33,8 @@ class Dataset:
         archive: what has to be fetched first; None if a dependency carries the data.
         folder: the files that no package carries and that have to be put in place by hand.
         needs: those of them that the loader reads when it is called without arguments.
-        fixture: the file in a checkout that holds the content, so that nothing has to be fetched there.
+        fixture: the file in the repository's data/fixtures that holds the content, so that nothing has to be
+            fetched there.
         hub: its files on the Hugging Face hub, which may as well lie in a folder here.
         here: whether it is on this machine, where its loader reads more than these.
     """
@@ -47,7 +49,7 @@ class Dataset:
     archive: Archive | None = None
     folder: Folder | None = None
     needs: tuple[str, ...] = ()
-    fixture: Path | None = None
+    fixture: str = ""
     hub: Hub | None = None
     here: Callable[[], bool] | None = None
 
@@ -55,6 +57,12 @@ class Dataset:
     def sources(self) -> list[Url | Archive]:
         """What can be fetched as one file, in the order in which it is tried."""
         return [source for source in (self.url, self.archive) if source is not None]
+
+    @property
+    def carried(self) -> Path | None:
+        """The fixture's file, where the repository is at hand."""
+        root = repository() if self.fixture else None
+        return root / "data" / "fixtures" / self.fixture if root else None
 
 
 # Every data set by name, in the order of the modules that define the loaders.
@@ -192,7 +200,7 @@ def ready(name: str) -> bool:
         return all(files.find_hub(entry.hub, part) for part in entry.hub.files)
     if entry.folder is not None:
         return not files.missing_files(entry.folder, entry.needs)
-    if not entry.sources or (entry.fixture is not None and entry.fixture.is_file()):
+    if not entry.sources or entry.carried:
         return True
     return any(files.find(source) for source in entry.sources)
 
@@ -230,7 +238,7 @@ def as_table() -> str:
         if entry.hub:
             access = f"hub: `{entry.hub.repo}` at `{entry.hub.revision[:7]}`, {entry.hub.size}"
         if entry.fixture:
-            access = f"`data/fixtures/{entry.fixture.name}`, cut from {access}"
+            access = f"`data/fixtures/{entry.fixture}`, cut from {access}"
         cells = (
             f"`{entry.name}`",
             entry.description,

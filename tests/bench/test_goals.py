@@ -146,6 +146,12 @@ def test_the_command_prints_it_with_nothing_recorded(tmp_path, monkeypatch, caps
     assert printed.count("not run") > len(goals.GOALS)
 
 
+def test_nothing_is_predicted_where_no_predictions_lie(monkeypatch, tmp_path):
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    monkeypatch.setattr(goals.results, "repository", lambda: tmp_path)
+    assert goals._predicted.__wrapped__() == {}
+
+
 def test_every_goal_was_predicted_before_it_was_measured():
     for goal in goals.GOALS:
         assert goal.predicted is not None and math.isfinite(goal.predicted) and goal.predicted > 0

@@ -118,7 +118,7 @@ def test_the_set_up_cell_installs_once_the_address_is_known(book):
     write_set_up(book, SLUG)
     cell = next(cell for cell in read_text(book, SLUG).cells if "set-up" in cell.metadata.get("tags", []))
     assert cell.source == set_up(book)
-    assert '%pip install -q "gkalib[book] @ git+https://example.org/book"' in cell.source
+    assert '%pip install -q "gkalib[book,language,vision] @ git+https://example.org/book"' in cell.source
     assert cell.source.count("import gkalib") == 2
 
 

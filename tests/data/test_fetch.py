@@ -185,7 +185,7 @@ def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(cache, t
     content = "First.\nSecond.\n"
     changed = dataclasses.replace(entry, archive=served, sha256=registry.digest(content))
     monkeypatch.setitem(DATASETS, "state_of_the_union", changed)
-    monkeypatch.setattr(text, "FIXTURE", tmp_path / "not-a-checkout")
+    monkeypatch.setattr(registry, "repository", lambda: None)
     monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
     assert text.state_of_the_union() == content
 

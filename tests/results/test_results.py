@@ -294,7 +294,7 @@ def test_results_import_neither_torch_nor_the_rest_of_the_library():
         "print(sorted(n for n in sys.modules if n in ('torch', 'numpy') or n.startswith('gkalib.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {"", ".record", ".store", ".table"}
+    loaded = {"", ".checkout", ".record", ".store", ".table"}
     assert done.stdout.strip() == str(sorted(f"gkalib.results{part}" for part in loaded))
 
 
@@ -308,3 +308,20 @@ def test_runs_of_some_arms(tmp_path):
     assert "toy/smooth-*" in results.store.ASKED
     with pytest.raises(ValueError, match=r"^results: no run of arm 'none-\*' of 'toy'\. Make one with"):
         results.load("toy", arm="none-*", root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: results.load("looking"),
+        lambda: importlib.import_module("gkalib.experiments.claims").claims("gka-pictures"),
+        lambda: importlib.import_module("gkalib.experiments.standings").step_costs("one-budget-text"),
+        lambda: importlib.import_module("gkalib.training").load("rope-dickens"),
+    ],
+)
+def test_where_there_is_no_repository_who_reads_from_it_says_what_to_type(monkeypatch, tmp_path, read):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GKALIB_RESULTS", raising=False)
+    monkeypatch.setattr(store, "repository", lambda: None)
+    with pytest.raises(ValueError, match=r"book's repository, which is not around .*; type: git clone \S+"):
+        read()
