@@ -67,11 +67,12 @@ def test_uniform_causal_rows_give_the_first_key_the_harmonic_sum():
 
 
 def test_all_measures_of_a_head_are_means():
-    weights = torch.stack([ROWS, ROWS.flip(0)]).expand(2, 2, 4, 4)
+    # The keys of the second item are reversed, so that another of them receives most.
+    weights = torch.stack([ROWS, ROWS.flip(1)])[:, None].expand(2, 2, 4, 4)
     found = measures(weights, token=0)
     torch.testing.assert_close(found["neighbors"], neighbors(ROWS).mean().expand(2))
     torch.testing.assert_close(found["largest"], torch.tensor([1.85, 1.85]) / 4)
-    torch.testing.assert_close(found["token"], torch.tensor([1.85, 1.85]) / 4)
+    torch.testing.assert_close(found["token"], torch.tensor([1.25, 1.25]) / 4)
     assert set(measures(weights)) == {"neighbors", "entropy", "own", "mass", "negative", "largest"}
     with pytest.raises(ValueError, match=r"^own: 4 queries have no own keys among 3"):
         measures(weights[..., :3])

@@ -64,6 +64,7 @@ def test_ranks_are_taken_matrix_by_matrix():
     values = torch.tensor([[1.0, 1.0], [1.0, 0.0]]).double()
     equal(effective_rank(values), torch.tensor([2.0, 1.0]).double())
     assert energy_rank(values).tolist() == [2, 1]
+    assert energy_rank(values, 0.5).tolist() == [1, 1]  # just reached
 
 
 def test_every_parameter_has_a_kind():

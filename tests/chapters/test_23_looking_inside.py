@@ -71,13 +71,6 @@ def test_rollout_is_the_mean_over_who_stays_and_who_steps():
     torch.testing.assert_close(rollout(weights, residual=residual), expected)
 
 
-@pytest.mark.parametrize("depth", [1, 3, 12])
-def test_uniform_attention_is_nearly_forgotten_by_the_residual(depth):
-    weights = [torch.full((1, 2, 6, 6), 1 / 6, dtype=torch.float64)] * depth
-    expected = 0.5**depth * torch.eye(6, dtype=torch.float64) + (1 - 0.5**depth) / 6
-    torch.testing.assert_close(rollout(weights)[0], expected)
-
-
 class Bare(nn.Module):
     """Attention and a residual connection, and nothing else: no values, no MLP, no norm."""
 

@@ -37,18 +37,14 @@ def test_six_steps_are_not_the_inverse():
     assert (stopped(x) - exact(x)).norm() > 1e-3 * exact(x).norm()
 
 
-def test_the_layer_is_the_method_between_its_projections():
-    module, x = layer(landmarks=4), tokens()
+@pytest.mark.parametrize(("length", "landmarks"), [(12, 4), (11, 5)])
+def test_the_layer_is_the_method_between_its_projections(length: int, landmarks: int):
+    module, x = layer(landmarks=landmarks), tokens(length)
     heads = [
         part(x).unflatten(-1, (3, 8)).transpose(1, 2) for part in (module.query, module.key, module.value)
     ]
-    out = smooth(*heads, module.kernel, method=Nystrom(4))
+    out = smooth(*heads, module.kernel, method=Nystrom(landmarks))
     equal(module(x), module.proj(out.transpose(1, 2).flatten(2)))
-
-
-def test_landmarks_need_not_divide_the_tokens():
-    x = tokens(11)
-    assert layer(landmarks=5)(x).shape == x.shape
 
 
 def test_the_convolution_adds_each_heads_filtered_values():

@@ -126,12 +126,20 @@ def store(tmp_path, monkeypatch):
 
 
 def keep(
-    name: str, metric: str, means: dict[str, float], *, seeds=range(5), device="cpu", year=2026, **changes
+    name: str,
+    metric: str,
+    means: dict[str, float],
+    *,
+    spread=0.001,
+    seeds=range(5),
+    device="cpu",
+    year=2026,
+    **changes,
 ) -> None:
     """Records of the experiment's own recipes, with planted means."""
     for arm, recipe in stated(name).arms.items():
         for seed in seeds:
-            noise = random.Random(f"{arm}{seed}").gauss(0, 0.001)
+            noise = random.Random(f"{arm}{seed}").gauss(0, spread)
             results.save(
                 results.Record(
                     experiment=name,

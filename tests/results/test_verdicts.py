@@ -17,6 +17,8 @@ from gkalib.results.verdicts import (
     Claim,
     Estimate,
     Judgment,
+    _chance_of_spread,
+    _holm,
     alike,
     by_seed,
     pooled,
@@ -97,6 +99,12 @@ def test_what_is_reproduced_is_what_holm_rejects(seed):
     assert 0 < sum(rejected) <= 5 and max(adjusted) > 1e-3
 
 
+def test_holm_stops_at_the_first_that_fails():
+    """0.012 is above 0.025 / 3, so the others fail too, though 0.02 is below 0.025."""
+    levels = _holm({"a": 0.012, "b": 0.013, "c": 0.02}, 0.025)
+    assert levels == pytest.approx(dict.fromkeys("abc", 0.025 / 3))
+
+
 def test_an_arm_of_another_spread_is_left_out_and_stands_on_its_own_differences():
     values = table(1)
     values[3] = [40, -40, 35, -30, 5]
@@ -113,6 +121,17 @@ def test_the_test_of_spread_has_the_level_it_states():
     """Of 1,000 tables of equal spread about 5 % lose an arm: three standard errors are 2.1 points."""
     lost = sum(len(alike(outcomes(table(seed)))) < 4 for seed in range(1000))
     assert abs(lost / 1000 - 0.05) < 0.021
+
+
+@pytest.mark.parametrize("arms", [3, 5])
+def test_a_chance_of_spread_is_fishers(arms):
+    """What arm and seed leave of the whole table splits into a part of one arm and an independent rest."""
+    values = table(1, arms)
+    left = (values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()) ** 2
+    own = left[0].sum() * arms / (arms - 1)
+    above = stats.f.sf(own * (arms - 2) / (left.sum() - own), 4, 4 * (arms - 2))
+    chance = _chance_of_spread("0", {str(arm): row for arm, row in enumerate(values.tolist())})
+    assert chance == pytest.approx(2 * min(above, 1 - above))
 
 
 @pytest.mark.parametrize(

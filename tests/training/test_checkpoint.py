@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -304,6 +305,24 @@ def test_nothing_is_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(pickle, name, broken)
     toy.fit(toy.toy(), launch(folder))
     assert checkpoint.load_checkpoint(folder, averaged=True).step == 20
+
+
+def test_all_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """First what is in a file and a folder, then the name: a machine that stops leaves nothing half."""
+    synced: list[int] = []
+    before: dict[Path, int] = {}  # how many
+
+    def recorded(move: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+        return lambda path, target: before.update({target: len(synced)}) or move(path, target)
+
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(Path, name, recorded(getattr(Path, name)))
+    toy.fit(toy.toy(steps=1), launch(tmp_path, snapshots=1))
+    (saved,) = checkpoint.checkpoints(tmp_path)
+    for path in [saved, *checkpoint.checkpoints(tmp_path / checkpoint.SNAPSHOTS)]:
+        assert {entry.stat().st_ino for entry in [path, *path.glob("*")]} <= {*synced[: before[path]]}
+        assert path.parent.stat().st_ino in synced[before[path] :]
 
 
 def test_the_seal_is_the_hash_of_each_file(folder: Path):

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 from gkalib import results
 from gkalib.training import LaunchConfig, log
@@ -207,6 +208,14 @@ def test_a_step_too_large_for_float16_is_left_out(tmp_path: Path):
     toy.fit(run, launch(tmp_path, save_every=0.0), event=event)
     after = lives.state(tmp_path)
     assert after["scaler"]["scale"] == before["scaler"]["scale"] / 2
+
+
+def test_every_part_of_every_step_has_chances_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """So no two have the same mask of a dropout or a drop-path."""
+    drawn, nats = [], toy.Toy.nats
+    monkeypatch.setattr(toy.Toy, "nats", lambda *args: drawn.append(float(torch.rand(()))) or nats(*args))
+    toy.fit(toy.toy(steps=3), launch(tmp_path))
+    assert len(set(drawn)) == len(drawn) == 6  # two parts a step
 
 
 def test_two_optimizers_resume_to_the_bit(tmp_path: Path):
