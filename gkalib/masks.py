@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from gkalib.shapes import check_count, readable
+
 
 class Mask(nn.Module, ABC):
     """A rule that says which keys a query may see; ``first & second`` is both rules.
@@ -55,15 +57,14 @@ class Window(Mask):
         size: in positions, at least 1.
 
     Raises:
-        ValueError: if ``size`` is below 1.
+        ValueError: if ``size`` is no whole number, or below 1.
 
     Chapter 4 teaches it.
     """
 
     def __init__(self, size: int):
         super().__init__()
-        if size < 1:
-            raise ValueError(f"Window: size must be at least 1, not {size}")
+        check_count("Window", "size", size)
         self.size = size
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -77,10 +78,11 @@ class KeyPadding(Mask):
     """In each sequence of the batch only the first ``lengths[b]`` keys exist.
 
     Args:
-        lengths: ``[b]``, whole numbers from 0 to m.
+        lengths: ``[b]``, whole numbers from 0; those above m are all keys, as those of a cache so far.
 
     Raises:
-        ValueError: if ``lengths`` is not a vector of whole numbers, or does not fit the batch in use.
+        ValueError: if ``lengths`` is not a vector of whole numbers, one is negative, or they do not fit the
+            batch in use.
 
     Chapter 4 teaches it.
     """
@@ -94,6 +96,8 @@ class KeyPadding(Mask):
             raise ValueError(
                 f"KeyPadding: lengths must be whole numbers [b], not {lengths.dtype} {list(lengths.shape)}"
             )
+        if readable(lengths) and (lengths < 0).any():
+            raise ValueError(f"KeyPadding: lengths must be zero or more, not {lengths.min()}")
         self.register_buffer("lengths", lengths, persistent=False)
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -348,9 +352,8 @@ def mask_and_bias(attn_mask: Tensor | None, *, name: str) -> tuple[Mask | None, 
         return Pairs(attn_mask), None
     hidden = attn_mask.isneginf()
     bias = attn_mask.masked_fill(hidden, 0.0)
-    # Numbers are looked at where that neither breaks a graph nor waits for a device, nor loses a gradient.
-    visible = bias.device.type == "cpu" and not torch.compiler.is_compiling() and not bias.requires_grad
-    return Pairs(~hidden), None if visible and not bias.any() else bias
+    nothing = readable(bias) and not bias.requires_grad and not bias.any()
+    return Pairs(~hidden), None if nothing else bias
 
 
 CAUSAL = Causal()  # to make a module costs more than a small forward pass

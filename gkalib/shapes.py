@@ -4,8 +4,11 @@ Axes: ``b`` batch, ``h`` query head, ``g`` key head (a divisor of ``h``), ``n`` 
 dimension, ``e`` value dimension. A lag may differ within the batch and then has its axis in front.
 """
 
+from typing import Any, SupportsFloat, SupportsIndex
+
+import torch
 from jaxtyping import Bool, Float, Real
-from torch import Tensor
+from torch import Tensor, nn
 
 Query = Float[Tensor, "b h n d"]
 Key = Float[Tensor, "b g m d"]
@@ -15,3 +18,28 @@ Weights = Float[Tensor, "b h n m"]
 Output = Float[Tensor, "b h n e"]
 Lag = Real[Tensor, "*lags n m"]
 Allowed = Bool[Tensor, "*allowed"]
+
+
+def one_number(owner: str, name: str, number: Any) -> float:
+    """It as a float; ``ValueError``, for ``owner``, unless it is a number, and one alone."""
+    if not isinstance(number, SupportsFloat) or isinstance(number, bool) or getattr(number, "ndim", 0):
+        raise ValueError(f"{owner}: {name} must be a number, not {number!r}")
+    return float(number)
+
+
+def check_count(owner: str, name: str, number: Any, *, least: int = 1) -> None:
+    """Raise ``ValueError``, for ``owner``, unless it is a whole number and at least ``least``."""
+    if isinstance(number, bool) or not isinstance(number, SupportsIndex):
+        raise ValueError(f"{owner}: {name} must be a whole number, not {number!r}")
+    if int(number) < least:
+        raise ValueError(f"{owner}: {name} must be at least {least}, not {number}")
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether its numbers can be read without breaking a graph or a ``vmap``, and without waiting for a
+    device.
+    """
+    if not tensor.is_cpu or type(tensor) not in (Tensor, nn.Parameter):
+        return False
+    traced = torch.compiler.is_compiling() or torch._C._is_tracing()
+    return not (traced or torch._C._are_functorch_transforms_active())

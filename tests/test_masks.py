@@ -62,6 +62,37 @@ def test_positions_move_masks():
     assert _seen(masks.Causal(), n=1, positions=per_batch, batch=2) == [[[1, 1, 1, 0]], [[1, 1, 0, 0]]]
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "kernel", [kernels.Gaussian(1.0), kernels.LagTable(2, 300), kernels.ALiBi(2)], ids=str
+)
+def test_narrow_positions_are_those_numbers(kernel, dtype):
+    """A difference of unsigned bytes is never negative, one of half precision is rounded."""
+    low, high = (0, 255) if dtype == torch.uint8 else (-100, 100)
+    numbers = torch.tensor([low, low + 1, 3, high - 1, high]).to(dtype)
+    if dtype.is_floating_point and isinstance(kernel, kernels.LagTable):
+        return  # it refuses positions that are no whole numbers
+    x = torch.randn(1, 2, 5, 4)
+    wide = numbers.float() if dtype.is_floating_point else numbers.long()
+    slots = {"mask": masks.Window(4), "kernel": kernels.ExpDot() * kernel}
+    want = gkalib.smooth(x, positions=(wide, wide), **slots)
+    assert torch.equal(gkalib.smooth(x, positions=(numbers, numbers), **slots), want)
+
+
+@pytest.mark.usefixtures("as_a_user")  # sizes of a trace are tensors
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("kernel", [kernels.ExpDot(), kernels.Gaussian(2.0), kernels.Laplace(1.0)], ids=str)
+def test_a_trace_with_a_mask_of_zeros_reads_later_ones(kernel):
+    def smoothed(x, attn_mask):
+        mask, bias = masks.mask_and_bias(attn_mask, name="smooth")
+        return gkalib.smooth(x, kernel=kernel, mask=mask, bias=bias)
+
+    x, later = torch.randn(1, 2, 4, 3), torch.randn(4, 4)
+    later[1, 2], later[3] = -torch.inf, -torch.inf
+    traced = torch.jit.trace(smoothed, (x, torch.zeros(4, 4)))
+    torch.testing.assert_close(traced(x, later), smoothed(x, later))
+
+
 def test_a_function_counts_rows_from_the_first_key():
     def sees_three(b, h, q, k):
         return (k <= q) & (q - k < 3)
@@ -101,10 +132,15 @@ def test_the_tensors_of_a_mask_move_with_it_and_are_not_saved():
     assert all(tensor.is_meta for tensor in rule.to("meta").buffers())
 
 
+@pytest.mark.usefixtures("as_a_user")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: masks.Window(0), "size must be at least 1, not 0"),
+        (lambda: masks.Window(2.5), "Window: size must be a whole number, not 2.5"),
+        (lambda: masks.Window(True), "Window: size must be a whole number, not True"),
+        (lambda: masks.Window(float("nan")), "Window: size must be a whole number, not nan"),
+        (lambda: masks.KeyPadding(torch.tensor([3, -1])), "lengths must be zero or more, not -1"),
         (lambda: masks.KeyPadding(torch.ones(2)), "lengths must be whole numbers"),
         (lambda: masks.Document(torch.zeros(2, 2, 2, dtype=torch.long)), "ids must be whole numbers"),
         (lambda: masks.Pairs(torch.zeros(3, 3)), "must be boolean"),

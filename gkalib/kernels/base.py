@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gkalib.shapes import Key, Lag, Query, Scores
+from gkalib.shapes import Key, Lag, Query, Scores, one_number, readable
 
 
 def over_heads(parameter: float | Tensor) -> float | Tensor:
@@ -21,14 +21,14 @@ def over_heads(parameter: float | Tensor) -> float | Tensor:
     return parameter
 
 
-def positive(owner: str, name: str, parameter: float | Tensor) -> float | Tensor:
+def positive(owner: str, name: str, parameter: float | Tensor, *, least: float = 0.0) -> float | Tensor:
     """Check a positive parameter: a number, a 0-d tensor, or one value per head ``[h]``.
 
-    Values are checked in eager mode and on the CPU only: elsewhere a check would break the graph or wait for
-    the device.
+    Values are checked where they are ``readable``.
 
     Raises:
-        ValueError: if the shape is another, or a value is zero, negative, infinite or not a number.
+        ValueError: if it is neither a number nor a tensor, the shape is another, or a value is zero,
+            negative, below ``least``, infinite or not a number.
     """
     if isinstance(parameter, Tensor):
         if parameter.ndim > 1:
@@ -38,21 +38,34 @@ def positive(owner: str, name: str, parameter: float | Tensor) -> float | Tensor
             )
         if not parameter.is_floating_point():
             raise ValueError(f"{owner}: {name} must be floating point, not {parameter.dtype}")
-        if torch.compiler.is_compiling() or parameter.device.type != "cpu":
+        if not readable(parameter):
             return parameter
         values = parameter.tolist() if parameter.ndim else [parameter.item()]
     else:
-        parameter = float(parameter)
+        parameter = one_number(owner, name, parameter)
         values = [parameter]
-    wrong = [value for value in values if not 0 < value < math.inf]
+    wrong = [value for value in values if not 0 < value < math.inf or value < least]
     if wrong:
-        raise ValueError(f"{owner}: {name} must be positive and finite, not {wrong[0]}")
+        bound = f"at least {least:g}" if 0 < wrong[0] < least else "positive"
+        raise ValueError(f"{owner}: {name} must be {bound} and finite, not {wrong[0]}")
     return parameter
 
 
 def heads_of(parameter: float | Tensor | None) -> int | None:
     """The number of heads that a parameter is given for, or None if it is the same for all."""
     return parameter.shape[0] if isinstance(parameter, Tensor) and parameter.ndim == 1 else None
+
+
+def heads_of_both(owner: str, first: float | Tensor, second: float | Tensor) -> int | None:
+    """The number of heads that two parameters are given for, or None if both are the same for all.
+
+    Raises:
+        ValueError: if they are given for different numbers of heads.
+    """
+    counts = {count for count in map(heads_of, (first, second)) if count is not None}
+    if len(counts - {1}) > 1:
+        raise ValueError(f"{owner} has parameters for {heads_of(first)} and for {heads_of(second)} heads")
+    return max(counts, default=None)
 
 
 def written(parameter: float | Tensor) -> str:

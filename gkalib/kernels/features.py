@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from gkalib.kernels.base import FeatureMap, Kernel, positive
+from gkalib.kernels.base import FeatureMap, Kernel, heads_of, over_heads, positive
 from gkalib.shapes import Key, Query, Scores
 
 # The axes over which the largest exponent of queries, and of keys, is taken out.
@@ -100,7 +100,7 @@ class PositiveRandom(FeatureKernel):
     Args:
         head_dim: d.
         num_features: r, the number of rows of ω, which are orthogonal in blocks of d.
-        scale: s > 0; None is 1/√d.
+        scale: s > 0, a number, 0-d tensor or one value per head ``[h]``; None is 1/√d.
         seed: of the rows drawn.
         stabilizer: c, which keeps exponentials in range. ``"none"`` is zero. ``"row"`` is the largest
             exponent of each query; it cancels when a row is normalized. ``"max"`` is that, and for keys the
@@ -122,7 +122,7 @@ class PositiveRandom(FeatureKernel):
         head_dim: int,
         num_features: int,
         *,
-        scale: float | None = None,
+        scale: float | Tensor | None = None,
         seed: int = 0,
         stabilizer: str = "none",
         floor: float = 0.0,
@@ -145,8 +145,12 @@ class PositiveRandom(FeatureKernel):
             one_by_one=not over["key"],
         )
 
+    def heads(self) -> int | None:
+        return heads_of(self.scale)
+
     def _features(self, vectors: Tensor, over: tuple[int, ...]) -> Tensor:
-        vectors = vectors * math.sqrt(self.scale)
+        scale = over_heads(self.scale)
+        vectors = vectors * (scale.sqrt() if isinstance(scale, Tensor) else math.sqrt(scale))
         half_norm = vectors.square().sum(-1, keepdim=True) / 2
         exponents = vectors @ self.omega.to(vectors).mT - half_norm
         if over:
@@ -163,7 +167,7 @@ class RandomFourier(FeatureKernel):
     Args:
         head_dim: d.
         num_features: r, the number of rows of ω, which are orthogonal in blocks of d; 2r features.
-        sigma: σ, the bandwidth, in the units of q.
+        sigma: σ, the bandwidth, in the units of q: a number, 0-d tensor or one value per head ``[h]``.
         seed: of the rows drawn.
 
     Raises:
@@ -175,7 +179,7 @@ class RandomFourier(FeatureKernel):
 
     signed = True
 
-    def __init__(self, head_dim: int, num_features: int, *, sigma: float = 1.0, seed: int = 0):
+    def __init__(self, head_dim: int, num_features: int, *, sigma: float | Tensor = 1.0, seed: int = 0):
         super().__init__()
         _check_counts("RandomFourier", head_dim, num_features)
         self.sigma = positive("RandomFourier", "sigma", sigma)
@@ -183,10 +187,13 @@ class RandomFourier(FeatureKernel):
 
     def features(self) -> FeatureMap:
         def waves(vectors: Tensor) -> Tensor:
-            phase = vectors @ self.omega.to(vectors).mT / self.sigma
+            phase = vectors @ self.omega.to(vectors).mT / over_heads(self.sigma)
             return torch.cat([phase.cos(), phase.sin()], dim=-1) / math.sqrt(self.omega.shape[0])
 
         return FeatureMap(waves, waves)
+
+    def heads(self) -> int | None:
+        return heads_of(self.sigma)
 
 
 def _check_counts(owner: str, head_dim: int, num_features: int) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gkalib.kernels.base import Bank, Form, Kernel, Power, positive
 from gkalib.kernels.lags import of_lags
-from gkalib.shapes import Key, Lag, Query, Scores
+from gkalib.shapes import Key, Lag, Query, Scores, one_number
 
 
 class _InBuckets(torch.autograd.Function):
@@ -44,7 +44,7 @@ class LagKernel(Kernel, ABC):
                 "[n m]; smooth and attention_weights pass it"
             )
         batch, heads, queries, _ = query.shape
-        scores = self.at(lag)
+        scores = self.at(lag if lag.is_floating_point() else lag.long())
         scores = scores.transpose(0, 1) if lag.ndim == 3 else scores
         return scores.expand(batch, heads, queries, key.shape[-2])
 
@@ -252,7 +252,7 @@ class Kerple(LagKernel):
         if num_heads < 1:
             raise ValueError(f"Kerple: num_heads must be at least 1, not {num_heads}")
         for name, value in (("power", power), ("rate", rate)):
-            positive("Kerple", name, value)
+            positive("Kerple", name, one_number("Kerple", name, value))
         self.log_power = nn.Parameter(torch.full((num_heads,), float(power)).log())
         self.log_rate = nn.Parameter(torch.full((num_heads,), float(rate)).log())
 
@@ -287,6 +287,8 @@ def check_start(
         raise ValueError(f"{owner}: num_terms must be at least 1, not {num_terms}")
     if len(tau) != 2:
         raise ValueError(f"{owner}: tau must be the least and the greatest, two numbers, not {tau}")
+    for name, number in (("alpha", alpha), ("sigma", sigma), ("length", length)):
+        one_number(owner, name, number)
     if not all(math.isfinite(number) for number in (alpha, sigma)):
         raise ValueError(f"{owner}: alpha and sigma must be finite, not {alpha} and {sigma}")
     if not all(math.isfinite(number) and number > 0 for number in (length, *tau)):

@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from gkalib.kernels.base import Form, Kernel, heads_of, over_heads, positive, written
+from gkalib.kernels.base import Form, Kernel, heads_of, heads_of_both, over_heads, positive, written
 from gkalib.shapes import Key, Query, Scores
+
+LEAST = 1e-18  # σ⁻² of a smaller one is no number of float32
 
 
 def distance(query: Query, key: Key) -> Scores:
@@ -30,12 +32,12 @@ class Stationary(Kernel, ABC):
         learn: whether log σ is a parameter that starts there, ``log_sigma``, instead.
 
     Raises:
-        ValueError: if ``sigma`` is not positive and finite, or of another shape.
+        ValueError: if ``sigma`` is below 10⁻¹⁸ or not finite, or of another shape.
     """
 
     def __init__(self, sigma: float | Tensor, *, learn: bool = False):
         super().__init__()
-        sigma = positive(type(self).__name__, "sigma", sigma)
+        sigma = positive(type(self).__name__, "sigma", sigma, least=LEAST)
         self.log_sigma = nn.Parameter(_log(sigma)) if learn else None
         self._sigma = sigma if self.log_sigma is None else None
 
@@ -126,7 +128,7 @@ class Matern(Stationary):
 
     def __init__(self, sigma: float | Tensor, *, nu: float = 1.5, learn: bool = False):
         super().__init__(sigma, learn=learn)
-        if nu not in (0.5, 1.5, 2.5):
+        if heads_of(nu) is not None or nu not in (0.5, 1.5, 2.5):
             raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, not {nu}")
         self.nu = nu
 
@@ -146,22 +148,28 @@ class RationalQuadratic(Stationary):
 
     Args:
         sigma, learn: as for ``Stationary``.
-        alpha: α > 0, how alike the mixed bandwidths are; the Gaussian as α → ∞.
+        alpha: α > 0, how alike the mixed bandwidths are; the Gaussian as α → ∞. Like σ a number, a 0-d
+            tensor or one value per head.
 
     Raises:
-        ValueError: if ``sigma`` or ``alpha`` is not positive and finite, or ``sigma`` is of another shape.
+        ValueError: if ``sigma`` or ``alpha`` is not positive and finite, or of another shape.
 
     References:
         Rasmussen and Williams, 2006, equation 4.19; scikit-learn's ``RationalQuadratic``. Chapter 3 teaches
         it.
     """
 
-    def __init__(self, sigma: float | Tensor, *, alpha: float = 1.0, learn: bool = False):
+    def __init__(self, sigma: float | Tensor, *, alpha: float | Tensor = 1.0, learn: bool = False):
         super().__init__(sigma, learn=learn)
         self.alpha = positive("RationalQuadratic", "alpha", alpha)
+        self.heads()  # refuses what does not fit
 
     def profile(self, u: Tensor) -> Tensor:
-        return -self.alpha * (u.square() / (2 * self.alpha)).log1p()
+        alpha = over_heads(self.alpha)
+        return -alpha * (u.square() / (2 * alpha)).log1p()
+
+    def heads(self) -> int | None:
+        return heads_of_both("RationalQuadratic", self.sigma, self.alpha)
 
 
 class Periodic(Stationary):
@@ -171,23 +179,27 @@ class Periodic(Stationary):
 
     Args:
         sigma, learn: as for ``Stationary``; σ is the bandwidth within a period and has no unit.
-        period: p, in the units of q.
+        period: p, in the units of q; like σ a number, a 0-d tensor or one value per head.
 
     Raises:
-        ValueError: if ``sigma`` or ``period`` is not positive and finite, or ``sigma`` is of another shape.
+        ValueError: if ``sigma`` or ``period`` is not positive and finite, or of another shape.
 
     References:
         MacKay, Introduction to Gaussian processes, 1998; scikit-learn's ``ExpSineSquared``. Chapter 3 teaches
         it.
     """
 
-    def __init__(self, sigma: float | Tensor, *, period: float = 1.0, learn: bool = False):
+    def __init__(self, sigma: float | Tensor, *, period: float | Tensor = 1.0, learn: bool = False):
         super().__init__(sigma, learn=learn)
         self.period = positive("Periodic", "period", period)
+        self.heads()  # refuses what does not fit
 
     def profile(self, u: Tensor) -> Tensor:
         sigma = over_heads(self.sigma)
-        return -2 * (torch.sin(math.pi / self.period * sigma * u) / sigma).square()
+        return -2 * (torch.sin(math.pi / over_heads(self.period) * sigma * u) / sigma).square()
+
+    def heads(self) -> int | None:
+        return heads_of_both("Periodic", self.sigma, self.period)
 
 
 class _Compact(Stationary, ABC):

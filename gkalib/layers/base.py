@@ -14,7 +14,7 @@ from gkalib.layers.parts import POSITIONS, HeadNorm, merge, split
 from gkalib.masks import CAUSAL, Causal, Mask, added, as_mask, joined, mask_and_bias, parts
 from gkalib.normalizers import Dropout, Normalizer, RowSum
 from gkalib.smoothing import Cache, Method, Problem, Recurrent, compute_output, make_problem
-from gkalib.smoothing.problem import Rule
+from gkalib.smoothing.problem import Rule, wide_position
 
 Tokens = Float[Tensor, "b n dim"]
 Context = Float[Tensor, "b m dim"]
@@ -360,7 +360,7 @@ class Smoother(nn.Module):
     def _positions(self, query, key, positions, cache) -> tuple[Tensor, Tensor]:
         """Where queries and keys stand: as given, else after the cache, the last query on the last key."""
         if positions is not None:
-            return positions
+            return wide_position(positions[0]), wide_position(positions[1])
         start = (0 if cache is None else cache.filled) - self.registers
         keys = start + torch.arange(key.shape[2], device=key.device)
         queries = keys[-1] + 1 - query.shape[2] + torch.arange(query.shape[2], device=key.device)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from gkalib.normalizers.base import Normalizer, empty_rows, softmax, zero_in
-from gkalib.shapes import Scores, Weights
+from gkalib.shapes import Scores, Weights, check_count, one_number
 
 
 @final
@@ -30,7 +30,7 @@ class RowSum(Normalizer):
 
     def __init__(self, eps: float = 0.0):
         super().__init__()
-        if not (math.isfinite(eps) and eps >= 0):
+        if not (math.isfinite(one_number("RowSum", "eps", eps)) and eps >= 0):
             raise ValueError(f"RowSum: eps must be zero or positive, not {eps}")
         self.eps = eps
         self.averages = eps == 0
@@ -94,8 +94,7 @@ class TopK(Normalizer):
 
     def __init__(self, k: int):
         super().__init__()
-        if k < 1:
-            raise ValueError(f"TopK: k must be at least 1, not {k}")
+        check_count("TopK", "k", k)
         self.k = k
 
     def forward(self, scores: Scores) -> Weights:
@@ -129,11 +128,13 @@ def nearest_on_simplex(scores: Scores) -> Weights:
     """The point of the probability simplex nearest to each row, zeros for a row of −∞ only."""
     empty = empty_rows(scores)
     scores = zero_in(empty, scores)
+    # Whoever adds a number to a row adds it to λ: as differences from the largest, large scores keep digits.
+    scores = scores - scores.detach().amax(-1, keepdim=True)
     ordered = scores.sort(dim=-1, descending=True).values
     rank = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
     # λ if exactly the first r entries stay positive; the true r is the last where entry r is above its λ.
     threshold = (ordered.masked_fill(ordered.isneginf(), 0.0).cumsum(-1) - 1) / rank
-    support = (ordered > threshold).sum(-1, keepdim=True)
+    support = (ordered > threshold).sum(-1, keepdim=True).clamp(min=1)  # none: the row is NaN
     weights = (scores - threshold.gather(-1, support - 1)).clamp(min=0)
     return zero_in(empty, weights)
 

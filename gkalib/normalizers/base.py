@@ -5,18 +5,16 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from gkalib.shapes import Scores, Weights
+from gkalib.shapes import Scores, Weights, readable
 
 
 def empty_rows(scores: Tensor) -> Tensor | None:
     """True for rows without a single allowed key, ``[b h n 1]``; None where it is known that there are none.
 
-    Numbers are looked at where that neither breaks a graph or a ``vmap`` nor waits for a device.
+    Numbers are looked at where they are ``readable``.
     """
     empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
-    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    visible = type(empty) is Tensor and empty.device.type == "cpu" and not traced
-    return None if visible and not empty.any() else empty
+    return None if readable(empty) and not empty.any() else empty
 
 
 def zero_in(rows: Tensor | None, tensor: Tensor) -> Tensor:

@@ -1,14 +1,15 @@
 """The functions that users call, and the choice of a method."""
 
 import logging
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from gkalib.kernels import ExpDot, Kernel
-from gkalib.normalizers import Normalizer
-from gkalib.shapes import Key, Output, Query, Value, Weights
+from gkalib.normalizers import Normalizer, Unnormalized
+from gkalib.shapes import Key, Output, Query, Value, Weights, readable
 from gkalib.smoothing.fused import Fused
 from gkalib.smoothing.methods.dense import Dense, dense_weights
 from gkalib.smoothing.methods.flex import Flex
@@ -23,6 +24,7 @@ EXP_DOT = ExpDot()
 METHODS: dict[str, Method] = {
     method.name: method for method in (Fused(), Flex(), Padded(), Linear(), Toeplitz(), Dense(), Reference())
 }
+FEW = 16  # keys, below which PyTorch's attention on a CPU answers a query of NaN with zeros
 WEIGHTS = {"reference": reference_weights, "dense": dense_weights}
 
 _logger = logging.getLogger("gkalib")
@@ -145,8 +147,8 @@ def compute_output(problem: Problem, method: str | Method = "auto") -> Tensor:
     chosen = _method(problem, method)
     if autocasts(problem.query.device):
         with torch.autocast(problem.query.device.type, enabled=False):
-            return chosen(problem)
-    return chosen(problem)
+            return _computed(chosen, problem)
+    return _computed(chosen, problem)
 
 
 def compute_weights(problem: Problem, method: str = "reference") -> Tensor:
@@ -232,3 +234,63 @@ def _log_once(problem: Problem, method: Method) -> None:
     if not torch.compiler.is_compiling() and event not in _logged:
         _logged.add(event)
         _logger.info("smooth: auto takes %s for %s", method.name, event[0].__name__)
+
+
+def _computed(method: Method, problem: Problem) -> Tensor:
+    """A method's output, NaN in rows whose query has a NaN or that see one, and in no others.
+
+    PyTorch's attention adds −∞ to a hidden NaN, sums over keys multiply it by zero, and so do gradients.
+    Where numbers are ``readable`` such a problem is computed once more, with zeros in the place of vectors
+    that are not finite. An output without numbers is ``dense``'s: some loops and transforms stop there, one
+    with the process.
+    """
+    if not problem.grouped_value.numel() and not method.remembers:
+        method = METHODS["dense"]
+    out = method(problem)
+    if not readable(out) or method.remembers or not any(map(_has_nan, _suspects(problem, out))):
+        return out
+    of_query, of_key = _are_finite(problem.query), _are_finite(problem.key) & _are_finite(problem.value)
+    if of_query.all() and of_key.all():
+        return out
+    finite, sees = method(_finite(problem)), _sees(problem, ~of_key)
+    change = (out - finite).detach().masked_fill(of_query & ~sees, 0.0)
+    return finite + change.masked_fill(problem.query.isnan().any(-1, keepdim=True), torch.nan)
+
+
+def _sees(problem: Problem, marked: Tensor) -> Tensor:
+    """Which queries see a key that is marked, ``[b h m 1]``: by the sum of the marks over all keys alike."""
+    bias = problem.bias
+    if bias is not None:
+        bias = torch.zeros_like(bias).masked_fill(bias.isneginf(), -torch.inf)
+    marks = marked.to(problem.query.dtype)
+    query, slots = (
+        marks.new_zeros(*problem.query.shape[:3], 1),
+        {"kernel": EXP_DOT, "normalizer": Unnormalized()},
+    )
+    alike = {"query": query, "grouped_key": torch.zeros_like(marks), "grouped_value": marks, "bias": bias}
+    return METHODS["dense"](replace(problem, **alike, **slots, one_tensor=False)) > 0
+
+
+def _suspects(problem: Problem, out: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in which a NaN would show: as few as tell, since a look takes a tiny problem's time."""
+    hides, few = problem.mask is not None or problem.bias is not None, problem.grouped_key.shape[2] < FEW
+    if problem.one_tensor:
+        return (problem.query,) if hides or few else ()
+    seen = (problem.grouped_key, problem.grouped_value) if out.requires_grad else (out,)
+    return (*(seen if hides else ()), *((problem.query,) if few else ()))
+
+
+def _has_nan(tensor: Tensor) -> bool:
+    return math.isnan((tensor.detach() if tensor.requires_grad else tensor).sum().item())
+
+
+def _are_finite(vectors: Tensor) -> Tensor:
+    return vectors.isfinite().all(-1, keepdim=True)
+
+
+def _finite(problem: Problem) -> Problem:
+    """The problem with zeros in the place of vectors that are not finite; what was one tensor stays one."""
+    given = problem.query, problem.grouped_key, problem.grouped_value
+    finite = {id(each): each.where(_are_finite(each), 0.0) for each in given}
+    query, key, value = (finite[id(each)] for each in given)
+    return replace(problem, query=query, grouped_key=key, grouped_value=value)

@@ -124,6 +124,7 @@ class Recurrent(Method):
     """
 
     name = "recurrent"
+    remembers = True
 
     def __init__(self):
         self.filled = 0

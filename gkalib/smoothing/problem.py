@@ -196,11 +196,11 @@ def make_problem(
     value = key if value is None else value
     if not _fit(query, key, value):
         raise ValueError(f"{name}: {_misfit(dict(zip(_AXES, given, strict=True)))}")
-    if not isinstance(normalizer, Normalizer):
+    if normalizer is not ROW_SUM and not isinstance(normalizer, Normalizer):
         raise ValueError(
             f"{name}: normalizer must be a gkalib normalizer such as RowSum(), not {normalizer!r}"
         )
-    if isinstance(normalizer, Dropout) and not normalizer.drops:
+    if normalizer is not ROW_SUM and isinstance(normalizer, Dropout) and not normalizer.drops:
         normalizer = normalizer.normalizer
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
@@ -223,8 +223,17 @@ def make_problem(
     return Problem(query, key, value, kernel, mask, normalizer, positions, one_tensor, bias)
 
 
+def wide_position(position: Tensor) -> Tensor:
+    """In a type in which differences are right: 64-bit whole numbers, or at least float32."""
+    if position.is_floating_point():
+        return position.float() if position.dtype.itemsize == 2 else position
+    return position.long()
+
+
 def autocasts(device: torch.device) -> bool:
     """Whether autocast is on for tensors of a device."""
+    if not torch._C._is_any_autocast_enabled():  # a tenth of the time of the next line
+        return False
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
@@ -359,12 +368,15 @@ def _positions(name: str, positions: Positions, batch: int, queries: int, keys: 
     if len(positions) != 2:
         raise ValueError(f"{name}: positions must be (query positions, key positions)")
     for label, position, length in zip(("query", "key"), positions, (queries, keys), strict=True):
+        if not isinstance(position, Tensor) or position.is_complex() or position.dtype == torch.bool:
+            kind = position.dtype if isinstance(position, Tensor) else repr(position)
+            raise ValueError(f"{name}: {label} positions must be a tensor of numbers, not {kind}")
         if position.shape not in ((length,), (batch, length)):
             raise ValueError(
                 f"{name}: {label} positions must have shape [{length}] or [{batch} {length}], "
                 f"not {list(position.shape)}"
             )
-    query_position, key_position = positions
+    query_position, key_position = map(wide_position, positions)
     if query_position.ndim != key_position.ndim:
         return query_position.expand(batch, -1), key_position.expand(batch, -1)
     return query_position, key_position

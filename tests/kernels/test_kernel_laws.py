@@ -133,6 +133,27 @@ def test_equals_scikit_learn(name, sigma):
     equal(ours(query, key)[0, 0], torch.from_numpy(theirs(query[0, 0].numpy(), key[0, 0].numpy())))
 
 
+PER_HEAD = {  # kernels by the numbers that they take one a head of
+    "rational-quadratic": lambda alpha: kernels.RationalQuadratic(1.0, alpha=alpha),
+    "periodic": lambda period: kernels.Periodic(1.0, period=period),
+    "both": lambda number: kernels.Periodic(number, period=number) * kernels.Gaussian(2.0),
+    "random-fourier": lambda sigma: kernels.RandomFourier(DIM, 8, sigma=sigma),
+    "positive-random": lambda scale: kernels.PositiveRandom(DIM, 8, scale=scale),
+}
+
+
+@pytest.mark.parametrize("count", [3, 5])  # as many keys as heads, or another number
+@pytest.mark.parametrize("name", PER_HEAD)
+def test_a_number_for_each_head_is_that_heads(name, count):
+    x, numbers = torch.randn(2, 3, count, DIM, dtype=torch.float64), torch.tensor([0.5, 1.0, 4.0]).double()
+    kernel = PER_HEAD[name](numbers)
+    assert kernel.heads() == 3
+    alone = [
+        PER_HEAD[name](number)(x[:, i : i + 1], x[:, i : i + 1]) for i, number in enumerate(numbers.tolist())
+    ]
+    equal(kernel(x, x), torch.cat(alone, 1))
+
+
 @pytest.mark.parametrize("name", ["epanechnikov", "boxcar", "tricube"])
 def test_compact_kernels_end_at_sigma(name):
     kernel = KERNELS[name].make(1)

@@ -66,6 +66,14 @@ def test_parameters_are_the_formulas(name):
     assert counted == VARIANTS[name].parameters(DIM, HEADS, LENGTH)
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_no_sequences_give_none(name):
+    made, x = layer(name), tokens(0).requires_grad_()
+    out = made(x)
+    out.sum().backward()
+    assert out.shape == x.shape == x.grad.shape
+
+
 @pytest.mark.parametrize(
     "name, causal", [(name, False) for name in EXACT] + [(name, True) for name in EXACT if name in CAUSAL]
 )

@@ -5,7 +5,7 @@ import torch
 
 from gkalib.normalizers import Dropout, Normalizer, RowSum, Simplex, TopK, Unnormalized
 from tests.cases import NORMALIZERS
-from tests.tolerance import equal
+from tests.tolerance import agree, equal
 
 
 def _scores(rows: int = 40, keys: int = 12) -> torch.Tensor:
@@ -93,6 +93,18 @@ def test_simplex_equals_bisection_and_is_idempotent():
     equal(Simplex()(projected), projected)
 
 
+@pytest.mark.parametrize("offset", [1e5, 1e7, -1e7])
+def test_a_number_added_to_a_row_does_not_move_its_point_of_the_simplex(offset):
+    scores = _scores().float() + offset  # what is left of the scores after rounding
+    agree(Simplex()(scores), Simplex()(scores.double() - offset), Simplex()(scores - offset))
+
+
+def test_a_row_with_a_nan_or_infinity_has_no_point_of_the_simplex():
+    rows = torch.tensor([[1.0, torch.nan], [1.0, torch.inf], [1.0, 0.5], [-torch.inf, -torch.inf]])
+    weights = Simplex()(rows[None, None])[0, 0]
+    assert weights[:2].isnan().any(-1).all() and weights[2:].tolist() == [[0.75, 0.25], [0.0, 0.0]]
+
+
 def test_signed_values_are_divided_by_their_sum():
     values = torch.tensor([[[[1.0, -0.5, 1.5], [0.0, 0.0, 0.0]]]], dtype=torch.float64)
     equal(RowSum().of_values(values), torch.tensor([[[[0.5, -0.25, 0.75], [0, 0, 0]]]], dtype=torch.float64))
@@ -114,12 +126,15 @@ def test_dropout_drops_in_training_only_and_keeps_the_mean():
     assert repr(Dropout(TopK(2), 0.1)) == "Dropout(TopK(2), 0.1)"
 
 
+@pytest.mark.usefixtures("as_a_user")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: RowSum(eps=-1.0), "eps must be zero or positive"),
         (lambda: RowSum(eps=float("nan")), "eps must be zero or positive"),
+        (lambda: RowSum(eps=torch.ones(2)), "RowSum: eps must be a number, not tensor"),
         (lambda: TopK(0), "k must be at least 1"),
+        (lambda: TopK(1.5), "TopK: k must be a whole number, not 1.5"),
     ],
 )
 def test_bad_arguments(make, message):

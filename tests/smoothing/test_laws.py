@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gkalib
-from gkalib import kernels, masks, normalizers
+from gkalib import kernels, masks, normalizers, smoothing
 from tests.cases import HEADS, KERNELS, MASKS, NORMALIZERS, tensors
 from tests.tolerance import equal
 
@@ -253,3 +253,64 @@ def test_linear_recurrence_is_the_parallel_form():
         gkalib.smooth(query, key, value, function, mask=masks.Causal(), method="linear"),
         torch.cat(rows, dim=2),
     )
+
+
+IN_MIND = {  # a kernel for each method
+    "padded": kernels.Gaussian(torch.tensor([1.0, 2.0])),
+    "dense": kernels.Laplace(1.0),
+    "reference": kernels.Gaussian(1.0),
+    "linear": kernels.PositiveRandom(8, 16, stabilizer="max").double(),
+    "toeplitz": kernels.Elu() * kernels.ALiBi(2).double(),
+}
+
+
+@pytest.mark.parametrize("place", ["query", "key", "value", "one tensor"])
+@pytest.mark.parametrize("mask", ["causal", "padding", "bias"])
+@pytest.mark.parametrize("count", [6, 40])  # few keys are another program of PyTorch's
+@pytest.mark.parametrize("method", IN_MIND)
+def test_a_nan_is_in_its_own_row_and_in_those_that_see_it(method, count, mask, place):
+    slots: dict = {"mask": masks.Causal(), "kernel": IN_MIND[method], "method": method}
+    if mask != "causal":
+        slots["mask"] = masks.KeyPadding(torch.tensor([count - 2]))
+    if mask == "bias" and method not in ("linear", "toeplitz"):
+        slots |= {
+            "mask": None,
+            "bias": torch.zeros(count).masked_fill(torch.arange(count) == count - 2, -torch.inf),
+        }
+    inputs = [torch.randn(1, 2, count, 8, dtype=torch.float64) for _ in range(3)]
+    inputs = inputs[:1] * 3 if place == "one tensor" else inputs
+    whole = gkalib.smooth(*inputs, **slots)[0]
+    spoilt = [x.clone() for x in inputs]
+    for name, x in zip(("query", "key", "value"), spoilt, strict=True):
+        x[:, 0, -2, 1] = torch.nan if place in (name, "one tensor") else x[:, 0, -2, 1]
+    spoilt = spoilt[:1] * 3 if place == "one tensor" else spoilt
+    lost = torch.zeros(2, count, dtype=torch.bool)
+    lost[0, -2] = place in ("query", "one tensor") or mask == "causal"
+    lost[0, -1] = place != "query" and mask == "causal"
+    out = gkalib.smooth(*spoilt, **slots)[0]
+    assert out[lost].isnan().any(-1).all()
+    equal(out[~lost], whole[~lost])
+    if place != "query":
+        leaves = [x.requires_grad_() for x in dict.fromkeys(spoilt)]
+        left = gkalib.smooth(*spoilt, **slots)[0][~lost].sum()
+        assert all(grad.isfinite().all() for grad in torch.autograd.grad(left, leaves))
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 8, 8), (3, 2, 8, 0)], ids=["no sequence", "no column"])
+@pytest.mark.parametrize(
+    "method", [*IN_MIND, "flex", smoothing.Nystrom(4), smoothing.Skyformer(4), smoothing.FastGauss()], ids=str
+)
+def test_what_has_no_numbers_is_as_empty_afterwards(method, shape):
+    """FlexAttention ends the process there, transforms and landmarks stopped."""
+    x, value = torch.zeros(*shape[:3], 8, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
+    slots: dict = {"kernel": IN_MIND.get(method, kernels.Gaussian(1.0)), "method": method}
+    if method == "flex":
+        assert gkalib.smooth(x.float(), x.float(), value.float(), **slots).shape == shape
+        return
+    if isinstance(method, smoothing.Skyformer):
+        slots["normalizer"] = normalizers.Unnormalized()
+    for mask in (None, masks.KeyPadding(torch.full(shape[:1], 8))):
+        leaves = [x.clone().requires_grad_(), value.clone().requires_grad_()]
+        out = gkalib.smooth(leaves[0], leaves[0], leaves[1], mask=mask, **slots)
+        grads = torch.autograd.grad(out.sum(), leaves)
+        assert out.shape == shape and not any(grad.any() for grad in grads)

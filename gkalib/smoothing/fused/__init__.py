@@ -13,7 +13,8 @@ from gkalib.kernels import Bank, Form, Power
 from gkalib.kernels.lags import of_lags
 from gkalib.masks import Causal, KeyPadding
 from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
-from gkalib.smoothing.methods.method import Method, can_look, no_form, warn_if_lost, wide
+from gkalib.shapes import readable
+from gkalib.smoothing.methods.method import Method, no_form, warn_if_lost, wide
 from gkalib.smoothing.problem import Problem
 from gkalib.smoothing.spans import spans_of, why_not
 
@@ -72,7 +73,7 @@ class Fused(Method):
         form = problem.form
         assert form is not None  # else it refuses
         of_itself = _of_itself(problem, form)
-        if form.has_norm and can_look(problem.query) and not (of_itself and self.center):
+        if form.has_norm and readable(problem.query) and not (of_itself and self.center):
             warn_if_lost(problem, form.key_term(wide(problem.key)))
         if of_itself:
             return _gka(problem, form, self.center, self.ordered)

@@ -66,7 +66,7 @@ class Dense(Method):
     def block(self, problem: Problem) -> int:
         """How many queries are computed at once."""
         batch, heads, queries, keys = problem.sizes
-        row = batch * heads * keys * max(problem.query.element_size(), 4)
+        row = max(batch, 1) * heads * keys * max(problem.query.element_size(), 4)
         cached = problem.query.device.type == "cpu" and not problem.needs_grad
         return max(1, min(queries, (min(self.memory, CACHED) if cached else self.memory) // row))
 

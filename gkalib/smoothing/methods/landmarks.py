@@ -40,8 +40,10 @@ def refuses_few(problem: Problem, rank: int, *, halves: int = 1) -> str | None:
     if rank > halves * min(queries, keys):
         return f"{each} are more than the {min(queries, keys)} tokens"
     lengths = lengths_of(problem)
-    if lengths is not None and not torch.compiler.is_compiling() and halves * int(lengths.min()) < rank:
-        return f"{each} are more than the {int(lengths.min())} tokens of the shortest sequence"
+    if lengths is not None and not torch.compiler.is_compiling() and lengths.numel():
+        shortest = int(lengths.min())
+        if halves * shortest < rank:
+            return f"{each} are more than the {shortest} tokens of the shortest sequence"
     return None
 
 

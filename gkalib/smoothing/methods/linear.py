@@ -51,7 +51,7 @@ def feature_sums(problem: Problem, state: Tensor | None = None) -> tuple[Tensor,
     # One more value column, of ones, sums the weights.
     value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1)
     exists = existing_keys(problem)
-    key = key if exists is None else key * exists
+    key = key if exists is None else key.masked_fill(~exists, 0.0)
     if state is None:
         state = key.new_zeros(*key.shape[:2], key.shape[-1], value.shape[-1])
     if any(isinstance(rule, Causal) for rule in problem.rules):

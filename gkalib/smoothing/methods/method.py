@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gkalib.masks import Causal, KeyPadding, Mask
 from gkalib.normalizers import RowSum, Unnormalized
+from gkalib.shapes import readable
 from gkalib.smoothing.problem import Problem
 
 NEAR = 32.0
@@ -22,6 +23,7 @@ class Method(ABC):
 
     name: str
     exact: bool = True
+    remembers: bool = False  # True if a call changes what the next one gives
 
     @abstractmethod
     def refuses(self, problem: Problem) -> str | None:
@@ -87,7 +89,7 @@ def centered(problem: Problem, query: Tensor, key: Tensor) -> tuple[Tensor, Tens
     """
     form = problem.form
     assert form is not None  # else the method refuses
-    looks = can_look(key)
+    looks = readable(key)
     if form.sigma is None or looks:
         term = form.key_term(wide(key))
         if term is None or not form.has_norm or not looks or _largest(term) < NEAR:
@@ -109,18 +111,9 @@ def wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype.itemsize == 2 else tensor
 
 
-def can_look(tensor: Tensor) -> bool:
-    """Whether a number can be read of it without waiting for a device or breaking a graph."""
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
-    return tensor.device.type == "cpu" and not traced
-
-
 def _largest(term: Tensor) -> float:
-    """The largest |k|²/2σ²; ∞ of a tensor that has no numbers of its own, such as a batched one."""
-    try:
-        return -term.detach().amin().item()
-    except RuntimeError:
-        return math.inf
+    """The largest |k|²/2σ², zero if there is no key."""
+    return -term.detach().amin().item() if term.numel() else 0.0
 
 
 def _point(problem: Problem, key: Tensor) -> Tensor:

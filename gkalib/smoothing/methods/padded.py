@@ -80,9 +80,9 @@ class Padded(Method):
 
 def _is_causal(problem: Problem) -> bool:
     """Whether the mask is the one that PyTorch has a name for."""
-    if not isinstance(problem.mask, Causal) or problem.positions is not None or problem.bias is not None:
+    if problem.mask is None or problem.positions is not None or problem.bias is not None:
         return False
-    return problem.query.shape[2] == problem.grouped_key.shape[2]
+    return isinstance(problem.mask, Causal) and problem.query.shape[2] == problem.grouped_key.shape[2]
 
 
 def _takes_a_row(problem: Problem, allowed: Tensor | None) -> bool:

@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 from gkalib.kernels import Kernel, Product
 from gkalib.masks import Causal, KeyPadding, Mask, Window
 from gkalib.normalizers import RowSum
+from gkalib.shapes import readable
 from gkalib.smoothing.methods.method import Method, existing_keys, no_pairs, no_rule_but, no_sums
 from gkalib.smoothing.problem import Problem
 
@@ -94,7 +95,7 @@ class Toeplitz(Method):
         would be if the inner sum were at its largest in every row.
         """
         batch, heads, queries, features = query.shape
-        numbers = batch * heads * (queries + key.shape[2]) * value.shape[-1]
+        numbers = max(batch, 1) * heads * (queries + key.shape[2]) * value.shape[-1]
         block = max(1, self.memory // (numbers * value.element_size()))
         total = value.new_zeros(batch, heads, queries, value.shape[-1] + 1)
         for start in range(0, features, block):
@@ -127,10 +128,10 @@ def _block(query: Tensor, key: Tensor, value: Tensor, table: Tensor) -> Tensor:
 
 def _check_resolved(total: Tensor, largest: Tensor, nothing: Tensor) -> None:
     """Raise if the sum of a row drowns in the rounding of the largest; in eager mode and on the CPU only."""
-    if torch.compiler.is_compiling() or total.device.type != "cpu":
+    if not readable(total) or not total.numel():
         return
     share = (total.detach() / largest.detach()).masked_fill(nothing, 1.0).min().item()
-    if not share > RESOLVED:
+    if share <= RESOLVED:
         raise ValueError(
             f"smooth: toeplitz: the weights of a row sum to less than {RESOLVED:.0e} of the largest row's, "
             "which its Fourier transforms do not resolve; dense does"
