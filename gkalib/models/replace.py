@@ -9,7 +9,7 @@ from torch import nn
 from gkalib.kernels import Kernel
 from gkalib.layers import Attention, Smoother, for_model, layers, variants
 from gkalib.layers import attention as attention_of
-from gkalib.models import huggingface, multihead, timm
+from gkalib.models import huggingface, multihead, saved, timm
 from gkalib.models.swap import Parts, Swap, build, name_of, tie
 from gkalib.normalizers import Dropout, Normalizer
 
@@ -105,6 +105,8 @@ def replace_attention(
     if any(names is None for _, names in built):
         huggingface.use_interface(model)
     multihead.leave_fast_path(model)
+    given = attention if isinstance(attention, list) else [attention]
+    saved.remember(model, {path: given[i % len(given)] for i, path in enumerate(replaceable)}, length)
     places = tuple(_prefix(path) for path in replaceable)
     fresh = [name for name, _ in model.named_parameters() if name.startswith(places) and name not in copied]
     kinds = {
