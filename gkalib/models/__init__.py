@@ -5,6 +5,7 @@ from gkalib.models.gpt import GPT, gpt
 from gkalib.models.gpt_config import PRESETS, GPTConfig
 from gkalib.models.overview import Overview, overview, overview_table
 from gkalib.models.replace import replace_attention
+from gkalib.models.saved import from_pretrained
 from gkalib.models.swap import Swap
 from gkalib.models.vit import ViT, ViTConfig, vit
 
@@ -18,6 +19,7 @@ __all__ = [
     "ViT",
     "ViTConfig",
     "count",
+    "from_pretrained",
     "gpt",
     "overview",
     "overview_table",

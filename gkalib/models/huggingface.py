@@ -109,15 +109,25 @@ def has_usual_projections(cls: type[nn.Module]) -> bool:
     return getattr(cls, "projections", None) == ("query", "key", "value")
 
 
-def use_interface(model: nn.Module) -> None:
-    """Let the layers of a model that look their function up find ours, and with it masks of pairs."""
-    from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+def register() -> None:
+    """Let layers that look their function up find ours, and with it masks of pairs."""
+    from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def model_class() -> Any:
+    """The class of all models of ``transformers``, or None where it is not in use."""
+    return sys.modules["transformers"].PreTrainedModel if "transformers" in sys.modules else None
+
+
+def use_interface(model: nn.Module) -> None:
+    """Let the layers of a model look our function up."""
+    register()
     for module in model.modules():
-        if isinstance(module, PreTrainedModel):
+        if isinstance(module, model_class()):
             module.set_attn_implementation(NAME)
 
 

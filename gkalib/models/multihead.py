@@ -73,12 +73,12 @@ class Multihead(nn.Module):
         Raises:
             ValueError: if key and value are two tensors, or weights are asked for that are never formed.
         """
-        if key is not value:
+        if not _same(key, value):
             raise ValueError(
                 "replace_attention: a variant makes keys and values of the same tokens; "
                 "MultiheadAttention was called with a key that is not the value"
             )
-        batched, self_attention = query.ndim == 3, query is key
+        batched, self_attention = query.ndim == 3, _same(query, key)
         x = self._batch_first(query)
         context = x if self_attention else self._batch_first(key)
         # The flag says that attn_mask is the causal mask; the rule is cheaper than its pairs.
@@ -113,3 +113,15 @@ class Multihead(nn.Module):
         if tokens.ndim == 2:
             return tokens[None]
         return tokens if self.batch_first else tokens.transpose(0, 1)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are one, or views that show the same of one and pass on the same gradient."""
+    if a is b or torch.compiler.is_dynamo_compiling():  # which cannot see where a view begins
+        return a is b
+    if a.requires_grad != b.requires_grad or a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.stride() != b.stride() or a.storage_offset() != b.storage_offset():
+        return False
+    one, other = (x if x._base is None else x._base for x in (a, b))
+    return one is other or (not a.requires_grad and a.untyped_storage()._cdata == b.untyped_storage()._cdata)

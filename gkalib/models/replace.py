@@ -3,16 +3,18 @@
 import copy
 from typing import Any
 
+import torch
 from torch import nn
 
 from gkalib.kernels import Kernel
 from gkalib.layers import Attention, Smoother, for_model, layers, variants
 from gkalib.layers import attention as attention_of
-from gkalib.models import huggingface, multihead, timm
-from gkalib.models.swap import Parts, Swap, build, name_of
+from gkalib.models import huggingface, multihead, saved, timm
+from gkalib.models.swap import Parts, Swap, build, name_of, tie
 from gkalib.normalizers import Dropout, Normalizer
 
 
+@torch.inference_mode(False)  # and with gradients: what a layer is taken apart into says what was frozen
 def replace_attention(
     model: nn.Module, attention: Attention | Kernel | Normalizer, *, length: int | None = None
 ) -> Swap:
@@ -88,7 +90,7 @@ def replace_attention(
         _layer(model, path, parts, cls, slot)
         for (path, parts), cls, slot in zip(replaceable.items(), bound, slots, strict=True)
     ]
-    copied, dropped = [], []
+    copied, dropped, tied = [], [], {}
     for (path, parts), (layer, names) in zip(replaceable.items(), built, strict=True):
         module = model.get_submodule(path)
         layer.train(module.training)
@@ -96,12 +98,15 @@ def replace_attention(
             copied += [f"{_prefix(path)}{name}" for name, _ in module.named_parameters()]
             module.add_module("smoother", layer)
             continue
+        tie(layer, parts, names, tied)
         copied += [f"{_prefix(path)}{'layer.' if parts.wrap else ''}{name}" for name in names]
         dropped += [f"{_prefix(path)}{name}" for name in parts.weights if name not in names]
         model = _put(model, path, layer if parts.wrap is None else parts.wrap(layer).train(module.training))
     if any(names is None for _, names in built):
         huggingface.use_interface(model)
     multihead.leave_fast_path(model)
+    given = attention if isinstance(attention, list) else [attention]
+    saved.remember(model, {path: given[i % len(given)] for i, path in enumerate(replaceable)}, length)
     places = tuple(_prefix(path) for path in replaceable)
     fresh = [name for name, _ in model.named_parameters() if name.startswith(places) and name not in copied]
     kinds = {
@@ -152,7 +157,12 @@ def _layer(
         layer, names = build(path, parts, cls)
     if slot is not None:
         like = next(iter(parts.weights.values()))
-        own = copy.deepcopy(slot).to(device=like.device, dtype=like.dtype)
+        own = copy.deepcopy(slot).to(dtype=like.dtype)
+        unsaved = {name: buffer for name, buffer in own.named_buffers() if name not in own.state_dict()}
+        own.to(device=like.device)
+        for name, buffer in unsaved.items() if like.is_meta else ():  # no state would bring them back
+            owner, _, last = name.rpartition(".")
+            setattr(own.get_submodule(owner), last, buffer)
         setattr(layer, "kernel" if isinstance(slot, Kernel) else "normalizer", own)
     for smoother in layer.modules() if parts.attn_drop else ():
         if isinstance(smoother, Smoother):
@@ -191,11 +201,14 @@ def _attention_layers(model: nn.Module) -> tuple[dict[str, Parts], dict[str, str
 
 
 def _put(model: nn.Module, path: str, layer: nn.Module) -> nn.Module:
-    """The model with a layer in its place."""
-    if not path:
+    """The model with a layer wherever the one at a path stands."""
+    old = model.get_submodule(path)
+    if old is model:
         return layer
-    owner, _, name = path.rpartition(".")
-    setattr(model.get_submodule(owner), name, layer)
+    for owner in list(model.modules()):
+        for name, module in owner.named_children():
+            if module is old:
+                setattr(owner, name, layer)
     return model
 
 

@@ -122,6 +122,18 @@ def build(path: str, parts: Parts, cls: type[nn.Module]) -> tuple[nn.Module, lis
     return layer, _copy(parts, layer)
 
 
+def tie(layer: nn.Module, parts: Parts, copied: list[str], tied: dict[Any, nn.Parameter]) -> None:
+    """Let parameters that were copied from one be one; ``tied`` holds those of the layers before."""
+    for name in copied:
+        source = parts.weights.get(name)
+        if source is not None:
+            origin = source if source._base is None else source._base
+            place = (origin, source.storage_offset(), source.shape)
+            first = tied.setdefault(place, layer.get_parameter(name))
+            owner, _, last = name.rpartition(".")
+            setattr(layer.get_submodule(owner), last, first)
+
+
 def layer_weights(layer: Any, problem: Problem | None) -> Tensor:
     """The weights of a problem of a layer, ``[b h n m]``.
 
@@ -143,16 +155,21 @@ def name_of(cls: Any) -> str:
 
 @torch.no_grad()
 def _copy(parts: Parts, layer: nn.Module) -> list[str]:
-    """Copy each linear layer whose matrix has the same shape, its bias with it; the names of what was."""
+    """Copy each linear layer whose matrix has the same shape, its bias with it; the names of what was.
+
+    What was frozen stays frozen.
+    """
     parameters = dict(layer.named_parameters())
-    copied = []
+    copied = {}
     for name, tensor in parameters.items():
         matrix = f"{name.rpartition('.')[0]}.weight"
         if name in parts.weights and parts.weights[matrix].shape == parameters[matrix].shape:
             tensor.copy_(parts.weights[name])
-            copied.append(name)
+            copied[name] = tensor._version
     reset_parameters(layer)  # a variant may insist on its own start
-    copied = [name for name in copied if torch.equal(parameters[name], parts.weights[name])]
+    copied = [name for name, version in copied.items() if parameters[name]._version == version]
+    for name in copied:
+        parameters[name].requires_grad_(parts.weights[name].requires_grad)
     norms = ("query_norm.", "key_norm.") if parts.norms else ()
     return copied + [name for name in parameters if name.startswith(norms)]
 

