@@ -314,8 +314,8 @@ def test_runs_of_some_arms(tmp_path):
     "read",
     [
         lambda: results.load("looking"),
-        lambda: importlib.import_module("gkalib.experiments.claims").claims("gka-pictures"),
-        lambda: importlib.import_module("gkalib.experiments.standings").step_costs("one-budget-text"),
+        lambda: importlib.import_module("gkalib.results.claims").claims("gka-pictures"),
+        lambda: importlib.import_module("chapters.experiments.one_budget").step_costs("one-budget-text"),
         lambda: importlib.import_module("gkalib.training").load("rope-dickens"),
     ],
 )
