@@ -34,7 +34,7 @@ define LOCK_HEADER
 endef
 export LOCK_HEADER
 
-.PHONY: help book serve test with-data quick aot lint types pairs chapters jitter links bench lock env clean
+.PHONY: help book serve test with-data quick newest aot lint types pairs chapters jitter links bench lock env clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,15 @@ with-data: $(FULL)/.ready ## the tests that need data which a clone has not (in 
 quick: export OMP_NUM_THREADS ?= 1
 quick: $(FULL)/.ready ## the quick part of the tests, under three minutes on two cores
 	@$(FULL)/bin/python -m tests.quick
+
+# In an environment of its own: without the lock, pip takes the newest releases that pyproject.toml allows.
+newest: export OMP_NUM_THREADS ?= 1
+newest: NEWEST = $(abspath $(VENV))/newest-$(notdir $(PYTHON))
+newest: ## the same with the newest releases in place of the locked ones (PYTHON=python3.13, TORCH=2.12.1)
+	@$(PYTHON) -m venv $(NEWEST)
+	@$(NEWEST)/bin/pip install -qq --upgrade --upgrade-strategy eager \
+	  ".[vision,language,models,book,dev]" $(if $(TORCH),torch==$(TORCH))
+	@$(NEWEST)/bin/python -m tests.quick
 
 aot: $(FULL)/.ready ## compile every fused program for an H100 and compare with the baseline (UPDATE=1 records it, ONLY="CASE ...")
 	@$(FULL)/bin/python -m gkalib.gpu.survey $(ONLY) --processes $(JOBS) $(if $(UPDATE),--update)
@@ -93,8 +102,8 @@ env: $(FULL)/.ready ## make the full environment and print where it is
 	@echo $(FULL)
 
 lock: $(UV) ## pin the versions again (UPGRADE=--upgrade takes newer ones)
-	@$(UV) pip compile $(COMPILE) --extra vision --extra language --extra models --extra hub --extra book --extra dev --group site \
-	  --output-file requirements.lock pyproject.toml
+	@$(UV) pip compile $(COMPILE) --extra vision --extra language --extra models --extra hub --extra book --extra dev \
+	  --extra interpreter --group site --output-file requirements.lock pyproject.toml
 	@$(UV) pip compile $(COMPILE) --constraint requirements.lock --group site --output-file requirements-book.lock
 	@for lock in requirements.lock requirements-book.lock; do \
 	  { printf '%s\n' "$$LOCK_HEADER"; grep -v '^#' $$lock; } > .cache/locked && mv .cache/locked $$lock; done

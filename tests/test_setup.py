@@ -106,14 +106,14 @@ def test_the_wheel_is_light(tmp_path: Path):
     assert {name.split("/")[0] for name in names} == {"gkalib", f"gkalib-{PACKAGE['version']}.dist-info"}
     needed = map(Requirement, re.findall(r"^Requires-Dist: (.*)", metadata, re.M))
     light = {one.name: str(one.marker or "") for one in needed if "extra" not in str(one.marker)}
-    always = dict.fromkeys(["torch", "numpy", "einops", "jaxtyping", "scikit-learn", "tyro", "filelock"], "")
-    assert light == {**always, "triton": 'sys_platform == "linux"'}
+    core = {"torch", "numpy", "einops", "jaxtyping", "scikit-learn", "tyro", "filelock", "safetensors"}
+    assert light == {**dict.fromkeys(core | {"rich"}, ""), "triton": 'sys_platform == "linux"'}
 
 
 def test_the_library_works_without_triton_and_the_extras():
     code = """
 import sys
-for name in "triton torchvision timm skimage statsmodels beartype safetensors tokenizers".split():
+for name in "triton torchvision timm skimage statsmodels beartype tokenizers".split():
     sys.modules[name] = None
 import torch, gkalib
 for name in gkalib.__all__:

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.figure import Figure
 
 from gkalib.bench.roofline import Floor, Number, Rates
+from gkalib.extras import needed_by
 from gkalib.viz.style import COLUMN, PALETTE
+
+with needed_by("a figure"):
+    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
 PARTS = {"products": "blue", "exponentials": "orange", "memory": "black"}
 PROGRAMS = {"FlashAttention-3": "blue", "cuDNN": "green", "FlashAttention-2": "orange"}

@@ -15,6 +15,7 @@ from gkalib.bench import timing
 from gkalib.bench.arms import BACKENDS
 from gkalib.bench.cases import MODELS, TRAINING, WRONG, Case, Comparison, Row, reason_of
 from gkalib.bench.fused import relative_error
+from gkalib.extras import needed_by
 from gkalib.layers import attention
 from gkalib.models import ViTConfig, vit
 
@@ -126,7 +127,8 @@ def model(arm: str, case: Case) -> nn.Module:
     size, width, heads = MODELS[case["size"]]
     torch.manual_seed(0)
     if arm.startswith("deit"):
-        import timm.models.vision_transformer as transformers
+        with needed_by("bench models"):
+            import timm.models.vision_transformer as transformers
 
         sizes: dict[str, Any] = {"embed_dim": width, "num_heads": heads}
         if small:

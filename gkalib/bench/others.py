@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gkalib.bench.cases import Case, Sweep
+from gkalib.extras import needed_by
 from gkalib.kernels import Elu, Gaussian
 from gkalib.models import GPT, GPTConfig, gpt
 from gkalib.smoothing import Recurrent, smooth
@@ -89,7 +90,8 @@ def prepare_regression(case: Case) -> Callable[[], np.ndarray]:
     x = random.uniform(size=(case["n"], 1))
     y = np.sin(12 * x[:, 0]) + 0.3 * random.normal(size=case["n"])
     if case["arm"] == "kernel-reg":
-        from statsmodels.nonparametric.kernel_regression import KernelReg
+        with needed_by("bench regression"):
+            from statsmodels.nonparametric.kernel_regression import KernelReg
 
         bandwidth: Any = [case["bandwidth"]]  # statsmodels annotates it as a string only
         theirs = KernelReg(y, x, var_type="c", reg_type="lc", bw=bandwidth, rng=0)

@@ -172,11 +172,7 @@ class Look:
 
     def __call__(self) -> None:
         """Write the figures and say which."""
-        try:
-            from gkalib.experiments.inspect_run import inspect_run
-        except ModuleNotFoundError as missing:
-            remedy = "pip install 'gkalib[vision,language,book]'"
-            raise ValueError(f"look: needs {missing.name}: {remedy}") from missing
+        from gkalib.experiments.inspect_run import inspect_run
 
         model, processes = self.trained.open()
         run, is_text = model.config, bool(model.tokenizer_json)

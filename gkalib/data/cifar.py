@@ -13,7 +13,8 @@ import numpy as np
 
 from gkalib.data.fetch import Archive, Url, default_cache, find, places, whole
 from gkalib.data.image_set import Arrays, ImageData
-from gkalib.data.registry import archive_path, dataset, digest, registered, require, verified
+from gkalib.data.registry import archive_path, dataset, digest, registered, verified
+from gkalib.extras import require
 
 PIXELS = 3 * 32 * 32  # bytes of a picture: all red, all green, all blue
 TRAINING = 50_000

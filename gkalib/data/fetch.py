@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Literal
 from urllib.error import URLError
 
 from filelock import FileLock
 from torch.hub import download_url_to_file
+
+from gkalib.extras import require
 
 TIMEOUT = 10.0  # seconds that a server may be silent
 SUMS = "SHA256SUMS"  # as `sha256sum` writes it, so that it also checks what was copied by hand
@@ -276,10 +277,7 @@ def fetch_hub(hub: Hub) -> Path:
 
     The checksums that the hub states are written beside the files, and the files compared with them.
     """
-    try:
-        client = import_module("huggingface_hub")
-    except ModuleNotFoundError as missing:
-        raise ValueError("data: the hub needs huggingface_hub: pip install 'gkalib[hub]'") from missing
+    client = require("huggingface_hub", "the hub")
     folder, wanted = default_cache() / hub.folder, [f"*{pattern}" for pattern in hub.files.values()]
     say(f"fetching {hub.repo} from the hub ({hub.size})")
     try:

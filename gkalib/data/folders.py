@@ -9,7 +9,8 @@ import numpy as np
 
 from gkalib.data.fetch import Hub, default_cache, places, say
 from gkalib.data.image_set import ImageData, Images, Picture
-from gkalib.data.registry import dataset, hub_files, require
+from gkalib.data.registry import dataset, hub_files
+from gkalib.extras import require
 
 _LAYOUT = "train/CLASS/PICTURE and val/CLASS/PICTURE"
 COUNTS = (1000, 1_281_167, 50_000)  # classes, pictures to train on, pictures held out
@@ -147,7 +148,7 @@ def _load_table(files: list[Path]) -> Any:
 def _decode(source: Any, name: str) -> Picture:
     """A picture out of a file, in color."""
     try:
-        with require("PIL.Image", "pictures").open(source) as image:
+        with require("PIL.Image", "a picture").open(source) as image:
             return image.convert("RGB")
     except OSError as failure:
         raise ValueError(f"data: {name} cannot be decoded: {failure}") from failure

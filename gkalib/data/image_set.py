@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 
 from gkalib.data.fetch import say
-from gkalib.data.registry import require
+from gkalib.extras import require
 
 # Pillow comes with the extra `vision`: who loads text alone does without it.
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ else:
 
 def as_picture(pixels: np.ndarray) -> Picture:
     """A picture of bytes ``[height, width]`` or ``[height, width, 3]``."""
-    return require("PIL.Image", "pictures").fromarray(np.ascontiguousarray(pixels))
+    return require("PIL.Image", "a picture").fromarray(np.ascontiguousarray(pixels))
 
 
 def limited(images: "Images", limit: int | None) -> "Images":

@@ -20,7 +20,8 @@ from gkalib.data.cifar import cifar10, cifar100
 from gkalib.data.fetch import Archive
 from gkalib.data.folders import image_folder, imagenet
 from gkalib.data.image_set import Arrays, ImageData, Images, Picture, as_picture, limited
-from gkalib.data.registry import DATASETS, Dataset, archive_path, dataset, require, verified
+from gkalib.data.registry import DATASETS, Dataset, archive_path, dataset, verified
+from gkalib.extras import require
 
 # Photographs that lie inside the installed scikit-image as PNG: no download, and the same bytes everywhere.
 # Name -> (file, description, source, license, sha256).

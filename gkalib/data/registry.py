@@ -3,9 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -125,18 +123,6 @@ def verified(name: str, content: Content) -> Content:
             f"another version of its source? ({registered(name).source})"
         )
     return content
-
-
-def require(package: str, name: str) -> ModuleType:
-    """Import the optional library that carries or reads a data set."""
-    try:
-        return import_module(package)
-    except ModuleNotFoundError as missing:
-        top = package.split(".")[0]
-        distribution = {"skimage": "scikit-image", "PIL": "pillow"}.get(top, top)
-        raise ValueError(
-            f"data: {name!r} needs {distribution}. Install it with: pip install {distribution}"
-        ) from missing
 
 
 def archive_path(name: str) -> Path:

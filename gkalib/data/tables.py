@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from gkalib.data.registry import dataset, require, verified
+from gkalib.data.registry import dataset, verified
+from gkalib.extras import require
 
 
 class Table(NamedTuple):

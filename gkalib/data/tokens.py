@@ -16,10 +16,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gkalib.data.fetch import default_cache, say, whole
-from gkalib.data.registry import require
 from gkalib.data.rows import Documents, Packed, Rows, Windows, cut_off, pack
 from gkalib.data.text import TEXTS, fineweb_edu, split_text, tinystories_full
 from gkalib.data.tokenizers import Characters, Tokenizer, gpt2, tokenizer_of, train_bpe
+from gkalib.extras import require
 
 Layout = Literal["windows", "documents", "packed"]
 

@@ -6,11 +6,11 @@ from typing import Any, final
 
 import torch
 
-from gkalib.data.registry import require
 from gkalib.data.tokenizers import Tokenizer
 from gkalib.evaluation.metrics import evaluating
 from gkalib.evaluation.scorer import context_of, score
 from gkalib.evaluation.tasks import Row
+from gkalib.extras import require
 
 
 def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:

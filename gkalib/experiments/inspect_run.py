@@ -22,6 +22,7 @@ from gkalib.analysis import (
 )
 from gkalib.data.registry import checksum
 from gkalib.evaluation import evaluating
+from gkalib.extras import needed_by, require
 from gkalib.models import GPT, ViT
 from gkalib.training.checkpoint import NAME, TrainedModel
 from gkalib.training.config import LanguageConfig, VisionConfig
@@ -163,14 +164,13 @@ def sample(loaded: TrainedModel, processes: Processes, count: int) -> tuple[Tens
 
 def _picture(run: VisionConfig, processes: Processes, given: str) -> Subject:
     """A picture as the run's evaluation reads it, and the part of it that the model sees."""
-    from PIL import Image, UnidentifiedImageError
-
     from gkalib.training.vision import evaluation_transform
 
-    if given in PICTURES:
-        from skimage import data
+    with needed_by("look"):
+        from PIL import Image, UnidentifiedImageError
 
-        picture = Image.fromarray(getattr(data, given)())
+    if given in PICTURES:
+        picture = Image.fromarray(getattr(require("skimage.data", "look"), given)())
     else:
         try:
             picture = Image.open(given).convert("RGB")

@@ -27,7 +27,9 @@ _LINEAR = (
     ("q_proj", "k_proj", "v_proj", "out_proj"),  # CLIPAttention
 )
 # What the forward of a layer may take; one that takes more, such as rotations, does more.
-_TAKES = {"hidden_states", "attention_mask", "past_key_values", "head_mask", "output_attentions", "kwargs"}
+# From transformers 5.24 on, a layer calls its past_key_values cache.
+_CACHES = {"past_key_values", "cache"}
+_TAKES = {"hidden_states", "attention_mask", *_CACHES, "head_mask", "output_attentions", "kwargs"}
 # What a layer may hand to the interface that changes the weights in a way that no slot does.
 _REFUSED = {
     "softcap": "bounds its scores by a tanh (softcap)",
@@ -297,11 +299,10 @@ class HiddenStates(nn.Module):
         self,
         hidden_states: Tensor,
         attention_mask: Any = None,
-        past_key_values: Any = None,
-        **_: Any,
+        **given: Any,
     ) -> tuple[Tensor, None]:
         """As those layers: the output, and no weights."""
-        if past_key_values is not None:
+        if any(given.get(name) is not None for name in _CACHES):
             raise ValueError(
                 "replace_attention: the model keeps a cache of its own; call it with use_cache=False"
             )

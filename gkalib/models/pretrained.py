@@ -104,9 +104,13 @@ def vit_weights(content: bytes) -> dict[str, Tensor]:
     """Every parameter of a ViT-S/14 stored as ONNX by its name, matrices as they multiply from the right.
 
     Args:
-        content: the bytes of its ``.onnx`` file, whose reader, the package onnx, has to be installed.
+        content: the bytes of its ``.onnx`` file.
+
+    Raises:
+        ValueError: if the reader of such files, the package onnx, is not installed.
     """
-    import onnx
+    with needed_by("vit_weights"):
+        import onnx
 
     graph = onnx.load_from_string(content).graph
     stored = {

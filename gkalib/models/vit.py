@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gkalib.extras import needed_by
 from gkalib.layers import Attention, bind, for_model, layers, reset_parameters
 
 
@@ -125,8 +126,9 @@ class ViT(nn.Module):
 
     def __init__(self, config: ViTConfig, attention: Attention = "softmax"):
         # Imported here: a decoder of text needs no timm.
-        from timm.layers.patch_embed import PatchEmbed
-        from timm.models.vision_transformer import Block
+        with needed_by("vit"):
+            from timm.layers.patch_embed import PatchEmbed
+            from timm.models.vision_transformer import Block
 
         super().__init__()
         self.config = config

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -76,9 +78,6 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float) -> Path:
         return target
     scaler = state.scaler.state_dict() if state.scaler else None
     content = {"step": step, "seconds": seconds, "settings": state.config.settings(), "scaler": scaler}
-    from safetensors import SafetensorError  # an extra: this package is imported without it
-    from safetensors.torch import save_file
-
     temporary = folder / f".{target.name}.saving"
     try:
         clear(folder)
@@ -297,9 +296,6 @@ def _delete(path: Path) -> None:
 
 def _read_checkpoint(path: Path, state: TrainState) -> tuple[dict[str, Any], dict[str, Tensors]]:
     """A checkpoint's state and tensors, if it is whole and of this run."""
-    from safetensors import SafetensorError  # likewise
-    from safetensors.torch import load_file
-
     stored = read_state(path)
     if different := differences(stored["settings"], state.config.settings()):
         raise ValueError(f"train: checkpoint {path} is of another run: {different}")

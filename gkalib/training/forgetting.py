@@ -2,15 +2,18 @@
 
 from typing import Literal
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from gkalib.extras import needed_by
 from gkalib.models import GPTConfig, gpt
 from gkalib.viz.style import COLUMN, PALETTE
+
+with needed_by("a figure"):
+    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
 State = Literal["generator", "optimizer"]
 RATE, BATCH = 3e-3, 8

@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
 from gkalib.training.checkpoint import SNAPSHOTS, Tensors, checkpoints, is_main, step_of, sync, tensors_of
 from gkalib.training.optim import TrainState
 
@@ -19,9 +22,6 @@ def save_snapshot(folder: Path, state: TrainState, *, step: int) -> None:
 
     It gets its name when all of it is on the disk. No other snapshot is ever deleted for it.
     """
-    from safetensors import SafetensorError  # an extra: this package is imported without it
-    from safetensors.torch import save_file
-
     tensors = tensors_of(state.model)
     if not is_main():
         return
@@ -46,9 +46,6 @@ def read_snapshots(folder: Path) -> list[Snapshot]:
 
     Taught in: chapter 24.
     """
-    from safetensors import SafetensorError  # likewise
-    from safetensors.torch import load_file
-
     snapshots = []
     for path in checkpoints(Path(folder) / SNAPSHOTS):
         try:

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+from safetensors.torch import save_file
 from torch import nn
 
 from gkalib import results
@@ -49,8 +50,6 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
     Raises:
         ValueError: if the run has not ended, or the name is none, or the held-out data is not here.
     """
-    from safetensors.torch import save_file  # an extra: this package is imported without it
-
     from gkalib.training.record import PACKAGES, device_name, evaluate  # it imports what only measuring needs
 
     if not NAME.fullmatch(name):

@@ -13,17 +13,24 @@ from typing import Any, final
 import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from gkalib.data.image_set import ImageData, Images
 from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy_of, accuracy_sums
+from gkalib.extras import needed_by
 from gkalib.training.config import LOADERS, VisionConfig
 from gkalib.training.distributed import Processes
 from gkalib.training.loop import Part, Workload
 from gkalib.training.sampler import Sampler, key
+
+with needed_by("a run on pictures"):
+    from PIL import Image, ImageOps
+    from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+    from timm.data.mixup import Mixup, mixup_target
+    from timm.data.transforms_factory import create_transform
+    from torchvision import transforms
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -154,10 +161,6 @@ def training_transform(config: VisionConfig) -> Transform:
     DeiT. Pictures in color are normalized by ImageNet's mean and deviation whatever the data, gray ones by ½
     and ½.
     """
-    # Imported here: the recipes of text need no timm.
-    from timm.data.transforms_factory import create_transform
-    from torchvision import transforms
-
     augment, size = config.augment, config.model.image_size
     stages: Any = create_transform(
         size,
@@ -188,9 +191,6 @@ def evaluation_transform(config: VisionConfig) -> Transform:
 
     The shorter side becomes s / ``eval_crop`` pixels, by bicubic interpolation; the middle is s × s.
     """
-    from timm.data.transforms_factory import create_transform
-    from torchvision import transforms
-
     transform = create_transform(
         config.model.image_size, crop_pct=config.eval_crop, interpolation="bicubic", **_scale(config)
     )
@@ -217,8 +217,6 @@ def mixer(config: VisionConfig) -> Callable[[Tensor, Tensor, int], tuple[Tensor,
         Zhang et al., mixup, 2018; Yun et al., CutMix, 2019; Szegedy et al., 2016, on smoothing. Chapter 21
         uses them.
     """
-    from timm.data.mixup import Mixup, mixup_target
-
     augment, classes, smoothing = config.augment, config.model.num_classes, config.smoothing
     if not (augment.mixup or augment.cutmix):
         return lambda images, labels, _: (images, mixup_target(labels, classes, 1.0, smoothing))
@@ -287,8 +285,6 @@ def _loader(samples: Samples, rows: Any, workers: int, processes: Processes) -> 
 
 def _scale(config: VisionConfig) -> dict[str, Any]:
     """What values are shifted and divided by: ImageNet's mean and deviation in color, ½ and ½ in gray."""
-    from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-
     if config.model.channels == 3:
         return {"mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD}
     return {"mean": (0.5,), "std": (0.5,)}

@@ -11,6 +11,7 @@ from typing import final
 import numpy as np
 from matplotlib.figure import Figure
 
+from gkalib.extras import needed_by
 from gkalib.viz import style
 from gkalib.viz.digest import MIME, digest
 
@@ -137,8 +138,9 @@ class Explore:
 
     def live(self):
         """Return an ipywidgets control that calls `draw` anew; needs a running kernel."""
-        import ipywidgets
-        from IPython.display import display
+        with needed_by("live"):
+            import ipywidgets
+            from IPython.display import display
 
         def show(**setting):
             figure = self.draw(**setting)

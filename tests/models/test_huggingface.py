@@ -1,6 +1,7 @@
 """Hugging Face's models: slots between their own projections, variants in their layers' place, refusals."""
 
 import copy
+import inspect
 import pickle
 
 import pytest
@@ -10,17 +11,17 @@ from torch import nn
 from gkalib import attention, capture_attention, replace_attention
 from gkalib.kernels import ExpDot, Gaussian, LagTable
 from gkalib.layers import Smoother
+from gkalib.models.huggingface import HiddenStates
 from gkalib.normalizers import TopK
 
-transformers = pytest.importorskip(
-    "transformers", reason="transformers is not installed: pip install transformers"
-)
+transformers = pytest.importorskip("transformers", reason="not installed: pip install 'gkalib[models]'")
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 WORDS = {"vocab_size": 50, "max_position_embeddings": 64, "pad_token_id": 0}
 GROUPED = {**SIZES, **WORDS, "num_key_value_heads": 2}
 GPT2 = {"vocab_size": 50, "n_positions": 64, "n_embd": 32, "n_layer": 3, "n_head": 4}
 ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+SCALED = {**GPT2, **ENDS, "scale_attn_by_inverse_layer_idx": True}
 VISION = {**SIZES, "image_size": 16, "patch_size": 4}
 T5 = {"vocab_size": 50, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
 
@@ -33,11 +34,7 @@ MODELS = {
         {**GROUPED, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
     ),
     "GPT-2": ("GPT2LMHeadModel", "GPT2Config", GPT2 | ENDS),
-    "GPT-2, scales": (
-        "GPT2LMHeadModel",
-        "GPT2Config",
-        GPT2 | ENDS | {"scale_attn_by_inverse_layer_idx": True},
-    ),
+    "GPT-2, scales": ("GPT2LMHeadModel", "GPT2Config", SCALED),
     "BERT": ("BertModel", "BertConfig", SIZES | WORDS),
     "BERT, eager": ("BertModel", "BertConfig", SIZES | WORDS | {"attn_implementation": "eager"}),
     "BERT, causal": ("BertLMHeadModel", "BertConfig", SIZES | WORDS | {"is_decoder": True}),
@@ -177,7 +174,8 @@ def test_variants_decode_between_the_projections_of_llama(variant):
     with torch.no_grad():
         whole = model(IDS, attention_mask=LEFT).logits
         cache = model(IDS[:, :6], attention_mask=LEFT[:, :6], use_cache=True).past_key_values
-        rest = model(IDS[:, 6:], attention_mask=LEFT, past_key_values=cache).logits
+        name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+        rest = model(IDS[:, 6:], attention_mask=LEFT, **{name: cache}).logits
     close(rest, whole[:, 6:])
 
 
@@ -282,6 +280,13 @@ def test_a_variant_with_other_projections_stands_in_the_layers_place(name, varia
     if name == "BERT, causal":
         with pytest.raises(ValueError, match="keeps a cache of its own; call it with use_cache=False"):
             model(IDS)
+
+
+@pytest.mark.parametrize("name", ["past_key_values", "cache"])
+def test_a_layer_with_other_projections_takes_no_cache(name):
+    layer = HiddenStates(attention("gka")(16, num_heads=2), causal=True)
+    with pytest.raises(ValueError, match="keeps a cache of its own; call it with use_cache=False"):
+        layer(torch.zeros(1, 3, 16), **{name: object()})
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,23 @@ def interpreting() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
+def check_interpreter() -> None:
+    """Triton 3.6 takes a number out of an array of one, which numpy 2.4 refuses; Triton 3.7 does not.
+
+    Raises:
+        ValueError: if the interpreter is on and cannot work with this numpy.
+    """
+    old = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7)
+    if interpreting() and old and tuple(map(int, np.__version__.split(".")[:2])) >= (2, 4):
+        raise ValueError(
+            f"fused: the interpreter of Triton {triton.__version__} needs a numpy before 2.4, not "
+            f"{np.__version__}: pip install 'gkalib[interpreter]'"
+        )
+
+
+check_interpreter()
+
+
 def launch(program: Any, grid: int, config: Config, **arguments: Any) -> None:
     """Start ``grid`` programs; the block sizes go in as BLOCK_ROWS, BLOCK_COLUMNS and STAGES where named."""
     sizes = {"BLOCK_ROWS": config.rows, "BLOCK_COLUMNS": config.columns, "STAGES": config.stages}

@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -11,7 +12,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from gkalib.smoothing import fused
 from gkalib.smoothing.fused.configs import Config
-from gkalib.smoothing.fused.launch import launch
+from gkalib.smoothing.fused.launch import check_interpreter, launch
 
 
 def programs() -> dict[str, list[str]]:
@@ -31,6 +32,26 @@ def test_no_program_has_more_than_thirty_arguments():
         name.rpartition(".")[2] for name in counts
     }
     assert {name: count for name, count in counts.items() if count > 30} == {}
+
+
+@pytest.mark.parametrize("theirs, numpy", [("3.6.0", "2.4.1"), ("3.6.0", "2.10.0")])
+def test_an_interpreter_that_breaks_on_this_numpy_says_so(monkeypatch, theirs, numpy):
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
+    monkeypatch.setattr(np, "__version__", numpy)
+    monkeypatch.setattr(triton, "__version__", theirs)
+    with pytest.raises(ValueError, match=rf"Triton {theirs} .* before 2.4, not {numpy}: .*\[interpreter\]"):
+        check_interpreter()
+
+
+@pytest.mark.parametrize(
+    "interpret, theirs, numpy",
+    [(True, "3.7.1", "2.5.5"), (True, "3.6.0", "2.3.5"), (False, "3.6.0", "2.4.1")],
+)
+def test_other_versions_are_taken(monkeypatch, interpret, theirs, numpy):
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", interpret)
+    monkeypatch.setattr(np, "__version__", numpy)
+    monkeypatch.setattr(triton, "__version__", theirs)
+    check_interpreter()
 
 
 class Recorder:
