@@ -170,6 +170,14 @@ def test_what_a_user_can_mend_is_one_line_and_status_two(capsys: pytest.CaptureF
     assert printed.err.count("\n") == 1 and printed.out == ""
 
 
+def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path, capsys: pytest.CaptureFixture):
+    """On the way there is a file, which stops the superuser too."""
+    (tmp_path / "file").touch()
+    words = ["look", "gka-fashion-mnist", "--device", "cpu", "--out", str(tmp_path / "file" / "looks")]
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"look: {tmp_path / 'file' / 'looks'}: Not a directory\n"
+
+
 def test_results_are_listed_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):

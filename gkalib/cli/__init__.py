@@ -97,6 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # who reads, head for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # a folder that cannot be written to, a file that is missing, a full disk
+        print(f"{name}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return 2
     return 0
 
 

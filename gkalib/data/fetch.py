@@ -3,6 +3,7 @@
 import hashlib
 import lzma
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -100,7 +101,7 @@ class Hub:
 
     Args:
         repo: owner and name.
-        revision: the commit or branch.
+        revision: the commit; or a branch, of which nothing is fetched before ``$GKALIB_COMMIT`` names one.
         folder: where the files lie, in any of the places, at any depth.
         files: the pattern of the file names of each part, such as ``{"train": "train-*.parquet"}``.
         size: of what is fetched, in words.
@@ -276,14 +277,25 @@ def fetch_hub(hub: Hub) -> Path:
     """Fetch the wanted files into the default cache, going on where an earlier attempt stopped.
 
     The checksums that the hub states are written beside the files, and the files compared with them.
+
+    Raises:
+        ValueError: if the hub cannot be reached, or no commit is named: sums that come with the files would
+            then vouch for whatever comes.
     """
     client = require("huggingface_hub", "the hub")
     folder, wanted = default_cache() / hub.folder, [f"*{pattern}" for pattern in hub.files.values()]
     say(f"fetching {hub.repo} from the hub ({hub.size})")
     try:
         # asked first because it fails at once: what follows tries a silent hub again for half a minute
-        source = {"repo_id": hub.repo, "revision": hub.revision}
+        named = re.fullmatch("[0-9a-f]{7,40}", hub.revision)
+        revision = hub.revision if named else os.environ.get("GKALIB_COMMIT", hub.revision)
+        source = {"repo_id": hub.repo, "revision": revision}
         info = client.HfApi().dataset_info(**source, files_metadata=True, timeout=TIMEOUT)
+        if revision == hub.revision and not named:
+            raise ValueError(
+                f"no commit of it is known here; its {revision} is now {info.sha}. Who trusts that one sets "
+                f"GKALIB_COMMIT={info.sha}"
+            )
         client.snapshot_download(
             **source, repo_type="dataset", allow_patterns=list(hub.wanted) or wanted, local_dir=folder
         )

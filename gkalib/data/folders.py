@@ -90,7 +90,7 @@ def _list_pictures(root: Path) -> tuple["Files", tuple[str, ...]]:
     sha256="",
     hub=Hub(
         repo="ILSVRC/imagenet-1k",
-        revision="main",
+        revision="49e2ee26f3810fb5a7536bbf732a7b07389a47b5",
         folder="imagenet-1k",
         files={"train": "train-*.parquet", "validation": "validation-*.parquet"},
         size="about 150 GB",

@@ -4,6 +4,7 @@ import io
 import tarfile
 import tempfile
 import time
+import zlib
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -55,7 +56,7 @@ def unpack(pack: Path, *, root: Path | None = None, code: str = "") -> list[str]
         try:
             with tarfile.open(pack, "r:gz") as archive:
                 archive.extractall(store, filter="data")
-        except (OSError, tarfile.TarError) as error:
+        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
             raise ValueError(f"reproduce: {pack} is no pack of results ({error})") from error
         stored_code = store / CODE
         same = code != "" and stored_code.exists() and stored_code.read_text() == code and here["clean"]
@@ -64,6 +65,8 @@ def unpack(pack: Path, *, root: Path | None = None, code: str = "") -> list[str]
             label = f"{record.experiment}/{record.run}"
             if path.parent != store / label:
                 raise ValueError(f"reproduce: {pack} holds the run {label} as {path.relative_to(store)}")
+            if not path.with_name("metrics.csv").exists():
+                raise ValueError(f"reproduce: {pack} holds the run {label} without its metrics.csv")
             if record.commit == "unknown" and same:
                 record = replace(record, commit=here["commit"], clean=True)
             if not _is_present(record, root / label / "run.json"):

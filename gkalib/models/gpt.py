@@ -16,6 +16,7 @@ from gkalib.layers import Attention, Smoother, for_model, layers, reset_paramete
 from gkalib.layers.parts import split
 from gkalib.masks import Causal, Mask, Window
 from gkalib.models.gpt_config import GATED, PRESETS, GPTConfig
+from gkalib.shapes import check_count
 from gkalib.smoothing import Cache
 
 
@@ -202,11 +203,12 @@ class GPT(nn.Module):
 
         Args:
             ids, temperature, seed: as for ``stream``.
-            count: how many to add.
+            count: how many to add, zero or more.
 
         Raises:
-            ValueError: as ``stream``.
+            ValueError: if ``count`` is negative, or as ``stream``.
         """
+        check_count("gpt", "count", count, least=0)
         return torch.cat([ids, *islice(self.stream(ids, temperature=temperature, seed=seed), count)], dim=1)
 
     @torch.no_grad()

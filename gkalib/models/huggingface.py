@@ -4,7 +4,7 @@ import inspect
 import math
 import re
 import sys
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -130,7 +130,7 @@ def use_interface(model: nn.Module) -> None:
     register()
     for module in model.modules():
         if isinstance(module, model_class()):
-            module.set_attn_implementation(NAME)
+            cast(Any, module).set_attn_implementation(NAME)
 
 
 def _linear(module: Any) -> dict[str, Tensor] | None:

@@ -214,13 +214,16 @@ class Record:
             origin: where it came from, for the message if it is wrong.
 
         Raises:
-            ValueError: if a key is missing or unknown, or the recipe is not the one that was hashed.
+            ValueError: if it is no object of JSON, a key is missing or unknown, or the recipe is not the one
+                that was hashed.
         """
-        fields = json.loads(text)
-        stated = fields.pop("recipe_hash", None)
         try:
+            fields = json.loads(text)
+            if not isinstance(fields, dict):
+                raise TypeError(f"{type(fields).__name__} instead of names and values")
+            stated = fields.pop("recipe_hash", None)
             record = cls(**fields)
-        except TypeError as error:
+        except (TypeError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"results: {origin} is not a record ({error})") from None
         if stated != record.recipe_hash:
             raise ValueError(

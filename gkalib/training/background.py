@@ -18,7 +18,7 @@ from gkalib import results
 from gkalib.data import registry
 from gkalib.training.checkpoint import KEPT, newest, step_of
 from gkalib.training.config import LaunchConfig, TrainConfig, VisionConfig
-from gkalib.training.distributed import HOLDER, LOCK, run_folder, write_holder
+from gkalib.training.distributed import LOCK, read_holder, run_folder, write_holder
 from gkalib.training.launch import chosen_run, cost, device_of, plan, recipe_arm
 from gkalib.training.log import CURVE, read_curve
 from gkalib.training.recipes import recipe
@@ -124,7 +124,9 @@ class Launch:
         try:
             with FileLock(self.folder / LOCK, blocking=False):
                 curve = self.folder / CURVE
-                return self._done and not self._has_ended and time.time() - curve.stat().st_mtime < PATIENCE
+                if not self._done or self._has_ended:
+                    return False
+                return abs(time.time() - curve.stat().st_mtime) < PATIENCE  # a clock may have been set back
         except Timeout:
             return True
 
@@ -178,11 +180,20 @@ class Launch:
         write_holder(self.folder, self._process.pid)
 
     def stop(self) -> None:
-        """Ask it to save and to end, as SIGTERM does; ``start`` goes on from there."""
-        if self.running:
-            holder = self.folder / HOLDER
-            words = holder.read_text(encoding="utf-8").split() if holder.exists() else []
-            process = self._process.pid if self._process else int(words[1])
+        """Ask it to save and to end, as SIGTERM does; ``start`` goes on from there.
+
+        Raises:
+            ValueError: if it runs, but not in a process of this machine that is the run's for certain.
+        """
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+        elif self.running:
+            words, process = read_holder(self.folder)
+            if process is None:
+                raise ValueError(
+                    f"launch: {self.folder} is held by {words}, and no process here is that one for certain: "
+                    "stop it where it was started"
+                )
             os.kill(process, signal.SIGTERM)
 
     def watch(self) -> None:

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
@@ -16,6 +18,7 @@ from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 from gkalib.training.sampler import key
 
 R = TypeVar("R", bound="TrainConfig")
+POLICY = re.compile(r"rand(-(m|n|p|mstd|mmax|inc|t)\d+(\.\d+)?)*")
 LOADERS = 15  # processes that load images, on a host of sixteen cores with one card
 
 
@@ -95,6 +98,8 @@ class TrainConfig(ABC):
         for name in ("seed", "lr", "final_lr", "warmup", "warmup_lr", "weight_decay", "eps", "eval_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"train: {name} must be zero or more, not {getattr(self, name)}")
+        if self.warmup > self.steps:
+            raise ValueError(f"train: warmup must be at most the run's {self.steps} steps, not {self.warmup}")
         if self.batch % self.part:
             raise ValueError(f"train: batch {self.batch} is no multiple of device_batch {self.device_batch}")
         for setting in fields(self):
@@ -190,6 +195,10 @@ class Augment:
         mix: the probability that a part is mixed at all.
         switch: the probability of CutMix where both are on.
         repeats: how many differently augmented copies of a picture a step holds.
+
+    Raises:
+        ValueError: if ``crop`` is no range of shares, ``ratio`` none of positive numbers, or ``policy`` not
+            in timm's words.
     """
 
     crop: tuple[float, float] | None = None
@@ -203,6 +212,14 @@ class Augment:
     mix: float = 1.0
     switch: float = 0.5
     repeats: int = 1
+
+    def __post_init__(self):
+        for name, (low, high), most in (("crop", self.crop or (1, 1), 1.0), ("ratio", self.ratio, math.inf)):
+            if not 0 < low <= high <= most or high == math.inf:
+                bound = "to 1" if most == 1 else "on"
+                raise ValueError(f"train: {name} must rise from above 0 {bound}, not be {low} {high}")
+        if self.policy is not None and not POLICY.fullmatch(self.policy):  # timm skips what it cannot read
+            raise ValueError(f"train: policy must read like rand-m9-mstd0.5-inc1, not {self.policy!r}")
 
 
 @final

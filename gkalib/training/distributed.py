@@ -1,10 +1,14 @@
 """The processes of a run: what each computes, how they agree, who may write, and what stops them."""
 
 import atexit
+import contextlib
 import itertools
 import os
 import platform
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -278,22 +282,41 @@ class RunLock:
 
 
 def write_holder(folder: Path, process: int) -> None:
-    """Leave word of the process that a folder belongs to."""
-    (folder / HOLDER).write_text(f"process {process} on {platform.node()}", encoding="utf-8")
+    """Leave word of the process that a folder belongs to, and in a second line of when it began."""
+    words = f"process {process} on {platform.node()}\n{_start_of(process)}"
+    (folder / HOLDER).write_text(words, encoding="utf-8")
+
+
+def read_holder(folder: Path) -> tuple[str, int | None]:
+    """The words for a folder's process, and its number if it is alive and of this machine for certain."""
+    holder = folder / HOLDER
+    words, _, start = holder.read_text(encoding="utf-8").partition("\n") if holder.exists() else ("", "", "")
+    here = re.fullmatch(rf"process (\d+) on {re.escape(platform.node())}", words)
+    alive = here is not None and start != "" and start == _start_of(int(here[1]))
+    return words or "another process", int(here[1]) if here and alive else None
+
+
+def _start_of(process: int) -> str:
+    """When a process began, in its system's words: it tells those of one number apart. Empty is unknown."""
+    with contextlib.suppress(OSError):
+        if sys.platform == "linux":  # in ticks of a clock that nobody sets back
+            return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        asked = ["ps", "-o", "lstart=", "-p", str(process)]
+        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return ""
 
 
 def _acquire_lock(folder: Path) -> FileLock:
     """The lock of a folder, which no child of this process keeps when this process is gone."""
-    lock, holder = FileLock(folder / LOCK), folder / HOLDER
+    lock = FileLock(folder / LOCK)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
         write_holder(folder, os.getpid())
     except Timeout:
-        owner = holder.read_text(encoding="utf-8") if holder.exists() else "another process"
         raise ValueError(
-            f"train: {folder} is being written to by {owner}. Wait for it, stop it, or choose another folder "
-            "with --out"
+            f"train: {folder} is being written to by {read_holder(folder)[0]}. Wait for it, stop it, or "
+            "choose another folder with --out"
         ) from None
     except OSError as error:
         lock.release()

@@ -11,6 +11,7 @@ from gkalib.data import registry
 from gkalib.data.fetch import SUMS, TIMEOUT, Hub, fetch_hub, find_hub, verify_hub
 
 FILES = {"data/train-0.parquet": b"one", "data/train-1.parquet": b"two", "data/test-0.parquet": b"three"}
+COMMIT = "89abcdef" * 5
 SET = Hub(
     repo="somebody/something",
     revision="0123456789",
@@ -28,20 +29,21 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "gkalib" / "something"
 
 
-def serve(monkeypatch, *, breaks=None, files=FILES):
+def serve(monkeypatch, *, breaks=None, files=FILES, revision=SET.revision):
     """A hub of one data set; it may break after one file."""
     patterns = []
 
     def info(self, **source):
         assert source == {
             "repo_id": SET.repo,
-            "revision": SET.revision,
+            "revision": revision,
             "files_metadata": True,
             "timeout": TIMEOUT,
         }
         sums = {path: hashlib.sha256(content).hexdigest() for path, content in FILES.items()}
         stated = [SimpleNamespace(rfilename=path, lfs=SimpleNamespace(sha256=sums[path])) for path in FILES]
-        return SimpleNamespace(siblings=[*stated, SimpleNamespace(rfilename="README.md", lfs=None)])
+        siblings = [*stated, SimpleNamespace(rfilename="README.md", lfs=None)]
+        return SimpleNamespace(siblings=siblings, sha=COMMIT)
 
     def snapshot(*, allow_patterns, local_dir, **source):
         patterns.extend(allow_patterns)
@@ -67,6 +69,21 @@ def test_fetched_files_are_found_with_the_sums_that_the_hub_states(cache, monkey
     assert (cache / SUMS).read_text().splitlines()[
         0
     ] == f"{hashlib.sha256(b'three').hexdigest()}  data/test-0.parquet"
+
+
+def test_a_branch_is_not_fetched_before_somebody_names_its_commit(cache, monkeypatch):
+    """Sums that come with the files vouch for whatever comes."""
+    branch = dataclasses.replace(SET, revision="main")
+    monkeypatch.delenv("GKALIB_COMMIT", raising=False)
+    patterns = serve(monkeypatch, revision="main")
+    with pytest.raises(
+        ValueError, match=f"its main is now {COMMIT}. Who trusts that one sets GKALIB_COMMIT="
+    ):
+        fetch_hub(branch)
+    assert not patterns and not cache.exists()
+    monkeypatch.setenv("GKALIB_COMMIT", COMMIT)
+    patterns = serve(monkeypatch, revision=COMMIT)
+    assert fetch_hub(branch) == cache and patterns
 
 
 def test_a_fetch_that_broke_off_has_no_files_until_it_is_taken_up_again(cache, monkeypatch):

@@ -1,5 +1,6 @@
 """Packs of results: whole or not at all, as they were made, and never old over new."""
 
+import tarfile
 import threading
 from pathlib import Path
 
@@ -78,6 +79,18 @@ def test_a_run_that_is_replaced_while_it_is_packed_is_packed_whole(store, tmp_pa
 
 def test_what_is_no_pack_is_refused(tmp_path):
     (tmp_path / "other.gz").write_bytes(b"no archive")
-    for name in ("other.gz", "absent.gz"):
+    whole = _packed(tmp_path, code="abc").read_bytes()
+    (tmp_path / "half.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "spoilt.gz").write_bytes(whole[:40] + b"\xff" * 40 + whole[80:])
+    for name in ("other.gz", "absent.gz", "half.gz", "spoilt.gz"):
         with pytest.raises(ValueError, match="is no pack of results"):
             unpack(tmp_path / name)
+
+
+def test_a_run_that_lost_its_course_is_named(store, tmp_path):
+    _packed(tmp_path, code="abc")
+    run = "trial/one-full-s0-nvidia-h100"
+    with tarfile.open(tmp_path / "part.gz", "w:gz") as archive:
+        archive.add(tmp_path / "made" / run / "run.json", f"{run}/run.json")
+    with pytest.raises(ValueError, match=rf"holds the run {run} without its metrics\.csv"):
+        unpack(tmp_path / "part.gz")

@@ -184,5 +184,7 @@ def test_more_tokens_than_the_context_are_refused():
         model(ids(length=15))
     with pytest.raises(ValueError, match=r"^gpt: 15 tokens, and the context holds 14"):
         model.generate(ids(length=15), 1)
+    with pytest.raises(ValueError, match=r"^gpt: count must be at least 0, not -1"):
+        model.generate(ids(), -1)
     with pytest.raises(ValueError, match=r"^gpt: generate needs at least one token"):
         model.generate(ids(length=0), 1)

@@ -213,6 +213,12 @@ def test_a_record_with_a_missing_key_is_refused():
         Record.from_json(json.dumps(fields))
 
 
+@pytest.mark.parametrize("text", ["[]", "null", "3", '"abc"', '{"recipe_hash":', "{}"])
+def test_what_is_no_record_is_refused_by_its_name(text):
+    with pytest.raises(ValueError, match=r"^results: toy/run\.json is not a record \("):
+        Record.from_json(text, "toy/run.json")
+
+
 def test_a_record_from_before_a_key_was_kept_is_read():
     fields = json.loads(record().to_json())
     for name in ("python", "threads", "cpu", "data_sha256", "load"):

@@ -1,6 +1,7 @@
 """A run launched from a notebook, as real processes: found again, stopped, killed, gone on with, refused."""
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -10,13 +11,14 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from gkalib import results
 from gkalib.data import registry
 from gkalib.training import Launch, background, launch
 from gkalib.training.background import train_and_kill
 from gkalib.training.checkpoint import newest, step_of
-from gkalib.training.distributed import LOCK
+from gkalib.training.distributed import HOLDER, LOCK, write_holder
 from gkalib.training.log import CURVE, read_curve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,6 +103,43 @@ def test_a_run_that_still_imports_is_running_to_another_kernel_too(places):
     until(lambda: not other.running)
     started._process.wait()
     assert other.state == "stopped"
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        "",
+        "process",
+        "process {pid} on elsewhere\n{start}",
+        "process {pid} on {host}\n1",
+        "process {pid} on {host}",
+    ],
+)
+def test_a_process_that_is_not_the_runs_for_certain_is_left_alone(places, holder):
+    """It may be of another host that shares the folder, or have got the number of one that is gone."""
+    run, other = smoke(), subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    run.folder.mkdir(parents=True)
+    write_holder(run.folder, other.pid)
+    start = (run.folder / HOLDER).read_text().split("\n")[1]
+    with other, FileLock(run.folder / LOCK):
+        (run.folder / HOLDER).write_text(holder.format(pid=other.pid, host=platform.node(), start=start))
+        with pytest.raises(ValueError, match="no process here is that one for certain: stop it where it was"):
+            run.stop()
+        assert other.poll() is None
+        write_holder(run.folder, other.pid)
+        run.stop()
+        assert other.wait(60) == -signal.SIGTERM
+
+
+def test_a_run_that_ended_before_a_clock_was_set_back_has_ended(places):
+    run = smoke(steps=4)
+    run.folder.mkdir(parents=True)
+    (run.folder / LOCK).touch()
+    (run.folder / CURVE).write_text("step,loss\n4,0.5\n")
+    assert run.running  # its record is awaited
+    for days in (-1, 1):
+        os.utime(run.folder / CURVE, (time.time() + 86_400 * days,) * 2)
+        assert not run.running
 
 
 @pytest.mark.slow

@@ -46,6 +46,23 @@ def test_a_scale_must_itself_be_a_run():
 
 
 @pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"crop": (2.0, 3.0)}, "crop must rise from above 0 to 1, not be 2.0 3.0"),
+        ({"crop": (0.9, 0.1)}, "crop must rise from above 0 to 1, not be 0.9 0.1"),
+        ({"ratio": (0.0, 2.0)}, "ratio must rise from above 0 on, not be 0.0 2.0"),
+        ({"policy": "rand-mXX"}, "policy must read like rand-m9-mstd0.5-inc1, not 'rand-mXX'"),
+        ({"policy": "random"}, "policy must read like rand-m9-mstd0.5-inc1, not 'random'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_happen_to_a_picture_is_refused(setting, message):
+    with pytest.raises(ValueError) as raised:
+        Augment(**setting)
+    assert str(raised.value) == f"train: {message}"
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"steps": 0}, "steps must be at least 1, not 0"),
@@ -57,6 +74,7 @@ def test_a_scale_must_itself_be_a_run():
         ({"lr": float("nan")}, "lr must be zero or more, not nan"),
         ({"seed": -1}, "seed must be zero or more, not -1"),
         ({"warmup": -5}, "warmup must be zero or more, not -5"),
+        ({"warmup": 11}, "warmup must be at most the run's 10 steps, not 11"),
         ({"weight_decay": -0.1}, "weight_decay must be zero or more, not -0.1"),
         ({"ema": 1.0}, "ema must be at least 0 and below 1, not 1.0"),
         ({"clip": 0.0}, "clip must be above zero, not 0.0; None does not clip"),

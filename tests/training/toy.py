@@ -30,7 +30,8 @@ Event = Callable[[int], float]
 
 def toy(**changes: Any) -> LanguageConfig:
     """A run with everything that a checkpoint holds but a loss scale."""
-    return text_run(**{"steps": 20, "clip": 1.0, "ema": 0.9, "warmup": 4, "eval_every": 7} | changes)
+    given = {"steps": 20, "clip": 1.0, "ema": 0.9, "eval_every": 7} | changes
+    return text_run(**{"warmup": min(4, given["steps"])} | given)
 
 
 def nothing(step: int) -> float:
