@@ -46,10 +46,10 @@ def replace_attention(
     **Hugging Face.** A variant that has a query, a key and a value smooths between the projections of the
     model's own layers (Llama, Qwen, GPT-2, BERT, ViT, T5 and most others): rotary positions, grouped keys,
     caches, ``generate``, sliding windows, dropout and ``output_attentions`` stay the model's. Its slots are
-    ``smoother`` of each attention layer; they are trained and saved with the model, and can be assigned. To
-    load such a model, build it, swap, and then load the state. A variant with other projections, such as
-    ``"gka"``, stands in the place of layers that only project and attend (BERT, RoBERTa, ViT, CLIP), without
-    a cache.
+    ``smoother`` of each attention layer; they are trained and saved with the model, and can be assigned.
+    ``save_pretrained`` writes the swap into ``config.json``, from which ``gkalib.models.from_pretrained``
+    makes it anew, or warns that it cannot. A variant with other projections, such as ``"gka"``, stands in the
+    place of layers that only project and attend (BERT, RoBERTa, ViT, CLIP), without a cache.
 
     ```python
     llama = AutoModelForCausalLM.from_pretrained(...)

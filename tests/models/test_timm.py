@@ -185,6 +185,16 @@ def test_dropout_of_weights_is_carried_over():
     assert (model(IMAGES) - model(IMAGES)).abs().max() > 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec")  # inside PyTorch
+@pytest.mark.parametrize("name", ["rbf", "gka"])
+def test_a_swapped_model_is_exported_as_onnx_does_it(name):
+    model = replace_attention(timm_vit(depth=1), name).model
+    table = torch.export.default_decompositions()
+    del table[torch.ops.aten.scaled_dot_product_attention.default]  # ONNX has an operator for it
+    program = torch.export.export(model, (IMAGES,)).run_decompositions(table)
+    torch.testing.assert_close(program.module()(IMAGES), model(IMAGES), rtol=1e-4, atol=2e-6)
+
+
 def test_pooling_by_attention_stays_what_it_is():
     model = timm.create_model("naflexvit_base_patch16_siglip", embed_dim=32, num_heads=4, depth=2)
     swap = replace_attention(model, "rbf")

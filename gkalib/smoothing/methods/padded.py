@@ -88,8 +88,8 @@ def _is_causal(problem: Problem) -> bool:
 def _takes_a_row(problem: Problem, allowed: Tensor | None) -> bool:
     """Whether what is added to the keys is better a mask of one row than a column."""
     query, keys = problem.query, problem.sizes[3]
-    if query.dtype.itemsize == 2 or query.device.type != "cpu":
-        return False
+    if query.dtype.itemsize == 2 or query.device.type != "cpu" or torch.compiler.is_exporting():
+        return False  # what PyTorch writes of a mask of one row for other programs has no certain strides
     one_row = allowed is None or allowed.ndim < 2 or allowed.shape[-2] == 1
     return one_row and (keys <= FEW or not problem.needs_grad)
 
