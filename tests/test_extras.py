@@ -17,7 +17,11 @@ from gkalib.extras import EXTRAS, needed_by, require
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # What reads the parts of another library's objects has them from that library.
-GIVEN = {"gkalib/models/timm.py": {"timm"}, "gkalib/models/huggingface.py": {"transformers"}}
+GIVEN = {
+    "gkalib/models/timm.py": {"timm"},
+    "gkalib/models/huggingface.py": {"transformers"},
+    "gkalib/models/saved.py": {"transformers"},
+}
 # Imported behind gkalib.viz, which asks for matplotlib; that brings Pillow, and a notebook IPython.
 DRAWN = {"matplotlib", "cycler", "PIL", "IPython"}
 
