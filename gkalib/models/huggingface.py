@@ -128,6 +128,7 @@ def model_class() -> Any:
 def use_interface(model: nn.Module) -> None:
     """Let the layers of a model look our function up."""
     register()
+    module: Any
     for module in model.modules():
         if isinstance(module, model_class()):
             cast(Any, module).set_attn_implementation(NAME)
