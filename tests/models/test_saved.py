@@ -49,7 +49,16 @@ def run(model):
         (bert, Simplex()),
         (bert, ["gka", "rbf"]),
     ],
-    ids=str,
+    ids=[
+        "a number",
+        "a number a head",
+        "a sum",
+        "one a layer",
+        "a normalizer",
+        "a variant",
+        "simplex",
+        "two",
+    ],
 )
 def test_what_is_saved_comes_back_and_again(build, given, tmp_path):
     model = build()
