@@ -98,7 +98,7 @@ class TrainConfig(ABC):
         for name in ("seed", "lr", "final_lr", "warmup", "warmup_lr", "weight_decay", "eps", "eval_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"train: {name} must be zero or more, not {getattr(self, name)}")
-        if self.warmup > self.steps:
+        if self.lr and self.warmup > self.steps:  # at a rate of zero nothing warms up
             raise ValueError(f"train: warmup must be at most the run's {self.steps} steps, not {self.warmup}")
         if self.batch % self.part:
             raise ValueError(f"train: batch {self.batch} is no multiple of device_batch {self.device_batch}")

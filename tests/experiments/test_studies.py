@@ -168,7 +168,9 @@ def test_an_unknown_task_names_the_known_ones():
 def test_the_outcomes_of_held_out_items_are_kept(name, data, metric, tmp_path, monkeypatch):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
     record = train(
-        study(task=name, data=data, steps=2, batch=2), measure=lambda *_: {"ones": torch.ones(3)}, keep=True
+        study(task=name, data=data, steps=2, warmup=0, batch=2),
+        measure=lambda *_: {"ones": torch.ones(3)},
+        keep=True,
     )
     kept = results.items(record)
     assert kept.keys() == {metric, "ones"} and record.metrics["ones"] == 1
