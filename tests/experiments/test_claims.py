@@ -51,7 +51,7 @@ def test_claims_name_what_is_there(name):
 )
 def test_every_arm_of_a_contrast_has_its_metric(name):
     said, (studies, measure) = stated(name), trained(name)
-    metrics = {study.arm: train(study.smoke(), measure=measure).metrics for study in studies}
+    metrics = {study.arm: train(study.smoke(), measure=measure).metrics for study in studies()}
     for one in (*said.contrasts, *said.checks):
         for arm in getattr(one, "weights", None) or one.arms:
             assert one.metric in metrics[arm].keys() | RARE, (one.metric, arm)

@@ -73,7 +73,7 @@ def test_one_rising_head_shows_in_the_highest_crest_and_not_in_their_mean(traine
             of_bank = dict(zip(map(id, banks), tables.unflatten(0, (2, 4)), strict=True))
             table_of = lambda bank, length, of_bank=of_bank: of_bank[id(bank)][:, :length]  # noqa: E731
             monkeypatch.setattr(type(banks[0]), "lag_table", table_of)
-            found[width] = gpa_bump.measure(model, learned)
+            found[width] = gpa_bump.with_highest(model, learned)
             assert found[width]["highest_height"] > 0.25
         moves.append([found[70][name] - found[50][name] for name in ("highest_crest", "crest")])
     highest, mean = torch.tensor(moves).T
