@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 # What is imported -> the extra of pyproject.toml that installs it.
 EXTRAS = {
@@ -41,7 +41,7 @@ def needed_by(reader: str) -> Iterator[None]:
         raise ValueError(f"{reader} needs {library}: pip install 'gkalib[{EXTRAS[library]}]'") from missing
 
 
-def require(package: str, reader: str) -> ModuleType:
+def require(package: str, reader: str) -> Any:
     """Import an optional library, or a module of one, by its name; errors as ``needed_by``."""
     with needed_by(reader):
         return import_module(package)

@@ -75,7 +75,7 @@ def test_a_page_without_a_fault_builds_without_torch(tiny):
     tiny.write(
         "_toc.yml", "format: jb-book\nroot: start\nchapters:\n  - file: page\n  - file: chapters/01-one\n"
     )
-    for name in ("torch", "jaxtyping", "sklearn", "scipy", "matplotlib"):
+    for name in ("torch", "jaxtyping", "sklearn", "pandas", "matplotlib"):
         tiny.write(
             f"blocked/{name}/__init__.py", f"raise ImportError('{name} is not in the light environment')\n"
         )
