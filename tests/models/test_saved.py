@@ -13,10 +13,7 @@ from gkalib.kernels import ALiBi, ExpDot, Gaussian, Laplace, Matern, RationalQua
 from gkalib.models import from_pretrained
 from gkalib.normalizers import Simplex, TopK
 
-transformers = pytest.importorskip(
-    "transformers", reason="transformers is not installed: pip install transformers"
-)
-pytest.importorskip("safetensors", reason="safetensors is not installed")
+transformers = pytest.importorskip("transformers", reason="not installed: pip install 'gkalib[models]'")
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 IDS = torch.randint(3, 50, (2, 9), generator=torch.Generator().manual_seed(1))
