@@ -13,6 +13,8 @@ IMPLEMENTATION = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 MEMORY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 HEADS, TOKENS, WIDTH = 3, 40, 16
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 class SmallKernels(TorchDispatchMode):
     """Within it PyTorch's operators are listed that compute, those that a fused operator calls as well."""

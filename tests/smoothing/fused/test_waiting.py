@@ -75,6 +75,7 @@ def test_lags_of_one_query_with_a_position(kernel: str, batched: bool):
     torch.testing.assert_close(scores, wanted)
 
 
+@pytest.mark.usefixtures("unread")
 @torch.no_grad()
 def test_a_step_of_decoding_from_a_ring():
     """All that is done before its programs start."""
