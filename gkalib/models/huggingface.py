@@ -1,7 +1,6 @@
 """Hugging Face's attention layers: slots between their own projections, or a variant in a layer's place."""
 
 import inspect
-import math
 import re
 import sys
 from typing import Any, cast
@@ -9,11 +8,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from gkalib.layers import Smoother
-from gkalib.masks import CAUSAL, Mask, Pairs, added, joined, mask_and_bias
-from gkalib.models.swap import Parts, layer_weights
-from gkalib.normalizers import Dropout
-from gkalib.smoothing import compute_output, make_problem
+from gkalib.masks import CAUSAL, Mask, Pairs, added, mask_and_bias
+from gkalib.models.swap import Parts, layer_weights, smooth_inside
 
 NAME = "gkalib"  # of our function, and of the mask that goes with it, in the interfaces of transformers
 
@@ -32,14 +28,13 @@ _CACHES = {"past_key_values", "cache"}
 _TAKES = {"hidden_states", "attention_mask", *_CACHES, "head_mask", "output_attentions", "kwargs"}
 # What a layer may hand to the interface that changes the weights in a way that no slot does.
 _REFUSED = {
-    "softcap": "bounds its scores by a tanh (softcap)",
     "s_aux": "adds a learned attention sink to each row (s_aux)",
     "sinks": "adds a learned attention sink to each row (sinks)",
     "block_indices": "chooses blocks of keys by itself (block_indices)",
     "cache": "keeps its keys in pages (cache)",
 }
 # The attributes of a layer that say so before it is called.
-_SIGNS = {"attn_logit_softcapping": "softcap", "logit_softcapping": "softcap", "sinks": "sinks"}
+_SIGNS = {"sinks": "sinks"}
 
 
 def read_layer(path: str, module: Any) -> Parts | str | None:
@@ -75,40 +70,8 @@ def read_layer(path: str, module: Any) -> Parts | str | None:
         wrap=lambda layer: HiddenStates(layer, causal=bool(getattr(module, "is_causal", False))),
         inside=called,
         whole=weights is not None,
+        causal=_is_causal(module),
     )
-
-
-def between_projections(path: str, parts: Parts, module: Any, cls: Any) -> Smoother | None:
-    """A variant without its projections, to smooth between those of a layer; None where it has others."""
-    if not has_usual_projections(cls):
-        return None
-    probe: Any = cls(8 * parts.num_heads, parts.num_heads)
-    if probe.projections != cls.projections or probe.head_dim != 8:
-        return None
-    if probe.position is not None:
-        raise ValueError(
-            f"replace_attention: {cls.name()} has position=, but the model places its tokens itself"
-        )
-    if _is_causal(module) and getattr(probe, "xsa", False):
-        raise ValueError(
-            f"replace_attention: xsa takes out a token's own value, which a cache of {path} may hold anywhere"
-        )
-    if _is_causal(module) and not probe.causal:
-        raise ValueError(f"replace_attention: {path} is causal, {cls.name()} cannot be: {probe.why_not}")
-    like = next(iter(parts.weights.values()))
-    # The projections, which go, are as small as they can be.
-    layer: Any = cls(
-        1, parts.num_heads, head_dim=parts.head_dim, project_out=False, device=like.device, dtype=like.dtype
-    )
-    layer.dim = parts.num_heads * parts.head_dim
-    for projection in layer.projections:
-        delattr(layer, projection)
-    return layer
-
-
-def has_usual_projections(cls: type[nn.Module]) -> bool:
-    """Whether a variant projects tokens to a query, a key and a value, as other libraries' layers do."""
-    return getattr(cls, "projections", None) == ("query", "key", "value")
 
 
 def register() -> None:
@@ -127,10 +90,11 @@ def model_class() -> Any:
 
 def use_interface(model: nn.Module) -> None:
     """Let the layers of a model look our function up."""
+    if (ours := model_class()) is None:
+        return
     register()
-    module: Any
     for module in model.modules():
-        if isinstance(module, model_class()):
+        if isinstance(module, ours):
             cast(Any, module).set_attn_implementation(NAME)
 
 
@@ -195,8 +159,7 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """What a layer of ``transformers`` calls between its projections: smoothing by the slots put into it.
 
-    Queries and keys come with the model's positions written into them and, of a cache, the earlier keys. The
-    model's scaling s stands where 1/√d does: queries and keys are multiplied by the square root of s√d.
+    Queries and keys come with the model's positions written into them and, of a cache, the earlier keys.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -218,7 +181,7 @@ def attend(
     for argument, reason in _REFUSED.items():
         if given.get(argument) is not None:
             raise ValueError(f"replace_attention: {type(module).__name__} {reason}, which no slot does")
-    queries, width = query.shape[2], query.shape[3]
+    queries = query.shape[2]
     mask, numbers = mask_and_bias(_hidden_by_infinity(attention_mask), name="replace_attention")
     bias = added(position_bias, numbers)
     if attention_mask is None and causal and queries > 1:
@@ -226,24 +189,21 @@ def attend(
         # Without a mask nothing is filled beyond the queries of a cache of a fixed length.
         key, value = key[:, :, :queries], value[:, :, :queries]
         bias = None if bias is None else bias[..., :queries]
-    if scaling is not None and not math.isclose(scaling, width**-0.5, rel_tol=1e-6):
-        root = math.sqrt(scaling * math.sqrt(width))
-        query, key = query * root, key * root
     positions = _positions(layer, mask, causal, query, key, given.get("position_ids"))
     if positions is not None and mask is CAUSAL:  # a rule of positions, where the order of tokens is meant
         mask = Pairs(torch.ones(queries, queries, dtype=torch.bool, device=query.device).tril())
-    problem = make_problem(
-        layer.query_norm(query),
-        layer.key_norm(key),
+    out, problem = smooth_inside(
+        layer,
+        query,
+        key,
         value,
-        layer.kernel,
-        mask=joined(layer.mask, mask),
+        scale=scaling,
+        softcap=given.get("softcap"),
+        mask=mask,
         bias=bias,
-        normalizer=Dropout(layer.normalizer, dropout) if dropout else layer.normalizer,
+        dropout=dropout,
         positions=positions,
-        name=layer.name(),
     )
-    out = layer.finish(compute_output(problem, layer.method), problem)
     weights = layer_weights(layer, problem) if given.get("output_attentions") else None
     return out.transpose(1, 2).contiguous(), weights
 

@@ -10,7 +10,7 @@ from gkalib.kernels import Kernel
 from gkalib.layers import Attention, Smoother, for_model, layers, variants
 from gkalib.layers import attention as attention_of
 from gkalib.models import huggingface, multihead, saved, timm
-from gkalib.models.swap import Parts, Swap, build, name_of, tie
+from gkalib.models.swap import Parts, Swap, between_projections, build, has_usual_projections, name_of, tie
 from gkalib.normalizers import Dropout, Normalizer
 
 
@@ -26,8 +26,9 @@ def replace_attention(
     stay what they are. Print what is returned to see all this by name. A model that learned with softmax
     needs training with anything else.
 
-    **timm.** Models on ``timm.layers.Attention``, such as ViT and DeiT. The variant stands in the layer's
-    place.
+    **timm.** Models on ``timm.layers.Attention``, such as ViT and DeiT: the variant stands in the layer's
+    place. In rotary models, such as EVA-02 and DINOv3, it smooths between the layer's own projections, after
+    its rotations, as in Hugging Face's.
 
     ```python
     vit = timm.create_model("vit_tiny_patch16_224", pretrained=True)
@@ -103,6 +104,7 @@ def replace_attention(
         dropped += [f"{_prefix(path)}{name}" for name in parts.weights if name not in names]
         model = _put(model, path, layer if parts.wrap is None else parts.wrap(layer).train(module.training))
     if any(names is None for _, names in built):
+        timm.use_smoothers(model)
         huggingface.use_interface(model)
     multihead.leave_fast_path(model)
     given = attention if isinstance(attention, list) else [attention]
@@ -141,13 +143,11 @@ def _layer(
     model: nn.Module, path: str, parts: Parts, cls: type[nn.Module], slot: Kernel | Normalizer | None
 ) -> tuple[nn.Module, list[str] | None]:
     """What is put into a layer of the model, and which weights it took from it; None for what goes inside."""
-    layer: Any = (
-        huggingface.between_projections(path, parts, model.get_submodule(path), cls) if parts.inside else None
-    )
+    layer: Any = between_projections(path, parts, cls) if parts.inside else None
     names = None
     if layer is None:
         if not parts.whole:
-            usual = [name for name in variants() if huggingface.has_usual_projections(attention_of(name))]
+            usual = [name for name in variants() if has_usual_projections(attention_of(name))]
             usual = [name for name in usual if name != name_of(cls)]
             raise ValueError(
                 f"replace_attention: {path} does more than project and attend (rotations, grouped keys, "

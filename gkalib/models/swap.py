@@ -1,5 +1,6 @@
 """What putting a variant into another library's layer needs whatever the library, and the report of it."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,8 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gkalib.kernels import Kernel
 from gkalib.layers import Smoother, reset_parameters
-from gkalib.smoothing import Problem, compute_weights
+from gkalib.masks import Mask, joined
+from gkalib.normalizers import Dropout
+from gkalib.smoothing import Problem, compute_output, compute_weights, make_problem
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Parts:
         wrap: gives a variant the calls of the layer that it replaces; None where those are a variant's own.
         inside: whether slots can be put between the layer's own projections.
         whole: whether a variant can stand in the layer's place.
+        causal: whether the layer may be causal.
     """
 
     dim: int
@@ -38,6 +43,7 @@ class Parts:
     wrap: Callable[[nn.Module], nn.Module] | None = None
     inside: bool = False
     whole: bool = True
+    causal: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,112 @@ def build(path: str, parts: Parts, cls: type[nn.Module]) -> tuple[nn.Module, lis
     if parts.norms and isinstance(layer, Smoother):
         layer.query_norm, layer.key_norm = parts.norms
     return layer, _copy(parts, layer)
+
+
+def between_projections(path: str, parts: Parts, cls: Any) -> Smoother | None:
+    """A variant without its projections, to smooth between those of a layer; None where it has others.
+
+    Raises:
+        ValueError: if the variant places tokens, or cannot be causal where the layer may be.
+    """
+    if not has_usual_projections(cls):
+        return None
+    probe: Any = cls(8 * parts.num_heads, parts.num_heads)
+    if probe.projections != cls.projections or probe.head_dim != 8:
+        return None
+    if probe.position is not None:
+        raise ValueError(
+            f"replace_attention: {cls.name()} has position=, but the model places its tokens itself"
+        )
+    if parts.causal and getattr(probe, "xsa", False):
+        raise ValueError(
+            f"replace_attention: xsa takes out a token's own value, which a cache of {path} may hold anywhere"
+        )
+    if parts.causal and not probe.causal:
+        raise ValueError(f"replace_attention: {path} is causal, {cls.name()} cannot be: {probe.why_not}")
+    like = next(iter(parts.weights.values()))
+    # The projections, which go, are as small as they can be.
+    layer: Any = cls(
+        1, parts.num_heads, head_dim=parts.head_dim, project_out=False, device=like.device, dtype=like.dtype
+    )
+    layer.dim = parts.num_heads * parts.head_dim
+    for projection in layer.projections:
+        delattr(layer, projection)
+    return layer
+
+
+def has_usual_projections(cls: type[nn.Module]) -> bool:
+    """Whether a variant projects tokens to a query, a key and a value, as other libraries' layers do."""
+    return getattr(cls, "projections", None) == ("query", "key", "value")
+
+
+def smooth_inside(
+    layer: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    scale: float | None,
+    softcap: float | None = None,
+    mask: Mask | None,
+    bias: Tensor | None,
+    dropout: float,
+    positions: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Problem]:
+    """The output ``[b h n e]`` of a variant between a layer's own projections, and the problem it solved.
+
+    The layer's scale s stands where 1/√d does: queries and keys are multiplied by the square root of s√d.
+    Where it caps its scores, the logarithm of the kernel is capped.
+    """
+    width = query.shape[3]
+    if scale is not None and not math.isclose(scale, width**-0.5, rel_tol=1e-6):
+        root = math.sqrt(scale * math.sqrt(width))
+        query, key = query * root, key * root
+    problem = make_problem(
+        layer.query_norm(query),
+        layer.key_norm(key),
+        value,
+        layer.kernel if softcap is None else Capped(layer.kernel, softcap),
+        mask=joined(layer.mask, mask),
+        bias=bias,
+        normalizer=Dropout(layer.normalizer, dropout) if dropout else layer.normalizer,
+        positions=positions,
+        name=layer.name(),
+    )
+    return layer.finish(compute_output(problem, layer.method), problem), problem
+
+
+class Capped(Kernel):
+    r"""A kernel whose logarithm stays within ±c.
+
+    $$\log\kappa_c(q, k) = c \tanh\big(\log\kappa(q, k) / c\big)$$
+
+    Args:
+        kernel: κ.
+        cap: c, positive.
+
+    Raises:
+        ValueError: if the kernel may be negative, and so has no logarithm.
+
+    References:
+        Gemma 2, 2024, where it is called soft-capping.
+    """
+
+    def __init__(self, kernel: Kernel, cap: float):
+        super().__init__()
+        if kernel.signed:
+            raise ValueError(
+                "replace_attention: the model caps its scores (softcap), and "
+                f"{type(kernel).__name__}, which may be negative, has none"
+            )
+        self.kernel, self.cap = kernel, cap
+        self.of_lag, self.of_content = kernel.of_lag, kernel.of_content
+
+    def log(self, query: Tensor, key: Tensor, lag: Tensor | None = None) -> Tensor:
+        return self.cap * (self.kernel.log(query, key, lag) / self.cap).tanh()
+
+    def heads(self) -> int | None:
+        return self.kernel.heads()
 
 
 def tie(layer: nn.Module, parts: Parts, copied: list[str], tied: dict[Any, nn.Parameter]) -> None:

@@ -1,12 +1,16 @@
 """timm's attention layers, taken apart."""
 
+import functools
 import inspect
 import sys
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 
-from gkalib.models.swap import Parts, packed_weights
+from gkalib.masks import CAUSAL, joined, mask_and_bias
+from gkalib.models.swap import Parts, packed_weights, smooth_inside
 
 # What a layer is called that adds numbers to its scores by the relative position of query and key.
 _BIASES = ("relative_position_bias_table", "rel_pos", "rel_pos_h", "attention_biases", "cpb_mlp", "pos_embed")
@@ -18,8 +22,14 @@ def read_layer(module: Any) -> Parts | str | None:
         return None
     from timm.layers.attention import Attention
 
+    if not type(module).__module__.startswith("timm.") and not isinstance(module, Attention):
+        return None
+    if _is_rotary(module):
+        weights = dict(module.named_parameters())
+        heads, head_dim = module.num_heads, module.head_dim
+        return Parts(heads * head_dim, heads, head_dim, weights, inside=True, whole=False)
     if not isinstance(module, Attention):
-        return _reason(module) if type(module).__module__.startswith("timm.") else None
+        return _reason(module)
     if type(module).forward is not Attention.forward:
         return f"is a {type(module).__name__}, whose forward is not timm.layers.Attention's"
     for part in ("norm", "gate"):
@@ -39,13 +49,79 @@ def read_layer(module: Any) -> Parts | str | None:
     )
 
 
+def use_smoothers(model: nn.Module) -> None:
+    """Let the rotary layers of a model call what was put between their projections."""
+    module: Any
+    for module in model.modules():
+        if hasattr(module, "smoother") and _is_rotary(module):
+            module.fused_attn = True
+            module.__class__ = _smoothed(type(module))
+
+
+def _is_rotary(module: Any) -> bool:
+    """Whether its block hands it rotations, after which it calls PyTorch's attention."""
+    code = getattr(type(module).forward, "__code__", None)
+    parameters = inspect.signature(type(module).forward).parameters
+    return code is not None and "rope" in parameters and "scaled_dot_product_attention" in code.co_names
+
+
+class Smoothed:
+    """Goes before a class of timm: where it calls PyTorch's attention, its ``smoother`` is called."""
+
+    smoother: Any
+
+    def forward(self, *args: Any, **options: Any) -> Tensor:
+        with _InPlace(self.smoother):
+            return super().forward(*args, **options)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return _empty, (type(self).__mro__[2],), self.__dict__
+
+
+@functools.cache
+def _smoothed(kind: type) -> type:
+    return type(kind.__name__, (Smoothed, kind), {"__module__": __name__})
+
+
+def _empty(kind: type) -> Any:
+    """What a pickle fills with the state of a layer."""
+    cls: Any = _smoothed(kind)
+    return cls.__new__(cls)
+
+
+class _InPlace(TorchFunctionMode):
+    """Within it a variant stands in the place of ``scaled_dot_product_attention``."""
+
+    def __init__(self, smoother: Any):
+        super().__init__()
+        self.smoother = smoother
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is scaled_dot_product_attention:
+            return _attend(self.smoother, *args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def _attend(
+    layer: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    mask, bias = mask_and_bias(attn_mask, name="replace_attention")
+    mask = joined(mask, CAUSAL) if is_causal else mask
+    return smooth_inside(layer, query, key, value, scale=scale, mask=mask, bias=bias, dropout=dropout_p)[0]
+
+
 def _reason(module: Any) -> str | None:
     """What an attention layer of timm does that a variant does not; None for any other module."""
-    if not hasattr(module, "num_heads") or hasattr(module, "attn"):  # a block around such a layer
-        return None
+    if not hasattr(module, "num_heads") or hasattr(module, "attn") or not any(module.children()):
+        return None  # a block around such a layer, or rotations for it
     kind = f"is a {type(module).__module__}.{type(module).__name__}"
     if any(hasattr(module, name) for name in _BIASES):
         return f"{kind}, which adds a bias of relative positions to its scores"
-    if "rope" in inspect.signature(module.forward).parameters:
-        return f"{kind}, whose block hands it rotary positions"
     return f"{kind}, which is no plain attention of one sequence"

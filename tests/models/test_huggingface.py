@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from gkalib import attention, capture_attention, replace_attention
-from gkalib.kernels import ExpDot, Gaussian, LagTable
+from gkalib.kernels import Dot, ExpDot, Gaussian, LagTable
 from gkalib.layers import Smoother
 from gkalib.models.huggingface import HiddenStates
 from gkalib.normalizers import TopK
@@ -24,6 +24,7 @@ GPT2 = {"vocab_size": 50, "n_positions": 64, "n_embd": 32, "n_layer": 3, "n_head
 ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SCALED = {**GPT2, **ENDS, "scale_attn_by_inverse_layer_idx": True}
 VISION = {**SIZES, "image_size": 16, "patch_size": 4}
+CAPPED = {"head_dim": 8, "attn_logit_softcapping": 1.0, "attn_implementation": "eager"}
 T5 = {"vocab_size": 50, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
 
 MODELS = {
@@ -42,6 +43,7 @@ MODELS = {
     "ViT": ("ViTModel", "ViTConfig", VISION),
     "CLIP": ("CLIPVisionModel", "CLIPVisionConfig", VISION),
     "T5": ("T5EncoderModel", "T5Config", T5),
+    "Gemma 2, capped": ("Gemma2ForCausalLM", "Gemma2Config", GROUPED | CAPPED),
 }
 DECODERS = ["Llama", "Qwen2, windows", "GPT-2"]
 
@@ -337,10 +339,6 @@ def test_what_is_no_attention_is_refused(as_a_user):
         replace_attention(build("ViT"), 3)
 
 
-def gemma():
-    return transformers.Gemma2Model(transformers.Gemma2Config(**GROUPED, head_dim=8))
-
-
 def gpt_oss():
     return transformers.GptOssModel(
         transformers.GptOssConfig(**GROUPED, head_dim=8, num_local_experts=4, num_experts_per_tok=2)
@@ -354,7 +352,6 @@ def deberta():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (gemma, r"layers.0.self_attn is a Gemma2Attention, which bounds its scores by a tanh \(softcap\)"),
         (
             gpt_oss,
             r"layers.0.self_attn is a GptOssAttention, which adds a learned attention sink to each row",
@@ -364,7 +361,7 @@ def deberta():
             "is a Disentangled.*Attention, which computes its attention by itself, not through transformers'",
         ),
     ],
-    ids=["soft capping", "sinks", "no interface"],
+    ids=["sinks", "no interface"],
 )
 def test_attention_that_no_slot_describes_gets_an_answer(build, message):
     with pytest.raises(ValueError, match=f"replace_attention: .*{message}"):
@@ -377,6 +374,11 @@ def test_what_a_layer_asks_of_the_interface_alone_is_refused_there():
         ValueError, match=r"LlamaAttention adds a learned attention sink to each row \(s_aux\)"
     ):
         model(IDS, s_aux=torch.zeros(4))
+
+
+def test_a_kernel_that_may_be_negative_has_no_score_to_cap():
+    with pytest.raises(ValueError, match="caps its scores"):
+        run(swapped(build("Gemma 2, capped"), Dot()))
 
 
 def test_a_model_that_is_swapped_already_says_so():

@@ -1,13 +1,16 @@
 """timm's models: softmax changes nothing, and attention that is not plain gets an answer."""
 
 import copy
+import pickle
+import subprocess
+import sys
 
 import pytest
 import timm
 import torch
 from torch import nn
 
-from gkalib.kernels import Gaussian
+from gkalib.kernels import ExpDot, Gaussian
 from gkalib.layers import Smoother, attention
 from gkalib.models import replace_attention, vit
 from gkalib.normalizers import RowSum
@@ -95,6 +98,73 @@ def test_variants_built_for_a_number_of_tokens_are_told_it():
     assert swap.model(IMAGES).isfinite().all()
 
 
+ROTARY = {  # fused and separate projections, gates of registers, rotations that are learned
+    "eva02_tiny_patch14_224": {"img_size": 28},
+    "eva02_base_patch14_224": {"img_size": 28, "embed_dim": 96, "num_heads": 3},
+    "vit_small_patch16_dinov3": {},
+    "vit_small_patch16_rope_mixed_224": {},
+}
+
+
+def rotary(name):
+    torch.manual_seed(0)
+    options = {"img_size": 32, "depth": 2, "num_classes": 7} | ROTARY[name]
+    model = timm.create_model(name, **options).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.1 if parameter.ndim > 1 else 0.5)  # gammas start at zero or near
+    return model, torch.randn(2, 3, options["img_size"], options["img_size"])
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_a_rotary_layer_keeps_all_but_its_attention(name):
+    model, images = rotary(name)
+    before, learned = model(images), set(model.state_dict())
+    swap = replace_attention(model, "softmax")
+    assert swap.layers == {f"blocks.{block}.attn": "softmax" for block in range(2)}
+    assert not swap.left and not swap.fresh and set(model.state_dict()) == learned
+    for same in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(same(images), before, rtol=1e-4, atol=2e-6)
+    model = rotary(name)[0]
+    swap = replace_attention(model, Gaussian(2.0, learn=True))
+    after = model(images)
+    assert (after - before).abs().max() > 1e-3
+    after.square().mean().backward()
+    assert all(model.get_parameter(name).grad.abs().max() > 0 for name in swap.fresh) and swap.fresh
+
+
+COMPILED = """
+import timm, torch
+from gkalib import replace_attention
+model = timm.create_model("eva02_tiny_patch14_224", img_size=28, depth=2).eval()
+images = torch.randn(2, 3, 28, 28)
+before = model(images)
+compiled = torch.compile(replace_attention(model, "softmax").model, backend="aot_eager", fullgraph=True)
+torch.testing.assert_close(compiled(images), before, rtol=1e-4, atol=2e-6)
+"""
+
+
+def test_a_rotary_layer_is_compiled_whole():
+    """In a process without shape checks."""
+    subprocess.run([sys.executable, "-c", COMPILED], check=True)
+
+
+def test_a_rotary_layer_takes_a_mask_and_drops_weights_as_before():
+    layer = rotary("eva02_tiny_patch14_224")[0].blocks[0].attn
+    tokens, mask = torch.randn(2, 5, 192), torch.ones(5, 5, dtype=torch.bool).tril()
+    options = [{"attn_mask": mask}, {"is_causal": True}, {"attn_mask": torch.randn(2, 3, 5, 5)}]
+    before = [layer(tokens, **given) for given in options]
+    model = replace_attention(nn.Sequential(layer), ExpDot()).model
+    for given, wanted in zip(options, before, strict=True):
+        torch.testing.assert_close(model[0](tokens, **given), wanted, rtol=1e-4, atol=2e-6)
+    model[0].attn_drop.p = 0.5
+    assert not torch.equal(model.train()[0](tokens), model[0](tokens))
+
+
+def test_a_rotary_layer_has_its_own_projections():
+    with pytest.raises(ValueError, match=r"blocks.0.attn does more than project and attend .*so gka, which"):
+        replace_attention(rotary("eva02_tiny_patch14_224")[0], "gka")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -105,10 +175,6 @@ def test_variants_built_for_a_number_of_tokens_are_told_it():
         (
             "swin_tiny_patch4_window7_224",
             "layers.0.blocks.0.attn is a .*WindowAttention, which adds a bias of",
-        ),
-        (
-            "eva02_tiny_patch14_224",
-            "blocks.0.attn is a .*EvaAttention, whose block hands it rotary positions",
         ),
         ("xcit_nano_12_p8_224", "blocks.0.attn is a .*XCA, which is no plain attention of one sequence"),
         ("resnet18", "ResNet has no attention layer that is known"),
