@@ -4,12 +4,14 @@ import logging
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gkalib.kernels import ExpDot, Kernel
 from gkalib.normalizers import Normalizer, Unnormalized
-from gkalib.shapes import Key, Output, Query, Value, Weights, readable
+from gkalib.shapes import readable
+from gkalib.smoothing.axes import Array, problem_of
 from gkalib.smoothing.fused import Fused
 from gkalib.smoothing.methods.dense import Dense, dense_weights
 from gkalib.smoothing.methods.flex import Flex
@@ -17,7 +19,7 @@ from gkalib.smoothing.methods.linear import Linear
 from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.methods.padded import Padded
 from gkalib.smoothing.methods.toeplitz import Toeplitz
-from gkalib.smoothing.problem import ROW_SUM, Positions, Problem, Rule, autocasts, make_problem
+from gkalib.smoothing.problem import ROW_SUM, Positions, Problem, Rule, autocasts
 from gkalib.smoothing.reference import Reference, reference_weights
 
 EXP_DOT = ExpDot()
@@ -58,17 +60,17 @@ class Explanation:
 
 
 def smooth(
-    query: Query,
-    key: Key | None = None,
-    value: Value | None = None,
+    query: Array,
+    key: Array | None = None,
+    value: Array | None = None,
     kernel: Kernel = EXP_DOT,
     *,
-    mask: Rule | None = None,
-    bias: Tensor | None = None,
+    mask: Rule | np.ndarray | None = None,
+    bias: Tensor | np.ndarray | None = None,
     normalizer: Normalizer = ROW_SUM,
-    positions: Positions | None = None,
+    positions: Positions | tuple[np.ndarray, np.ndarray] | None = None,
     method: str | Method = "auto",
-) -> Output:
+) -> Array:
     r"""Smooth values over keys: every attention of this library, and Nadaraya–Watson regression.
 
     $$\mathrm{out}_i = \sum_j w_{ij} v_j, \qquad
@@ -78,10 +80,12 @@ def smooth(
     itself.
 
     Args:
-        query: ``[b h n d]``.
-        key: ``[b h m d]``, or with fewer heads that divide the query's: each serves a group of query heads.
-            None is the query.
-        value: ``[b h m e]``, grouped like the key; None is the key.
+        query: ``[b h n d]``; without a batch ``[h n d]``, without heads ``[n d]``, in one dimension ``[n]``.
+            A tensor or a NumPy array; whole numbers are taken as floating point.
+        key: likewise ``[b h m d]``, or with fewer heads that divide the query's: each serves a group of query
+            heads. None is the query.
+        value: likewise ``[b h m e]``, grouped like the key; or ``[m]`` or ``[m e]``, one for every head and
+            sequence. None is the key.
         kernel: κ.
         mask: which keys a query may see: a mask, a boolean tensor taken pair by pair, or a function
             ``(b, h, q, k) -> bool`` of whole numbers, as FlexAttention has it. None is all.
@@ -93,30 +97,29 @@ def smooth(
             to rounding; one that cannot run raises instead of handing over to another.
 
     Returns:
-        ``[b h n e]``. A row without an allowed key is zero.
+        ``[b h n e]``, or with the axes of the query that were given, and with e where the value has it; an
+        array for arrays. A row without an allowed key is zero.
 
     Raises:
         ValueError: if shapes, types, slots or positions do not fit, or the method named cannot compute this.
 
     Chapters 1 to 5 teach it.
     """
-    problem = make_problem(
-        query, key, value, kernel, mask=mask, bias=bias, normalizer=normalizer, positions=positions
-    )
-    return compute_output(problem, method)
+    problem, back = problem_of("smooth", query, key, value, kernel, mask, bias, normalizer, positions)
+    return back(compute_output(problem, method))
 
 
 def attention_weights(
-    query: Query,
-    key: Key | None = None,
+    query: Array,
+    key: Array | None = None,
     kernel: Kernel = EXP_DOT,
     *,
-    mask: Rule | None = None,
-    bias: Tensor | None = None,
+    mask: Rule | np.ndarray | None = None,
+    bias: Tensor | np.ndarray | None = None,
     normalizer: Normalizer = ROW_SUM,
-    positions: Positions | None = None,
+    positions: Positions | tuple[np.ndarray, np.ndarray] | None = None,
     method: str = "reference",
-) -> Weights:
+) -> Array:
     r"""The weights w_ij that ``smooth`` would give the values.
 
     $$w_{i\cdot} = \mathrm{normalize}_j(\mathrm{mask}_{ij}\, e^{b_{ij}}\, \kappa(q_i, k_j))$$
@@ -126,19 +129,21 @@ def attention_weights(
         method: ``"reference"`` or ``"dense"``.
 
     Returns:
-        ``[b h n m]``, in float32 for half-precision inputs.
+        ``[b h n m]``, ``[h n m]`` or ``[n m]``, in float32 for half-precision inputs.
 
     Raises:
         ValueError: as ``smooth``, or if the method does not form weights.
 
     Chapter 4 teaches it.
     """
-    slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
-    return compute_weights(make_problem(query, key, None, kernel, **slots, name="attention_weights"), method)
+    problem, back = problem_of(
+        "attention_weights", query, key, None, kernel, mask, bias, normalizer, positions
+    )
+    return back(compute_weights(problem, method), of_values=False)
 
 
 def compute_output(problem: Problem, method: str | Method = "auto") -> Tensor:
-    """The output of a problem, such as an attention layer's; ``smooth`` is ``make_problem`` and this.
+    """The output of a problem, such as an attention layer's; ``smooth`` checks its arguments and calls this.
 
     Args:
         problem: what ``make_problem``, or the ``problem`` of an attention layer, returned.
@@ -152,7 +157,7 @@ def compute_output(problem: Problem, method: str | Method = "auto") -> Tensor:
 
 
 def compute_weights(problem: Problem, method: str = "reference") -> Tensor:
-    """The weights ``[b h n m]`` of a problem; ``attention_weights`` is ``make_problem`` and this.
+    """The weights ``[b h n m]`` of a problem; ``attention_weights`` checks its arguments and calls this.
 
     Args:
         problem: as for ``compute_output``.
@@ -169,15 +174,15 @@ def compute_weights(problem: Problem, method: str = "reference") -> Tensor:
 
 
 def explain(
-    query: Query,
-    key: Key | None = None,
-    value: Value | None = None,
+    query: Array,
+    key: Array | None = None,
+    value: Array | None = None,
     kernel: Kernel = EXP_DOT,
     *,
-    mask: Rule | None = None,
-    bias: Tensor | None = None,
+    mask: Rule | np.ndarray | None = None,
+    bias: Tensor | np.ndarray | None = None,
     normalizer: Normalizer = ROW_SUM,
-    positions: Positions | None = None,
+    positions: Positions | tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Explanation:
     """Which methods can compute this problem, which cannot and why, and which one ``auto`` takes.
 
@@ -192,8 +197,7 @@ def explain(
 
     Chapter 14 teaches it.
     """
-    slots = {"mask": mask, "bias": bias, "normalizer": normalizer, "positions": positions}
-    problem = make_problem(query, key, value, kernel, **slots, name="explain")
+    problem, _ = problem_of("explain", query, key, value, kernel, mask, bias, normalizer, positions)
     refusals = {name: method.refuses(problem) for name, method in METHODS.items()}
     able = [name for name, refusal in refusals.items() if refusal is None]
     unproved = {name: reason for name in able if (reason := METHODS[name].unproved(problem))}

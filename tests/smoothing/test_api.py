@@ -12,7 +12,7 @@ import torch
 import gkalib
 from gkalib import kernels
 from gkalib.normalizers import Dropout, RowSum
-from gkalib.smoothing import METHODS, Dense, api
+from gkalib.smoothing import METHODS, Dense, api, make_problem
 from tests.tolerance import equal
 
 
@@ -71,7 +71,7 @@ def test_one_tensor_is_smoothed_over_itself():
     kernel = kernels.Gaussian(2.0)
     equal(gkalib.smooth(x, kernel=kernel), gkalib.smooth(x, x, x, kernel))
     for arguments in ((x,), (x, x), (x, x, x)):
-        assert api.make_problem(arguments[0], arguments[-1], arguments[-1], kernel).one_tensor
+        assert make_problem(arguments[0], arguments[-1], arguments[-1], kernel).one_tensor
     assert gkalib.explain(x, kernel=kernel).choice == "padded"
 
 
@@ -95,7 +95,7 @@ def test_a_bias_is_added_to_the_score_and_has_a_gradient(name, kernel, mask, met
     bias = BIASES[name](17).requires_grad_()
     scores = kernel.log(q, k) + bias
     if mask is not None:
-        scores = scores.masked_fill(~api.make_problem(q, k, v, kernel, mask=mask).allowed(), -torch.inf)
+        scores = scores.masked_fill(~make_problem(q, k, v, kernel, mask=mask).allowed(), -torch.inf)
     by_hand = RowSum()(scores) @ v
     out = gkalib.smooth(q, k, v, kernel, bias=bias, mask=mask, method=method)
     equal(out, by_hand)
@@ -117,11 +117,11 @@ def test_explain_says_which_methods_take_a_bias():
 def test_a_gradient_through_what_a_kernel_was_given_is_asked_for():
     x, sigma = _qkv(8)[0], torch.tensor(2.0, requires_grad=True)
     for kernel in (kernels.Laplace(sigma), kernels.Gaussian(1.0) * kernels.ExpDot(sigma)):
-        assert api.make_problem(x, x, x, kernel).needs_grad
+        assert make_problem(x, x, x, kernel).needs_grad
         with torch.no_grad():
-            assert not api.make_problem(x, x, x, kernel).needs_grad
-    assert not api.make_problem(x, x, x, kernels.Laplace(2.0)).needs_grad
-    assert api.make_problem(x, x, x, kernels.Laplace(2.0, learn=True)).needs_grad
+            assert not make_problem(x, x, x, kernel).needs_grad
+    assert not make_problem(x, x, x, kernels.Laplace(2.0)).needs_grad
+    assert make_problem(x, x, x, kernels.Laplace(2.0, learn=True)).needs_grad
 
 
 def test_padded_drops_weights_as_dropout_does():
@@ -159,7 +159,7 @@ def test_inside_a_graph_float64_is_not_left_to_a_gradient_that_the_cpu_has_not(m
 
 
 def test_blocks_hold_to_the_memory_stated():
-    problem = api.make_problem(*_qkv(100), kernels.Gaussian(1.0))
+    problem = make_problem(*_qkv(100), kernels.Gaussian(1.0))
     assert Dense(memory=2 * 100 * 4 * 7).block(problem) == 7
     assert Dense(memory=1).block(problem) == 1
     assert Dense().block(problem) == 100

@@ -6,7 +6,7 @@ from torch._subclasses import FakeTensorMode
 
 import gkalib
 from gkalib import kernels, masks
-from gkalib.smoothing import Reference, api
+from gkalib.smoothing import Reference, api, make_problem
 from gkalib.smoothing.methods import padded
 from tests.cases import MASKS
 from tests.tolerance import agree
@@ -92,7 +92,7 @@ SIGMAS = torch.tensor([0.7, 1.3, 2.0, 3.1])
 def test_autocast_casts_what_is_smoothed_and_nothing_else(kernel, method):
     inputs, bias = _mixed(), None if method in ("auto", "linear") else torch.randn(17)
     half = [one.bfloat16() for one in inputs]
-    if api.METHODS.get(method, Reference()).refuses(api.make_problem(*half, kernel, bias=bias)):
+    if api.METHODS.get(method, Reference()).refuses(make_problem(*half, kernel, bias=bias)):
         return
     outside = gkalib.smooth(*half, kernel, bias=bias, method=method)
     with torch.autocast("cpu", torch.bfloat16):
@@ -106,9 +106,9 @@ def test_autocast_leaves_float64_and_one_tensor_stays_one():
     x = torch.randn(1, 2, 8, 4)
     with torch.autocast("cpu", torch.bfloat16):
         for given in ((x, None, None), (x, x, x), (x, None, x)):
-            problem = api.make_problem(*given, kernels.Gaussian(1.0))
+            problem = make_problem(*given, kernels.Gaussian(1.0))
             assert problem.one_tensor and problem.query.dtype == torch.bfloat16
-        assert not api.make_problem(x, x, x.clone(), kernels.Gaussian(1.0)).one_tensor
+        assert not make_problem(x, x, x.clone(), kernels.Gaussian(1.0)).one_tensor
         assert gkalib.smooth(x.double(), kernel=kernels.Gaussian(1.0)).dtype == torch.float64
         with pytest.raises(ValueError, match=r"value is torch\.float64"):
             gkalib.smooth(x, x, x.double())
