@@ -1,5 +1,6 @@
 """Novels, stories, speeches and web pages, and how each text is cut into two parts and into documents."""
 
+import codecs
 import re
 import tarfile
 import textwrap
@@ -197,16 +198,52 @@ def books(archive: Path) -> dict[str, str]:
         members = [member for member in packed if member.name.endswith(".txt")]
         files = {Path(member.name).stem: packed.extractfile(member) for member in members}
         raw = {name: file.read() for name, file in sorted(files.items()) if file is not None}
-    return {name: plain(content) for name, content in raw.items()}
+    return {name: plain(_utf8(content), name) for name, content in raw.items()}
 
 
-def plain(content: bytes) -> str:
-    """Text in UTF-8 or else Latin-1, with line ends of one character and no other control characters."""
+def _utf8(content: bytes) -> bytes:
+    """UTF-8 as it is, Latin-1 rewritten."""
     try:
-        text = content.decode()
+        content.decode()
     except UnicodeDecodeError:
-        text = content.decode("latin-1")
-    return text.replace("\r\n", "\n").replace("\x1a", "")
+        return content.decode("latin-1").encode()
+    return content
+
+
+# What a file may begin with, longest first: the mark that says how its characters are written.
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def plain(content: bytes, name: str) -> str:
+    """The text of a file, in the encoding that its byte-order mark names, else UTF-8, a line end a character.
+
+    Args:
+        content: its bytes.
+        name: of the file, for errors.
+
+    Raises:
+        ValueError: if it is in another encoding, or no text.
+    """
+    encoding = next((each for mark, each in MARKS.items() if content.startswith(mark)), "utf-8")
+    remedy = "store it as UTF-8, which every editor can"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as failure:
+        raise ValueError(
+            f"data: {name} is no text in {encoding} ({failure.reason}, byte {failure.start}); if it is one "
+            f"in Windows-1252 or another encoding, {remedy}"
+        ) from failure
+    if "\0" in text:
+        raise ValueError(
+            f"data: {name} has bytes of zero: no text in {encoding}; if it is one in UTF-16, {remedy}"
+        )
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\x1a", "")
 
 
 class TextParts(NamedTuple):
@@ -231,7 +268,7 @@ def split_text(name: str, *, documents: bool, wrap: int | None = None, limit: in
         wrap: the width at which lines are wrapped; None leaves them.
         limit: how many characters are used, from the beginning; None is all.
     """
-    load, cut_documents = TEXTS.get(name, (lambda: plain(Path(name).read_bytes()), paragraphs))
+    load, cut_documents = TEXTS.get(name, (lambda: plain(Path(name).read_bytes(), name), paragraphs))
     text = load()
     symbols, text = set(text) | ({"\n"} if wrap else set()), text[:limit]
     if not documents:
