@@ -12,9 +12,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from gkalib.data.fetch import Hub, default_cache, places, say
+from gkalib.data.fetch import default_cache, find_pictures, places, say
 from gkalib.data.image_set import ImageData, Images, Picture, as_picture
-from gkalib.data.registry import dataset, hub_files
+from gkalib.data.registry import hub_files, registered
 from gkalib.extras import require
 
 # What the folders of the two parts may be called, in any letter case; the first that is there is taken.
@@ -209,32 +209,18 @@ def _walk(folder: str, seen: set[str]) -> Iterator[tuple[str, str]]:
                 yield entry.path, behind
 
 
-@dataset(
-    description="Photographs in a thousand classes, 1,281,167 to train on and 50,000 to test",
-    source="Russakovsky et al. 2015; a folder imagenet of class folders, or the hub",
-    license="research and education only, by ImageNet's terms; not redistributed here",
-    sha256="",
-    hub=Hub(
-        repo="ILSVRC/imagenet-1k",
-        revision="49e2ee26f3810fb5a7536bbf732a7b07389a47b5",
-        folder="imagenet-1k",
-        files={"train": "train-*.parquet", "validation": "validation-*.parquet"},
-        size="about 150 GB",
-        terms="for an account that has accepted its terms (hf auth login)",
-    ),
-    here=lambda: _find_imagenet() is not None,
-)
 def imagenet() -> ImageData:
     """ImageNet-1k, out of a folder ``imagenet`` with ``train/`` and ``val/``, or out of the hub's files.
 
     Classes stand in the order of their WordNet numbers in both. The hub's files are written once more, in a
-    form that single pictures can be read from. As in all published
-    runs, no picture is turned as its EXIF says.
+    form that single pictures can be read from. As in all published runs, no picture is turned as its EXIF
+    says.
 
     References:
         Russakovsky et al., ImageNet large scale visual recognition challenge, 2015. Chapter 21.
     """
-    root = _find_imagenet()
+    hub = registered("imagenet").hub
+    root = hub and find_pictures(hub)
     if root is None:
         try:
             train, held_out = (_load_table(hub_files("imagenet", part)) for part in ("train", "validation"))
@@ -252,10 +238,6 @@ def imagenet() -> ImageData:
         path = f". A part of it is a data set by its path: {root}" if root else ""
         raise ValueError(f"data: 'imagenet' is not whole: it has {actual}, not {expected}{path}")
     return data
-
-
-def _find_imagenet() -> Path | None:
-    return next((place / "imagenet" for place in places() if (place / "imagenet" / "train").is_dir()), None)
 
 
 def _load_table(files: list[Path]) -> Any:

@@ -97,12 +97,6 @@ def test_idx_files_are_read_out_of_both_kinds_of_package(tmp_path):
         assert unpacked == {"a-ubyte": pixels, "b-ubyte": labels}
 
 
-def test_a_package_without_data_is_refused(tmp_path):
-    (tmp_path / "set.deb").write_bytes(b"!<arch>\n")
-    with pytest.raises(ValueError, match=r"the package has no member data.tar.xz"):
-        images._idx_files(tmp_path / "set.deb")
-
-
 def test_the_middle_square_of_a_photograph():
     """Shrunk ten times, it is close to the means of ten by ten pixels."""
     whole, square = images.picture("cat"), images.picture("cat", side=30)
