@@ -4,11 +4,10 @@ import gzip
 import io
 import lzma
 import os
-import re
 import tarfile
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch.nn.functional import interpolate
 
 from gkalib.data.cifar import cifar10, cifar100
 from gkalib.data.folders import image_folder, imagenet
-from gkalib.data.image_set import Arrays, ImageData, Images, Picture, as_picture, limited
+from gkalib.data.image_set import Arrays, ImageData, limited
 from gkalib.data.registry import archive_path, verified
 from gkalib.extras import require
 
@@ -148,19 +147,33 @@ _CLOTHES = (
     *("T-shirt", "trouser", "pullover", "dress", "coat"),
     *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
-_MADE_UP = re.compile(r"made-up(?:-(\d+)x(\d+))?")
 
 
 def made_up(size: int = 32, classes: int = 10, *, train: int = 2048, held_out: int = 512) -> ImageData:
     """Pictures that need no data at hand, for tests and smoke runs: what is learned from them means nothing.
 
+    Noise over a grating: channel k of pixel (x, y) is 128 + 48 aₖ cos(8π (x cos θ + y sin θ) / size + φ) +
+    24 ε. The class has signs a and the direction θ; the picture has the phase φ and the noise ε.
+
     Args:
         size: their height and width.
-        classes: how many.
+        classes: how many; from the 33rd on they look like earlier ones.
         train, held_out: how many pictures of each part.
     """
     names = tuple(f"class {number}" for number in range(classes))
-    return ImageData(MadeUp(size, classes, train, 0), MadeUp(size, classes, held_out, 1), names)
+    return ImageData(_gratings(size, classes, train, 0), _gratings(size, classes, held_out, 1), names)
+
+
+def _gratings(size: int, classes: int, count: int, seed: int) -> Arrays:
+    labels = np.random.default_rng([seed, 0]).permutation(np.arange(count) % classes)
+    along, pixels = 8 * np.pi * np.arange(size) / size, np.empty((count, size, size, 3), np.uint8)
+    for number, label in enumerate(labels):
+        random, angle = np.random.default_rng([seed, 1, number]), np.pi * (label // 4 % 8) / 8
+        signs, phase = 1 - 2 * np.array([0, label & 1, label >> 1 & 1]), random.uniform(0, 2 * np.pi)
+        wave = np.cos(along * np.cos(angle) + along[:, None] * np.sin(angle) + phase)
+        noise = random.standard_normal((size, size, 3), np.float32)
+        pixels[number] = (128 + 48 * wave[..., None] * signs + 24 * noise).clip(0, 255)
+    return Arrays(pixels, labels)
 
 
 def _split_digits() -> ImageData:
@@ -188,9 +201,8 @@ def image_data(name: str, *, limit: int | None = None) -> ImageData:
     """The pictures of a data set.
 
     Args:
-        name: cifar10, cifar100, imagenet, mnist, fashion-mnist, digits or made-up; ``made-up-224x1000`` for
-            made-up pictures of that size and number of classes; or the path of a folder of pictures, see
-            :func:`gkalib.data.folders.image_folder`.
+        name: cifar10, cifar100, imagenet, mnist, fashion-mnist, digits or made-up; or the path of a folder of
+            pictures, see :func:`gkalib.data.folders.image_folder`.
         limit: how many pictures to train on, always the same ones, of all classes about alike; None is all.
 
     Raises:
@@ -200,9 +212,7 @@ def image_data(name: str, *, limit: int | None = None) -> ImageData:
     References:
         Chapter 21 trains on them.
     """
-    if sizes := _MADE_UP.fullmatch(name):
-        data = made_up(*(int(number) for number in sizes.groups() if number))
-    elif name in _LOADERS:
+    if name in _LOADERS:
         data = _LOADERS[name]()
     elif Path(name).is_dir():
         data = image_folder(Path(name))
@@ -211,48 +221,3 @@ def image_data(name: str, *, limit: int | None = None) -> ImageData:
     else:
         raise ValueError(f"data: no images named {name!r}. Known: {', '.join(_LOADERS)}; or a folder's path")
     return data._replace(train=limited(data.train, limit))
-
-
-@final
-class MadeUp(Images):
-    """Noise over a grating whose color and direction are the class's, drawn when it is asked for.
-
-    Channel k of pixel (x, y) is mₖ + 48 aₖ cos(8π (x cos θ + y sin θ) / size + φ) + 24 ε. The class has signs
-    a, the direction θ and, from the 33rd on, the mean m; the picture has the phase φ and the noise ε.
-
-    Args:
-        size: its height and width.
-        classes: how many.
-        count: how many pictures.
-        seed: pictures of other seeds are others; of the same class they look alike.
-
-    Raises:
-        ValueError: if a picture cannot have that size, or there are too many classes to look different.
-    """
-
-    def __init__(self, size: int, classes: int, count: int, seed: int):
-        if size < 1 or not 1 <= classes <= 4000:
-            raise ValueError(
-                f"data: made-up pictures have a size from 1 and 1 to 4000 classes, not {size} and {classes}"
-            )
-        self.size, self.seed = size, seed
-        self.labels = np.random.default_rng([seed, 0]).permutation(np.arange(count, dtype=np.int64) % classes)
-        self.numbers = np.arange(count)
-
-    def picture(self, index: int) -> Picture:
-        """The picture of that number: always the same one."""
-        label = int(self.labels[index])
-        random = np.random.default_rng([self.seed, 1, int(self.numbers[index])])
-        signs = 1 - 2 * np.array([0, label & 1, label >> 1 & 1])
-        angle, color = np.pi * (label // 4 % 8) / 8, label // 32
-        mean = 128 + 24 * ((2 + color // np.array([1, 5, 25])) % 5 - 2)
-        along, phase = 8 * np.pi * np.arange(self.size) / self.size, random.uniform(0, 2 * np.pi)
-        wave = np.cos(along * np.cos(angle) + along[:, None] * np.sin(angle) + phase)
-        noise = random.standard_normal((self.size, self.size, 3), np.float32)
-        return as_picture((mean + 48 * wave[..., None] * signs + 24 * noise).clip(0, 255).astype(np.uint8))
-
-    def only(self, rows: np.ndarray) -> "MadeUp":
-        """Some of them."""
-        subset = MadeUp(self.size, 1, 0, self.seed)
-        subset.labels, subset.numbers = self.labels[rows], self.numbers[rows]
-        return subset

@@ -72,7 +72,8 @@ def test_each_file_is_packed_by_itself_so_that_more_files_change_no_row(place):
     before = everything(text_data("fineweb-edu", **PAGES).train)
     tokenizer = text_data("fineweb-edu", **PAGES).tokenizer
     (place / "fineweb-edu" / "shard_00001.parquet").unlink()
-    fewer, _ = tokens.large_rows("fineweb-edu", tokenizer, layout="packed", width=49)
+    files = gkalib.data.fineweb_edu()
+    fewer, _ = tokens._large_pages("fineweb-edu", files, tokenizer, 49, None)
     count = len(fewer)
     assert everything(fewer) == [part[:count] for part in before]
     assert count < len(before[0])
@@ -163,11 +164,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(place, tmp_path, monkeypatc
     ("name", "changes", "message"),
     [
         ("tinystories-full", {"rows": "packed"}, "tinystories-full is read in rows of documents, not packed"),
-        (
-            "fineweb-edu",
-            {"rows": "windows"},
-            "fineweb-edu is read in rows of documents or packed, not windows",
-        ),
+        ("fineweb-edu", {"rows": "windows"}, "fineweb-edu is read in rows of packed, not windows"),
         ("fineweb-edu", {"tokenizer": "characters"}, "fineweb-edu is too large for characters"),
         (
             "fineweb-edu",

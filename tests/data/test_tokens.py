@@ -125,7 +125,7 @@ def test_a_missing_text_names_what_to_do(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))  # nothing fetches
     with pytest.raises(ValueError) as failure:
-        smoke(data=name, rows="documents")
+        smoke(data=name, rows="packed" if name == "fineweb-edu" else "documents")
     message = str(failure.value)
     assert message.startswith(f"data: '{name.replace('-', '_')}' is not here")
     assert str(tmp_path) in message
