@@ -137,8 +137,6 @@ def archive_path(name: str) -> Path:
     Where it has several sources, what is here comes before what would have to be fetched.
     """
     archives, failures = registered(name).archives, []
-    if not archives:
-        raise ValueError(f"data: {name!r} has no archive, it comes from {registered(name).source}")
     try:
         if here := next(filter(None, map(files.find, archives)), None):
             return here
@@ -159,9 +157,9 @@ def archive_path(name: str) -> Path:
 def folder_text(name: str, file: str) -> str:
     """The text of one of the files that were put in place by hand for a data set."""
     folder = registered(name).folder
-    if folder is None or file not in folder.files:
-        names = "none" if folder is None else ", ".join(folder.files)
-        raise ValueError(f"data: {name!r} has no file {file!r}. Its files: {names}")
+    assert folder is not None
+    if file not in folder.files:
+        raise ValueError(f"data: {name!r} has no file {file!r}. Its files: {', '.join(folder.files)}")
     try:
         return files.read_file(folder, file)
     except (ValueError, OSError) as failure:
@@ -171,9 +169,7 @@ def folder_text(name: str, file: str) -> str:
 def hub_files(name: str, part: str) -> list[Path]:
     """The files of one part of a data set of the hub, by name."""
     source = registered(name).hub
-    if source is None or part not in source.files:
-        names = "none" if source is None else ", ".join(source.files)
-        raise ValueError(f"data: {name!r} has no part {part!r} on the hub. Its parts: {names}")
+    assert source is not None
     if not (paths := files.find_hub(source, part)):
         raise ValueError(
             f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"

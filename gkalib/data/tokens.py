@@ -135,8 +135,7 @@ def _packed(part: list[str], tokenizer: Tokenizer, width: int) -> Rows:
         raise ValueError(
             "data: packed rows begin with a special token, which characters do not have: take bpe or gpt2"
         )
-    packing = pack(tokenizer.encode_documents(part), width, dtype=tokenizer.dtype)
-    return Packed(packing.rows, cropped=packing.cropped / packing.tokens)
+    return Packed(pack(tokenizer.encode_documents(part), width, dtype=tokenizer.dtype).rows)
 
 
 def _large_bpe(name: str, files: list[Path], vocab_size: int, limit: int | None) -> Tokenizer:
@@ -171,14 +170,14 @@ def _large_pages(
     """Packed rows of all files but the last, and of the last; of that, a tenth of the limit is read."""
     train = _load_rows(name, _to_train_on(name, files), tokenizer, width, limit)
     held_out = _load_rows(name, files[-1:], tokenizer, width, None if limit is None else limit // 10)
-    return Packed(*train[0], cropped=train[1]), Packed(*held_out[0], cropped=held_out[1])
+    return Packed(*train), Packed(*held_out)
 
 
 def _large_stories(
     name: str, files: list[Path], tokenizer: Tokenizer, width: int, limit: int | None
 ) -> tuple[Rows, Rows]:
     """One story a row; a thousandth is held out, drawn as ``datasets`` draws it with seed 42."""
-    arrays, _ = _load_rows(name, files, tokenizer, width, limit)
+    arrays = _load_rows(name, files, tokenizer, width, limit)
     train, held_out = _split_stories(sum(map(len, arrays)))
     pad = tokenizer.bos or 0
     return Documents(*arrays, pad=pad, chosen=train), Documents(*arrays, pad=pad, chosen=held_out)
@@ -212,9 +211,9 @@ def _split_stories(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _load_rows(
     name: str, files: list[Path], tokenizer: Tokenizer, width: int, limit: int | None
-) -> tuple[list[np.ndarray], float]:
-    """The rows of each file, and the share of the tokens that is in none."""
-    layout, arrays, tokens, cropped = LARGE[name][1], [], 0, 0
+) -> list[np.ndarray]:
+    """The rows of each file."""
+    layout, arrays = LARGE[name][1], []
     tokens_of = hashlib.sha256(tokenizer.to_json().encode()).hexdigest()
     for file in files:
         if limit is not None and limit <= 0:
@@ -226,9 +225,8 @@ def _load_rows(
             _write_rows(folder, list(pages), tokenizer, layout=layout, width=width)
         counts = json.loads((folder / "counts.json").read_text(encoding="utf-8"))
         arrays.append(np.load(folder / "rows.npy", mmap_mode="r"))
-        tokens, cropped = tokens + counts["tokens"], cropped + counts["cropped"]
         limit = None if limit is None else limit - counts["characters"]
-    return arrays, cropped / max(1, tokens)
+    return arrays
 
 
 def _write_rows(folder: Path, pages: list[str], tokenizer: Tokenizer, *, layout: str, width: int) -> None:

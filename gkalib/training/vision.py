@@ -16,7 +16,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from gkalib.data.folders import check_pictures
 from gkalib.data.image_set import ImageData, Images
 from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy_of, accuracy_sums
@@ -45,8 +44,6 @@ def load_data(config: VisionConfig, processes: Processes) -> tuple[VisionConfig,
     data = processes.in_turn(lambda: image_data(config.data, limit=config.limit))
     classes, held_out = len(data.classes), len(data.held_out)
     if Path(config.data).is_dir():
-        if processes.main:
-            check_pictures(data)
         config = replace(config, model=replace(config.model, num_classes=classes))
     if classes != config.model.num_classes:
         raise ValueError(

@@ -161,11 +161,6 @@ def test_checking_what_is_not_here_fetches_nothing(cache, monkeypatch):
     assert not cache.exists()
 
 
-def test_a_set_without_an_archive_has_no_path():
-    with pytest.raises(ValueError, match=r"'mcycle' has no archive, it comes from .*statsmodels"):
-        registry.archive_path("mcycle")
-
-
 def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(cache, tmp_path, monkeypatch):
     """A made-up archive of the same layout: one president's addresses, in order of their years."""
     pages = {
