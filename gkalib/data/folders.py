@@ -22,6 +22,7 @@ TRAIN = ("train", "training")
 HELD_OUT = ("val", "valid", "validation", "test", "testing")
 _LAYOUT = "train/CLASS/PICTURE and val/CLASS/PICTURE"
 COUNTS = (1000, 1_281_167, 50_000)  # classes, pictures to train on, pictures held out
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 AT_ONCE = 256  # pictures that are checked between two looks at the bar
 
 
@@ -137,8 +138,7 @@ def _list_pictures(root: Path, taken: dict[str, str], as_shown: bool) -> tuple["
                 names.append(os.fsencode(path[len(str(root)) + 1 :]))
                 labels.append(label)
         if len(names) == count:
-            extensions = ", ".join(require("torchvision.datasets.folder", "a folder").IMG_EXTENSIONS)
-            raise ValueError(f"data: the class folder {folder} has no pictures ({extensions})")
+            raise ValueError(f"data: the class folder {folder} has no pictures ({', '.join(EXTENSIONS)})")
     return Files(root, np.array(names), np.array(labels), as_shown=as_shown), tuple(f.name for f in folders)
 
 
@@ -159,8 +159,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _is_picture(name: str) -> bool:
-    library = require("torchvision.datasets.folder", "a folder of pictures")
-    return library.is_image_file(name) and not _is_hidden(name)
+    return name.lower().endswith(EXTENSIONS) and not _is_hidden(name)
 
 
 def _innermost(root: Path) -> Path:

@@ -5,7 +5,6 @@ import io
 import lzma
 import os
 import tarfile
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,11 +19,8 @@ from gkalib.data.image_set import Arrays, ImageData, limited
 from gkalib.data.registry import archive_path, verified
 from gkalib.extras import require
 
-# Photographs that lie inside the installed scikit-image as PNG: no download, and the same bytes everywhere.
-_PICTURES = {
-    name: f"{'chelsea' if name == 'cat' else name}.png"
-    for name in ("camera", "astronaut", "cat", "coffee", "coins", "brick", "grass", "gravel")
-}
+# Photographs that lie inside the installed scikit-image: no download, and the same bytes everywhere.
+PICTURES = ("camera", "astronaut", "cat", "coffee", "coins", "brick", "grass", "gravel")
 
 
 class Labeled(NamedTuple):
@@ -53,12 +49,10 @@ def picture(name: str, side: int | None = None) -> Float[np.ndarray, "height wid
     References:
         scikit-image's ``skimage.data``. Chapter 5 denoises some.
     """
-    if name not in _PICTURES:
-        raise ValueError(f"data: no picture named {name!r}. Known: {', '.join(_PICTURES)}")
-    require("skimage", name)
-    with (files("skimage") / "data" / _PICTURES[name]).open("rb") as stream:
-        pixels = require("PIL.Image", name).open(stream)
-        whole = verified(name, np.asarray(pixels, np.float64) / 255)
+    if name not in PICTURES:
+        raise ValueError(f"data: no picture named {name!r}. Known: {', '.join(PICTURES)}")
+    pixels = getattr(require("skimage.data", name), name)()
+    whole = verified(name, np.asarray(pixels, np.float64) / 255)
     return whole if side is None else _square(whole, side)
 
 
