@@ -84,20 +84,6 @@ def sunspots() -> Table:
     return verified("sunspots", Table(x, y, ("year",), "sunspot number"))
 
 
-def co2() -> Table:
-    """Carbon dioxide in the air at Mauna Loa by week.
-
-    x is the date in years, the fraction counting days ``[2225, 1]``; y is parts per million.
-
-    References:
-        Keeling and Whorf, Atmospheric CO2 concentrations derived from flask air samples, 2004. Chapter 3.
-    """
-    column = require("statsmodels.datasets.co2", "co2").load_pandas().data["co2"].dropna()
-    days = np.where(column.index.is_leap_year, 366.0, 365.0)
-    x = column.index.year.to_numpy(np.float64) + (column.index.day_of_year.to_numpy(np.float64) - 1) / days
-    return verified("co2", Table(x[:, None], column.to_numpy(np.float64), ("year",), "CO2 (ppm)"))
-
-
 def diabetes() -> Table:
     """Progression of diabetes one year on, from age, sex, body mass, blood pressure and six blood values.
 

@@ -52,29 +52,29 @@ def test_a_folder_of_class_folders_is_a_data_set(tmp_path):
     assert np.array_equal(pixels(pickle.loads(pickle.dumps(data.held_out)), 2), pixels(data.held_out, 2))
 
 
-def test_folders_of_another_layout_are_refused(tmp_path):
-    loose = tmp_path / "loose"
-    (loose / "train").mkdir(parents=True)
-    (loose / "val").mkdir()
-    Image.new("RGB", (4, 4)).save(loose / "train" / "a.png")
-    with pytest.raises(
-        ValueError, match=r"train has no class folders \(1 pictures lie in it directly\): a fol"
-    ):
-        image_data(str(loose))
-    train_only = folder(tmp_path / "one", {}, COUNTS)
-    with pytest.raises(ValueError, match=r"one has a folder val and no folder train; it holds "):
-        image_data(str(train_only))
-    few = folder(tmp_path / "few", {"n01": 1, "n02": 1}, {})
-    with pytest.raises(ValueError, match=r"few has one picture of each class, so that none can be held out"):
-        image_data(str(few))
-    other = folder(tmp_path / "other", COUNTS, {"n01": 1, "n99": 1})
-    with pytest.raises(
-        ValueError, match=r"val has other classes than train: val lacks n02, n10; train lacks n99"
-    ):
-        image_data(str(other))
-    empty = folder(tmp_path / "empty", {**COUNTS, "n03": 0}, COUNTS)
-    with pytest.raises(ValueError, match=r"class folder .*n03 has no pictures"):
-        image_data(str(empty))
+@pytest.mark.parametrize(
+    ("train", "val", "message"),
+    [
+        ({}, COUNTS, r"set has a folder val and no folder train; it holds "),
+        ({"n01": 1, "n02": 1}, {}, r"set has one picture of each class, so that none can be held out"),
+        (
+            COUNTS,
+            {"n01": 1, "n99": 1},
+            r"val has other classes than train: val lacks n02, n10; train l",
+        ),
+        ({**COUNTS, "n03": 0}, COUNTS, r"class folder .*n03 has no pictures \(.jpg"),
+    ],
+)
+def test_folders_of_another_layout_are_refused(tmp_path, train, val, message):
+    with pytest.raises(ValueError, match=f"^data: .*{message}"):
+        image_data(str(folder(tmp_path / "set", train, val)))
+
+
+def test_pictures_without_class_folders_are_refused(tmp_path):
+    (tmp_path / "train").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "train" / "a.png")
+    with pytest.raises(ValueError, match=r"train has no class folders \(1 pictures lie in it direct"):
+        image_data(str(tmp_path))
 
 
 @pytest.mark.parametrize(
