@@ -48,8 +48,8 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
         from gkalib.training import vision
 
         config, images = vision.load_data(config, processes)
-        if Path(config.data).is_dir() and processes.main:
-            check_pictures(images)
+        if Path(config.data).is_dir():
+            processes.first(lambda: check_pictures(images))
         workload = vision.ImageWorkload(config, images, processes, workers=launch.workers)
     else:
         from gkalib.training import language
