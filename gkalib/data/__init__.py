@@ -9,7 +9,7 @@ from gkalib.data.folders import imagenet
 from gkalib.data.images import Labeled, digits, fashion_mnist, image_data, mnist, picture
 from gkalib.data.pretrained import Encoder, Heads, Reading, minilm, trained_heads, trained_vit
 from gkalib.data.registry import DATASETS, Dataset
-from gkalib.data.tables import Table, california_schools, co2, diabetes, mcycle, random_splits, sunspots
+from gkalib.data.tables import Table, california_schools, diabetes, mcycle, random_splits, sunspots
 from gkalib.data.tasks import benchmark
 from gkalib.data.text import dickens, fineweb_edu, novels, state_of_the_union, tinystories, tinystories_full
 from gkalib.data.tokenizers import Tokenizer, gpt2
@@ -29,7 +29,6 @@ __all__ = [
     "california_schools",
     "cifar10",
     "cifar100",
-    "co2",
     "diabetes",
     "dickens",
     "digits",

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,36 +45,19 @@ COMMANDS = {
 
 
 @dataclass(frozen=True)
-class Url:
-    """One file of a public server.
-
-    Args:
-        file: its name here.
-        url: its address.
-        sha256: of the file, in hexadecimal.
-        size: in bytes.
-    """
-
-    file: str
-    url: str
-    sha256: str
-    size: int | None = None
-
-
-@dataclass(frozen=True)
 class Archive:
-    """One file of a package registry that data is read from; nothing in it is executed.
+    """One file of a public server or of a package registry that data is read from; nothing in it is executed.
 
     Args:
-        file: its name, here and in the registry.
-        client: the program that fetches it.
+        file: its name here, and in the registry.
+        client: the program that fetches it; ``url`` is none of them, and ``package`` an address.
         package: name and version, as the client spells them.
         sha256: of the file, in hexadecimal.
         size: in bytes.
     """
 
     file: str
-    client: Literal["pip", "npm", "apt-get"]
+    client: Literal["url", "pip", "npm", "apt-get"]
     package: str
     sha256: str
     size: int | None = None
@@ -107,6 +90,7 @@ class Hub:
         size: of what is fetched, in words.
         wanted: which files are fetched, as patterns of paths; those of all parts where it is empty.
         terms: what has to be done before anything can be fetched.
+        pictures: the name of a folder of class folders that is as good.
     """
 
     repo: str
@@ -114,8 +98,9 @@ class Hub:
     folder: str
     files: Mapping[str, str]
     size: str
-    wanted: tuple[str, ...] = ()
+    wanted: Sequence[str] = ()
     terms: str = ""
+    pictures: str = ""
 
 
 def say(line: str) -> None:
@@ -171,17 +156,17 @@ def whole(path: Path) -> Iterator[Path]:
         raise ValueError(f"data: {path} could not be written: {failure.strerror or failure}") from failure
 
 
-def find(source: Archive | Url) -> Path | None:
+def find(archive: Archive) -> Path | None:
     """The file on this machine, checked; None if it is in none of the places."""
     for folder in places():
-        path = folder / source.file
+        path = folder / archive.file
         if path.is_file():
-            _verify_checksum(path, source.sha256, f"delete {path} and get it again")
+            _verify_checksum(path, archive.sha256, f"delete {path} and get it again")
             return path
     return None
 
 
-def fetch(source: Archive | Url) -> Path:
+def fetch(archive: Archive) -> Path:
     """Fetch a file into the default cache and return its path.
 
     It is written under another name, checked and then renamed, so no reader ever meets half a file. Processes
@@ -190,25 +175,23 @@ def fetch(source: Archive | Url) -> Path:
     cache = default_cache()
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / ".lock"):
-        if path := find(source):
+        if path := find(archive):
             return path
-        size = f" ({source.size / 1e6:.1f} MB)" if source.size else ""
-        if isinstance(source, Url):
-            say(f"fetching {source.url}{size}")
-            return _fetch_address(source, cache / source.file)
-        say(f"fetching {source.package} with {source.client}{size}")
-        return _fetch_package(source, cache / source.file)
+        size = f" ({archive.size / 1e6:.1f} MB)" if archive.size else ""
+        by_address = archive.client == "url"
+        say(f"fetching {archive.package}{'' if by_address else f' with {archive.client}'}{size}")
+        return (_fetch_address if by_address else _fetch_package)(archive, cache / archive.file)
 
 
-def _fetch_address(source: Url, path: Path) -> Path:
+def _fetch_address(archive: Archive, path: Path) -> Path:
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)  # the function below has no argument for it
     try:
-        download_url_to_file(source.url, str(path), source.sha256, progress=sys.stderr.isatty())
+        download_url_to_file(archive.package, str(path), archive.sha256, progress=sys.stderr.isatty())
     except (URLError, TimeoutError, ConnectionError) as failure:
-        raise ValueError(f"{source.url} could not be read: {failure}") from failure
+        raise ValueError(f"{archive.package} could not be read: {failure}") from failure
     except RuntimeError as other:
-        raise ValueError(f"{source.url} is another file, it was not kept: {other}") from other
+        raise ValueError(f"{archive.package} is another file, it was not kept: {other}") from other
     finally:
         socket.setdefaulttimeout(timeout)
     return path
@@ -271,6 +254,12 @@ def find_hub(hub: Hub, part: str) -> list[Path]:
         if files := sorted(folder.rglob(hub.files[part]), key=lambda path: path.name):
             return files
     return []
+
+
+def find_pictures(hub: Hub) -> Path | None:
+    """The folder of class folders that is as good as the hub's files, where there is one."""
+    folders = (place / hub.pictures for place in places() if hub.pictures)
+    return next((folder for folder in folders if (folder / "train").is_dir()), None)
 
 
 def fetch_hub(hub: Hub) -> Path:

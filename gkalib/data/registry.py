@@ -1,60 +1,55 @@
 """What each data set is, where it comes from, under which terms, and how its content is checked."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from gkalib.data import fetch as files
-from gkalib.data.fetch import Archive, Folder, Hub, Url
+from gkalib.data.fetch import Archive, Folder, Hub
 from gkalib.results import repository
 
 Content = TypeVar("Content")
-Loader = TypeVar("Loader", bound=Callable)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One data set as a row of the registry.
+    """One data set, a table of ``sets.toml``.
 
     Args:
-        name: the name of its loader in ``gkalib.data``.
+        name: the name of its loader in ``gkalib.data``, or what its loader is given.
         description: what it holds, in one line.
         source: who measured or wrote it, and the package that carries it.
         license: the terms of the data.
+        loader: reads, checks and returns it; in the table, the function of ``gkalib.data`` that takes its
+            name, where there is none of that name.
         sha256: of the decoded content, see :func:`digest`; empty where the hub states each file's.
-        loader: reads, checks and returns it.
-        url: its public address, which is tried before the archive.
-        archive: what has to be fetched first; None if a dependency carries the data.
+        archives: what can be fetched as one file, in the order in which it is tried; none if a dependency
+            carries the data. In the table, ``shares`` names a set whose archives hold this one as well.
         folder: the files that no package carries and that have to be put in place by hand.
-        needs: those of them that the loader reads when it is called without arguments.
+        needs: those of them that the loader reads when it is called without arguments; all where not given.
         fixture: the file in the repository's data/fixtures that holds the content, so that nothing has to be
             fetched there.
         hub: its files on the Hugging Face hub, which may as well lie in a folder here.
-        here: whether it is on this machine, where its loader reads more than these.
     """
 
     name: str
     description: str
     source: str
     license: str
-    sha256: str
     loader: Callable[[], Any]
-    url: Url | None = None
-    archive: Archive | None = None
+    sha256: str = ""
+    archives: tuple[Archive, ...] = ()
     folder: Folder | None = None
-    needs: tuple[str, ...] = ()
+    needs: Sequence[str] = ()
     fixture: str = ""
     hub: Hub | None = None
-    here: Callable[[], bool] | None = None
-
-    @property
-    def sources(self) -> list[Url | Archive]:
-        """What can be fetched as one file, in the order in which it is tried."""
-        return [source for source in (self.url, self.archive) if source is not None]
 
     @property
     def carried(self) -> Path | None:
@@ -63,18 +58,29 @@ class Dataset:
         return root / "data" / "fixtures" / self.fixture if root else None
 
 
-# Every data set by name, in the order of the modules that define the loaders.
-DATASETS: dict[str, Dataset] = {}
+def _load(name: str, loader: str) -> Any:
+    """A data set by its function in ``gkalib.data``, which is given the name where it has another."""
+    from gkalib import data  # whose modules import this one
+
+    return getattr(data, loader)(*([] if loader == name else [name]))
 
 
-def dataset(**fields: Any) -> Callable[[Loader], Loader]:
-    """Register the decorated loader under its own name; the arguments are the fields of :class:`Dataset`."""
+def _read_sets() -> dict[str, Dataset]:
+    """The data sets of ``sets.toml`` by name, in its order."""
+    tables = tomllib.loads((package_files("gkalib.data") / "sets.toml").read_text(encoding="utf-8"))
+    sets = {}
+    for name, table in tables.items():
+        fields = {field: value for field, value in table.items() if field not in ("loader", "shares")}
+        archives = tables[table.get("shares", name)].get("archives", ())
+        fields["archives"] = tuple(Archive(**archive) for archive in archives)
+        for field, kind in (("folder", Folder), ("hub", Hub)):
+            if field in table:
+                fields[field] = kind(**table[field])
+        sets[name] = Dataset(name=name, loader=partial(_load, name, table.get("loader", name)), **fields)
+    return sets
 
-    def register(loader: Loader) -> Loader:
-        DATASETS[loader.__name__] = Dataset(name=loader.__name__, loader=loader, **fields)
-        return loader
 
-    return register
+DATASETS = _read_sets()
 
 
 def registered(name: str) -> Dataset:
@@ -130,21 +136,18 @@ def archive_path(name: str) -> Path:
 
     Where it has several sources, what is here comes before what would have to be fetched.
     """
-    sources, failures = registered(name).sources, []
-    if not sources:
-        raise ValueError(f"data: {name!r} has no archive, it comes from {registered(name).source}")
+    archives, failures = registered(name).archives, []
     try:
-        if here := next(filter(None, map(files.find, sources)), None):
+        if here := next(filter(None, map(files.find, archives)), None):
             return here
+        for archive in archives:
+            try:
+                return files.fetch(archive)
+            except (ValueError, OSError) as failure:
+                failures.append(str(failure))
     except (ValueError, OSError) as damaged:
         failures.append(str(damaged))
-        sources = []
-    for source in sources:
-        try:
-            return files.fetch(source)
-        except (ValueError, OSError) as failure:
-            failures.append(str(failure))
-    names = " and ".join(source.file for source in registered(name).sources)
+    names = " and ".join(archive.file for archive in archives)
     raise ValueError(
         f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
         f"(looked for {names} in {' and '.join(map(str, files.places()))}; {'; '.join(failures)})"
@@ -154,9 +157,9 @@ def archive_path(name: str) -> Path:
 def folder_text(name: str, file: str) -> str:
     """The text of one of the files that were put in place by hand for a data set."""
     folder = registered(name).folder
-    if folder is None or file not in folder.files:
-        names = "none" if folder is None else ", ".join(folder.files)
-        raise ValueError(f"data: {name!r} has no file {file!r}. Its files: {names}")
+    assert folder is not None
+    if file not in folder.files:
+        raise ValueError(f"data: {name!r} has no file {file!r}. Its files: {', '.join(folder.files)}")
     try:
         return files.read_file(folder, file)
     except (ValueError, OSError) as failure:
@@ -166,9 +169,7 @@ def folder_text(name: str, file: str) -> str:
 def hub_files(name: str, part: str) -> list[Path]:
     """The files of one part of a data set of the hub, by name."""
     source = registered(name).hub
-    if source is None or part not in source.files:
-        names = "none" if source is None else ", ".join(source.files)
-        raise ValueError(f"data: {name!r} has no part {part!r} on the hub. Its parts: {names}")
+    assert source is not None
     if not (paths := files.find_hub(source, part)):
         raise ValueError(
             f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
@@ -180,15 +181,14 @@ def hub_files(name: str, part: str) -> list[Path]:
 def ready(name: str) -> bool:
     """Whether a data set loads without fetching anything."""
     entry = registered(name)
-    if entry.here is not None and entry.here():
-        return True
     if entry.hub is not None:
-        return all(files.find_hub(entry.hub, part) for part in entry.hub.files)
+        parts = all(files.find_hub(entry.hub, part) for part in entry.hub.files)
+        return parts or files.find_pictures(entry.hub) is not None
     if entry.folder is not None:
-        return not files.missing_files(entry.folder, entry.needs)
-    if not entry.sources or entry.carried:
+        return not files.missing_files(entry.folder, entry.needs or entry.folder.files)
+    if not entry.archives or entry.carried:
         return True
-    return any(files.find(source) for source in entry.sources)
+    return any(map(files.find, entry.archives))
 
 
 def get(name: str) -> None:
@@ -216,9 +216,10 @@ def as_table() -> str:
         "|---|---|---|---|---|---|",
     ]
     for _, entry in sorted(DATASETS.items()):
-        addresses = [entry.url.url] if entry.url else []
-        addresses += [f"{entry.archive.client}: `{entry.archive.package}`"] if entry.archive else []
-        access = ", then ".join(addresses)
+        access = ", then ".join(
+            archive.package if archive.client == "url" else f"{archive.client}: `{archive.package}`"
+            for archive in entry.archives
+        )
         if entry.folder:
             access = f"by hand into `{entry.folder.name}/`: {entry.folder.source}"
         if entry.hub:

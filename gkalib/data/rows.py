@@ -110,14 +110,13 @@ class Packed(Rows):
 
     Args:
         arrays: ``[n T+1]`` each, one after the other; they may be files that are mapped into memory.
-        cropped: the share of all tokens that packing left out.
 
     References:
         Chapter 20 packs sentences.
     """
 
-    def __init__(self, *arrays: np.ndarray, cropped: float = 0.0):
-        self.table, self.cropped = _Table(arrays), cropped
+    def __init__(self, *arrays: np.ndarray):
+        self.table = _Table(arrays)
         self.context = self.table.width - 1
 
     def __len__(self) -> int:

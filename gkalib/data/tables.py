@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from gkalib.data.registry import dataset, verified
+from gkalib.data.registry import verified
 from gkalib.extras import require
 
 
@@ -55,12 +55,6 @@ def random_splits(table: Table, count: int, *, seed: int = 0) -> tuple[np.ndarra
     return tuple(np.stack(part) for part in zip(*parts, strict=True))
 
 
-@dataset(
-    description="Head acceleration in a simulated motorcycle crash: 133 readings against time",
-    source="Schmidt, Mattern and Schüler 1981, as in Silverman 1985; statsmodels",
-    license="measurements, none stated; statsmodels BSD-3-Clause",
-    sha256="35b70bdb6481c5e73314f71c9ffd60948298557b9acfa044700234ba66a9819d",
-)
 def mcycle() -> Table:
     """Acceleration of a crash dummy's helmet against the time after the impact.
 
@@ -79,12 +73,6 @@ def mcycle() -> Table:
     return verified("mcycle", Table(rows[:, :1], rows[:, 1], ("time (ms)",), "acceleration (g)"))
 
 
-@dataset(
-    description="Yearly sunspot numbers, 1700 to 2008",
-    source="National Geophysical Data Center; statsmodels",
-    license="public domain",
-    sha256="7862fed4b9b7f46ad704750e457008b84e7612b3eb4bcd4bce5b6a39c9b485f9",
-)
 def sunspots() -> Table:
     """Sunspot numbers by year: x is the year ``[309, 1]``, y the number, with a cycle of about eleven years.
 
@@ -96,32 +84,6 @@ def sunspots() -> Table:
     return verified("sunspots", Table(x, y, ("year",), "sunspot number"))
 
 
-@dataset(
-    description="Weekly carbon dioxide at Mauna Loa, 1958 to 2001, weeks without a reading left out",
-    source="Keeling and Whorf 2004, CDIAC; statsmodels",
-    license="public domain",
-    sha256="4f707738db3c3e910a3e416e0bdca591ed0bf098dc2f1dae3823398a13e13bc3",
-)
-def co2() -> Table:
-    """Carbon dioxide in the air at Mauna Loa by week.
-
-    x is the date in years, the fraction counting days ``[2225, 1]``; y is parts per million.
-
-    References:
-        Keeling and Whorf, Atmospheric CO2 concentrations derived from flask air samples, 2004. Chapter 3.
-    """
-    column = require("statsmodels.datasets.co2", "co2").load_pandas().data["co2"].dropna()
-    days = np.where(column.index.is_leap_year, 366.0, 365.0)
-    x = column.index.year.to_numpy(np.float64) + (column.index.day_of_year.to_numpy(np.float64) - 1) / days
-    return verified("co2", Table(x[:, None], column.to_numpy(np.float64), ("year",), "CO2 (ppm)"))
-
-
-@dataset(
-    description="Progression of diabetes after one year from ten measurements, 442 patients",
-    source="Efron, Hastie, Johnstone and Tibshirani 2004; scikit-learn",
-    license="none stated by its authors; scikit-learn BSD-3-Clause",
-    sha256="4da9aaf78c892122d0755ed6d67959a285c71b4e63012d0d80a8dd9d0a4a0cf7",
-)
 def diabetes() -> Table:
     """Progression of diabetes one year on, from age, sex, body mass, blood pressure and six blood values.
 
@@ -143,12 +105,6 @@ def diabetes() -> Table:
     return verified("diabetes", Table(x, y, features, "progression"))
 
 
-@dataset(
-    description="Mathematics results of 303 Californian school districts from eight of their figures, 1998",
-    source="Gill, Generalized linear models: a unified approach, 2000; statsmodels (star98)",
-    license="all rights with the author, carried by statsmodels with his permission; not redistributed here",
-    sha256="e7c6736bb817acf2bddf81006d0f51d4e9ccee9cd2b34ab08490148dab8be6d1",
-)
 def california_schools() -> Table:
     """Share of ninth-graders above the national median in mathematics, by Californian school district.
 

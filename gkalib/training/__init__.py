@@ -1,5 +1,7 @@
 """Training: the papers' recipes, one loop, and everything that keeps a run from being lost."""
 
+from pathlib import Path
+
 from gkalib import results
 from gkalib.training.background import Launch, launch
 from gkalib.training.config import (
@@ -34,6 +36,7 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
     Chapter 20 reads the loop.
     """
     # Imported here: text needs no timm, images no tokenizers.
+    from gkalib.data.folders import check_pictures
     from gkalib.training.distributed import start
     from gkalib.training.loop import Workload, fit
     from gkalib.training.record import record_of
@@ -45,6 +48,8 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
         from gkalib.training import vision
 
         config, images = vision.load_data(config, processes)
+        if Path(config.data).is_dir():
+            processes.first(lambda: check_pictures(images))
         workload = vision.ImageWorkload(config, images, processes, workers=launch.workers)
     else:
         from gkalib.training import language

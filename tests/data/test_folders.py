@@ -1,12 +1,15 @@
 """A folder of pictures, ImageNet out of a folder, and ImageNet out of the files of the hub, all made up."""
 
 import io
+import os
 import pickle
+import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
+from gkalib.cli import main
 from gkalib.data import folders, registry
 from gkalib.data.images import image_data
 
@@ -49,39 +52,161 @@ def test_a_folder_of_class_folders_is_a_data_set(tmp_path):
     assert np.array_equal(pixels(pickle.loads(pickle.dumps(data.held_out)), 2), pixels(data.held_out, 2))
 
 
-def test_folders_of_another_layout_are_refused(tmp_path):
-    loose = tmp_path / "loose"
-    (loose / "train").mkdir(parents=True)
-    (loose / "val").mkdir()
-    Image.new("RGB", (4, 4)).save(loose / "train" / "a.png")
-    with pytest.raises(
-        ValueError, match=r"train has no class folders \(1 pictures lie in it directly\): a fol"
-    ):
-        image_data(str(loose))
-    train_only = folder(tmp_path / "one", {}, COUNTS)
-    with pytest.raises(ValueError, match=r"one has a folder val and no folder train; it holds "):
-        image_data(str(train_only))
-    few = folder(tmp_path / "few", {"n01": 1, "n02": 1}, {})
-    with pytest.raises(ValueError, match=r"few has one picture of each class, so that none can be held out"):
-        image_data(str(few))
-    other = folder(tmp_path / "other", COUNTS, {"n01": 1, "n99": 1})
-    with pytest.raises(
-        ValueError, match=r"val has other classes than train: val lacks n02, n10; train lacks n99"
-    ):
-        image_data(str(other))
-    empty = folder(tmp_path / "empty", {**COUNTS, "n03": 0}, COUNTS)
-    with pytest.raises(ValueError, match=r"class folder .*n03 has no pictures"):
-        image_data(str(empty))
+@pytest.mark.parametrize(
+    ("train", "val", "message"),
+    [
+        ({}, COUNTS, r"set has a folder val and no folder train; it holds "),
+        ({"n01": 1, "n02": 1}, {}, r"set has one picture of each class, so that none can be held out"),
+        (
+            COUNTS,
+            {"n01": 1, "n99": 1},
+            r"val has other classes than train: val lacks n02, n10; train l",
+        ),
+        ({**COUNTS, "n03": 0}, COUNTS, r"class folder .*n03 has no pictures \(.jpg"),
+    ],
+)
+def test_folders_of_another_layout_are_refused(tmp_path, train, val, message):
+    with pytest.raises(ValueError, match=f"^data: .*{message}"):
+        image_data(str(folder(tmp_path / "set", train, val)))
 
 
-def test_a_damaged_picture_is_named(tmp_path):
+def test_pictures_without_class_folders_are_refused(tmp_path):
+    (tmp_path / "train").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "train" / "a.png")
+    with pytest.raises(ValueError, match=r"train has no class folders \(1 pictures lie in it direct"):
+        image_data(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("train", "val"),
+    [
+        ("Train", "Val"),
+        ("Training", "Testing"),
+        ("TRAIN", "validation"),
+        ("train", "Test"),
+        ("training", "valid"),
+    ],
+)
+def test_parts_have_their_usual_names_in_any_letter_case(tmp_path, capsys, train, val):
+    for part in (train, val):
+        write_classes(tmp_path / part, {"cat": 2, "dog": 1})
+    data = image_data(str(tmp_path))
+    assert (data.classes, len(data.train), len(data.held_out)) == (("cat", "dog"), 3, 3)
+    assert not capsys.readouterr().err
+
+
+def test_a_folder_in_a_folder_is_read_as_itself(tmp_path, capsys):
+    inner = tmp_path / "photos" / "photos"
+    write_classes(inner, {"cat": 5, "dog": 5})
+    (tmp_path / "photos" / "__MACOSX" / "cat").mkdir(parents=True)
+    assert image_data(str(tmp_path)).classes == ("cat", "dog")
+    assert f"data: {tmp_path} holds nothing but {inner}, which is read" in capsys.readouterr().err
+    (inner / "self").symlink_to(inner)
+    (tmp_path / "photos" / "loop").symlink_to(tmp_path)
+    assert image_data(str(tmp_path)).classes == ("cat", "dog")
+
+
+def test_two_folders_of_one_part_are_refused(tmp_path):
+    for part in ("Train", "train", "val"):
+        write_classes(tmp_path / part, {"cat": 1})
+    with pytest.raises(ValueError, match=r"data: .*Train and .*train could both be the part train"):
+        image_data(str(tmp_path))
+
+
+def test_links_give_each_file_once(tmp_path):
+    """A loop, a way up, a second link to a file, and one to a folder that lies elsewhere."""
+    write_classes(tmp_path / "set", {"cat": 5, "dog": 5})
+    write_classes(tmp_path / "elsewhere", {"more": 2})
+    cats = tmp_path / "set" / "cat"
+    for name, to in (("loop", cats), ("up", tmp_path / "set"), ("more", tmp_path / "elsewhere" / "more")):
+        (cats / name).symlink_to(to)
+    (cats / "again.JPEG").symlink_to(cats / "cat_0.JPEG")
+    data = image_data(str(tmp_path / "set"))
+    names = [os.fsdecode(name) for name in (*data.train.names, *data.held_out.names)]
+    assert len({os.path.realpath(tmp_path / "set" / name) for name in names}) == len(names) == 12
+    assert data.classes == ("cat", "dog")
+    (tmp_path / "set" / "dog" / "a_cat.JPEG").symlink_to(cats / "cat_1.JPEG")
+    with pytest.raises(ValueError, match=r"data: .*cat_1.JPEG and .*a_cat.JPEG are one file, in two classes"):
+        image_data(str(tmp_path / "set"))
+
+
+DAMAGED = {
+    "half": lambda whole: whole[: len(whole) // 2],
+    "another file": lambda whole: b"not a picture",
+    "nothing": lambda whole: b"",
+    "huge": lambda whole: huge(),
+}
+
+
+def huge():
+    """The beginning of a picture of 40,000 by 40,000 pixels."""
+    header = b"IHDR" + (40_000).to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0])
+    return b"\x89PNG\r\n\x1a\n" + (13).to_bytes(4, "big") + header + zlib.crc32(header).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_picture_is_named(tmp_path, damage):
     root = folder(tmp_path, COUNTS, COUNTS, size=(64, 64))
     path = root / "train" / "n10" / "n10_2.JPEG"
-    whole = io.BytesIO(path.read_bytes()).getvalue()
-    for damaged in (whole[: len(whole) // 2], b"not a picture"):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"data: .*n10_2.JPEG cannot be decoded: "):
-            image_data(str(root)).train.picture(7)
+    path.write_bytes(DAMAGED[damage](path.read_bytes()))
+    with pytest.raises(ValueError, match=r"data: .*n10_2.JPEG cannot be decoded: "):
+        image_data(str(root)).train.picture(7)
+
+
+def test_a_broken_held_out_picture_is_found_before_training(tmp_path, capsys):
+    root = folder(tmp_path / "set", dict.fromkeys("ab", 6), dict.fromkeys("ab", 2), size=(40, 40))
+    paths = [root / "val" / "b" / "b_1.JPEG", root / "train" / "a" / "a_0.JPEG"]
+    for path in paths:
+        path.write_bytes(path.read_bytes()[:300])
+    words = ["train", "gka-imagenet-tiny", "--arm", "gka", "--smoke", "--data", str(root)]
+    assert main([*words, "--out", str(tmp_path / "run"), "--device", "cpu"]) == 2
+    said = capsys.readouterr()
+    assert "data: 2 of 16 pictures cannot be read:\n" in said.err
+    assert all(f"{path} cannot be decoded: " in said.err for path in paths)
+    assert "step " not in said.out + said.err
+
+
+RAMP = np.arange(256, dtype=np.uint8)[None].repeat(4, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "pixels"),
+    [
+        ("gray.png", RAMP),
+        ("sixteen.png", RAMP.astype(np.uint16) * 257),
+        ("sixteen.tif", RAMP.astype(np.uint16) * 257),
+        ("other-end.tif", (RAMP.astype(np.uint16) * 257).astype(">u2")),
+        ("sixteen.pgm", RAMP.astype(np.uint16) * 257),
+        ("alpha.png", np.stack([0 * RAMP, 255 - RAMP], -1)),  # black as far as it is to be seen, on white
+    ],
+)
+def test_a_ramp_is_read_as_a_ramp(tmp_path, name, pixels):
+    Image.fromarray(pixels).save(tmp_path / name)
+    picture = folders.read_picture(tmp_path / name)
+    assert picture.mode == "RGB"
+    assert np.abs(np.asarray(picture).astype(int) - RAMP[..., None]).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_values_without_a_known_white_are_refused(tmp_path, dtype):
+    Image.fromarray(RAMP.astype(dtype)).save(tmp_path / "deep.tif")
+    with pytest.raises(ValueError, match=r"data: .*deep.tif cannot be decoded: its values have 32 bits"):
+        folders.read_picture(tmp_path / "deep.tif")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_is_turned_as_the_camera_noted(tmp_path, orientation):
+    exif, pixels = Image.Exif(), np.zeros((40, 60, 3), np.uint8)
+    exif[0x0112], pixels[:20, :30] = orientation, 255
+    Image.fromarray(pixels).save(tmp_path / "phone.png", exif=exif)
+    with Image.open(tmp_path / "phone.png") as image:
+        expected = np.asarray(ImageOps.exif_transpose(image))
+    assert np.array_equal(np.asarray(folders.read_picture(tmp_path / "phone.png")), expected)
+
+
+def test_a_broken_note_turns_nothing(tmp_path):
+    Image.new("RGB", (6, 4)).save(tmp_path / "note.jpg", exif=b"Exif\0\0broken")
+    assert folders.read_picture(tmp_path / "note.jpg").size == (6, 4)
 
 
 @pytest.mark.parametrize("inside", ["", "train"])

@@ -16,7 +16,7 @@ CLASSES = {"n02": 3, "n01": 2, "n10": 4}
 
 
 def test_made_up_pictures_are_the_same_every_time_and_of_the_size_asked_for():
-    first, again = image_data("made-up-48x7"), image_data("made-up-48x7")
+    first, again = images.made_up(48, 7), images.made_up(48, 7)
     assert (len(first.train), len(first.held_out), len(first.classes)) == (2048, 512, 7)
     assert first.train.labels.dtype == np.int64 and set(first.train.labels.tolist()) == set(range(7))
     picture = first.train.picture(5)
@@ -44,22 +44,14 @@ def test_articles_of_clothing_are_split_as_their_authors_did():
 
 
 def test_a_limit_takes_the_same_pictures_of_all_classes(tmp_path, capsys):
-    whole, some = image_data("digits"), image_data("digits", limit=200)
-    assert len(some.train) == 200 and len(some.held_out) == 360
-    assert np.bincount(some.train.labels).min() > 10
-    positions = [
-        next(
-            i
-            for i in range(len(whole.train))
-            if np.array_equal(pixels(whole.train, i), pixels(some.train, j))
-        )
-        for j in (0, 1, 50)
-    ]
-    assert positions == sorted(positions)
-    for name in ("made-up", str(folder(tmp_path, CLASSES, CLASSES))):
-        few, all_of_it = image_data(name, limit=4).train, image_data(name).train
-        assert len(few) == 4
-        assert any(np.array_equal(pixels(few, 2), pixels(all_of_it, i)) for i in range(len(all_of_it)))
+    for name, limit in (("digits", 200), ("made-up", 200), (str(folder(tmp_path, CLASSES, CLASSES)), 4)):
+        whole, some = image_data(name), image_data(name, limit=limit)
+        rows = sorted(np.random.default_rng(0).permutation(len(whole.train))[:limit].tolist())
+        assert some.train.labels.tolist() == whole.train.labels[rows].tolist()
+        for place, row in enumerate(rows):
+            assert np.array_equal(pixels(some.train, place), pixels(whole.train, row))
+        assert len(some.held_out) == len(whole.held_out)
+    assert np.bincount(image_data("digits", limit=200).train.labels).min() > 10
     assert len(image_data(str(tmp_path), limit=10).train) == 9
     assert capsys.readouterr().err == (
         "data: there are 9 pictures to train on, fewer than the limit of 10: all are used\n"
@@ -73,8 +65,6 @@ def test_unknown_names_are_answered_with_the_known_ones(tmp_path):
         image_data("cifar")
     with pytest.raises(ValueError, match=r"data: there is no folder .*nowhere"):
         image_data(str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match=r"have a size from 1 and 1 to 4000 classes, not 0 and 10"):
-        image_data("made-up-0x10")
 
 
 def test_idx_files_are_read_out_of_both_kinds_of_package(tmp_path):
@@ -95,12 +85,6 @@ def test_idx_files_are_read_out_of_both_kinds_of_package(tmp_path):
     for package in ("set.tgz", "set.deb"):
         unpacked = images._idx_files(tmp_path / package)
         assert unpacked == {"a-ubyte": pixels, "b-ubyte": labels}
-
-
-def test_a_package_without_data_is_refused(tmp_path):
-    (tmp_path / "set.deb").write_bytes(b"!<arch>\n")
-    with pytest.raises(ValueError, match=r"the package has no member data.tar.xz"):
-        images._idx_files(tmp_path / "set.deb")
 
 
 def test_the_middle_square_of_a_photograph():

@@ -47,6 +47,7 @@ def everything(rows):
 
 
 def test_files_are_prepared_once_and_then_read_from_the_cache(place, monkeypatch, capsys):
+    assert registry.ready("fineweb-edu") and registry.ready("tinystories_full")
     first = text_data("fineweb-edu", **PAGES)
     assert capsys.readouterr().err.count("cut off") == 3
     monkeypatch.setattr(tokens, "page_texts", lambda file: pytest.fail(f"{file} was read again"))
@@ -56,7 +57,6 @@ def test_files_are_prepared_once_and_then_read_from_the_cache(place, monkeypatch
         assert everything(getattr(again, part)) == everything(getattr(first, part))
     array = again.train.table.arrays[0]
     assert isinstance(array, np.memmap) and array.dtype == np.uint16 and array.shape[1] == 49
-    assert 0 < again.train.cropped < 0.6
 
 
 def test_the_last_file_is_held_out(place, sentences):
@@ -72,7 +72,8 @@ def test_each_file_is_packed_by_itself_so_that_more_files_change_no_row(place):
     before = everything(text_data("fineweb-edu", **PAGES).train)
     tokenizer = text_data("fineweb-edu", **PAGES).tokenizer
     (place / "fineweb-edu" / "shard_00001.parquet").unlink()
-    fewer, _ = tokens.large_rows("fineweb-edu", tokenizer, layout="packed", width=49)
+    files = gkalib.data.fineweb_edu()
+    fewer, _ = tokens._large_pages("fineweb-edu", files, tokenizer, 49, None)
     count = len(fewer)
     assert everything(fewer) == [part[:count] for part in before]
     assert count < len(before[0])
@@ -83,7 +84,7 @@ def test_a_limit_reads_no_more_than_it_has_to(place, sentences):
     assert len(data.train.table.arrays) == 1
     reached = np.searchsorted(np.cumsum([len(sentence) for sentence in sentences]), 20_000) + 1
     count = sum(map(len, data.tokenizer.encode_documents(sentences[:reached])))
-    assert len(data.train) * 49 == pytest.approx(count * (1 - data.train.cropped))
+    assert 0.4 * count < len(data.train) * 49 < count
 
 
 def test_stories_are_held_out_as_the_library_datasets_does(place, sentences):
@@ -163,11 +164,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(place, tmp_path, monkeypatc
     ("name", "changes", "message"),
     [
         ("tinystories-full", {"rows": "packed"}, "tinystories-full is read in rows of documents, not packed"),
-        (
-            "fineweb-edu",
-            {"rows": "windows"},
-            "fineweb-edu is read in rows of documents or packed, not windows",
-        ),
+        ("fineweb-edu", {"rows": "windows"}, "fineweb-edu is read in rows of packed, not windows"),
         ("fineweb-edu", {"tokenizer": "characters"}, "fineweb-edu is too large for characters"),
         (
             "fineweb-edu",
@@ -204,10 +201,3 @@ def test_other_files_are_refused(place, content):
         ValueError, match=r"^data: .*shard_00000.parquet is no Parquet file with a column text"
     ):
         text_data("fineweb-edu", **PAGES)
-
-
-def test_a_registered_set_of_the_hub_is_ready_where_its_files_lie(place):
-    assert registry.ready("fineweb-edu") and registry.ready("tinystories_full")
-    assert [path.name for path in gkalib.data.fineweb_edu()] == [
-        f"shard_{n}.parquet" for n in ("00000", "00001", "01822")
-    ]

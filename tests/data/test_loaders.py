@@ -65,7 +65,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
 
 
 def test_a_missing_library_is_named_with_its_command(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "skimage", None)
+    monkeypatch.setitem(__import__("sys").modules, "skimage.data", None)
     with pytest.raises(ValueError, match=r"^cat needs skimage: pip install 'gkalib\[vision\]'$"):
         data.picture("cat")
 

@@ -10,27 +10,51 @@ from gkalib import data
 from gkalib.data.text import TEXTS, books, plain, split_text
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-be"])
+def test_a_byte_order_mark_says_the_encoding(encoding, tmp_path):
+    text = "“Déjà vu”, said\nthe 猫…\n" * 20
+    mark = "\ufeff" if encoding.endswith("-be") else ""
+    for ends in ("\n", "\r\n", "\r"):
+        (tmp_path / "mine.txt").write_bytes((mark + text.replace("\n", ends)).encode(encoding))
+        parts = split_text(str(tmp_path / "mine.txt"), documents=False)
+        assert "".join(parts.train + parts.held_out) == text and parts.symbols == set(text)
+
+
 @pytest.mark.parametrize(
-    ("content", "text"),
+    ("content", "message"),
     [
-        (b"one\r\ntwo\r\n", "one\ntwo\n"),
-        ("déjà vu\n".encode("latin-1"), "déjà vu\n"),
-        ("déjà vu\n".encode(), "déjà vu\n"),
-        (b"the end\n\x1a", "the end\n"),
+        (
+            "“it”".encode("cp1252"),
+            r"no text in utf-8 \(invalid start byte, byte 0\); if it is one in Windows-1252",
+        ),
+        ("це".encode("cp1251"), r"no text in utf-8"),
+        (
+            "some".encode("utf-16-le"),
+            r"has bytes of zero: no text in utf-8; if it is one in UTF-16, store it as",
+        ),
+        (b"\xff\xfea", r"no text in utf-16 \(truncated data"),
+        (b"\x89PNG\r\n\x1a\n", r"no text in utf-8"),
     ],
-    ids=["Windows", "Latin-1", "UTF-8", "CP/M"],
+    ids=["1252", "1251", "no mark", "half a letter", "picture"],
 )
-def test_every_encoding_becomes_plain_text(content, text):
-    assert plain(content) == text
+def test_what_is_no_text_is_refused_with_its_name_and_the_encoding(content, message, tmp_path):
+    (tmp_path / "mine.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"^data: .*mine.txt .*{message}"):
+        split_text(str(tmp_path / "mine.txt"), documents=False)
 
 
-def test_books_stand_in_the_order_of_their_names(tmp_path):
+def test_the_mark_of_cpm_at_the_end_is_left_out():
+    assert plain(b"the end\n\x1a", "name") == "the end\n"
+
+
+def test_books_stand_in_the_order_of_their_names_in_one_encoding(tmp_path):
     with tarfile.open(tmp_path / "books.tgz", "w:gz") as packed:
         for name in ("shelf/zola-nana.txt", "shelf/README.md", "shelf/austen-emma.txt"):
+            content = f"{name} é".encode("latin-1" if "zola" in name else "utf-8")
             member = tarfile.TarInfo(name)
-            member.size = len(name)
-            packed.addfile(member, io.BytesIO(name.encode()))
-    expected = {"austen-emma": "shelf/austen-emma.txt", "zola-nana": "shelf/zola-nana.txt"}
+            member.size = len(content)
+            packed.addfile(member, io.BytesIO(content))
+    expected = {"austen-emma": "shelf/austen-emma.txt é", "zola-nana": "shelf/zola-nana.txt é"}
     assert list(books(tmp_path / "books.tgz").items()) == list(expected.items())
 
 

@@ -39,7 +39,6 @@ def test_packed_rows_begin_where_a_sentence_does():
     inputs, labels = data.train.batch(np.arange(len(data.train)))
     assert (inputs[:, 0] == data.tokenizer.bos).all()
     assert (inputs[:, 1:] == labels[:, :-1]).all()
-    assert 0 < data.train.cropped < 0.5
     begin = data.tokenizer.decode(inputs[0].tolist()).removeprefix("<|bos|>").split("<|bos|>")[0]
     assert any(sentence.startswith(begin) for sentence in text.sentences(gkalib.data.state_of_the_union()))
 
@@ -125,7 +124,7 @@ def test_a_missing_text_names_what_to_do(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))  # nothing fetches
     with pytest.raises(ValueError) as failure:
-        smoke(data=name, rows="documents")
+        smoke(data=name, rows="packed" if name == "fineweb-edu" else "documents")
     message = str(failure.value)
     assert message.startswith(f"data: '{name.replace('-', '_')}' is not here")
     assert str(tmp_path) in message

@@ -92,9 +92,9 @@ def test_a_subject_is_what_the_model_reads(pictures: Path, text: Path, tmp_path:
     seen = subject_of(loaded, HERE, "camera")
     assert seen.inputs.shape == (1, 3, side, side) and seen.picture.shape == (224, 224, 3)
     file = tmp_path / "half.png"
-    pixels = np.zeros((60, 100, 3), np.uint8)
-    pixels[:, 50:] = 255
-    Image.fromarray(pixels).save(file)
+    pixels, mirrored = np.zeros((60, 100, 3), np.uint8), Image.Exif()
+    pixels[:, :50], mirrored[0x0112] = 255, 2
+    Image.fromarray(pixels).save(file, exif=mirrored)
     seen = subject_of(loaded, HERE, str(file))
     # The middle of the picture: its left half is black for the model and in what lies below the maps.
     assert seen.inputs[0, 0, 0, 0] < 0 < seen.inputs[0, 0, 0, -1]

@@ -1,6 +1,7 @@
 """The loop of images: what it measures, that it learns, and that only settings decide what comes out."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 from torch.nn.functional import cross_entropy
 
 from gkalib.cli import main
+from gkalib.data import images
 from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy
 from gkalib.models import ViTConfig
@@ -25,6 +27,17 @@ AUGMENT = Augment(
     crop=(0.3, 1.0), flip=0.5, policy="rand-m9-mstd0.5-inc1", erase=0.25, mixup=0.8, cutmix=1.0, repeats=3
 )
 MEASURED = {"top1", "top5", "val_loss", "ema_top1", "ema_top5", "ema_val_loss"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def made_up_sets():
+    """Smaller pictures of fewer classes than a smoke run has."""
+    with pytest.MonkeyPatch.context() as patch:
+        for size, classes in ((16, 4), (16, 2)):
+            patch.setitem(
+                images._LOADERS, f"made-up-{size}x{classes}", partial(images.made_up, size, classes)
+            )
+        yield
 
 
 def small(**changes) -> VisionConfig:
