@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gkalib
-from gkalib.gpu.exact import forces, one_tensor, three_tensors
+from chapters.lab.exact import forces, one_tensor, three_tensors
 from gkalib.kernels import Gaussian
 from gkalib.masks import Causal
 from tests.tolerance import equal

@@ -1,11 +1,12 @@
 """Figures of what the library's fused operations read and how they round, seen in Triton's interpreter."""
 
+import matplotlib.pyplot as plt
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from gkalib.extras import needed_by
-from gkalib.gpu.exact import one_tensor
-from gkalib.gpu.watch import picture, times, watched
+from chapters.lab.exact import one_tensor
+from chapters.lab.watch import picture, times, watched
 from gkalib.kernels import Gaussian
 from gkalib.masks import Causal, Window
 from gkalib.smoothing import smooth
@@ -16,10 +17,6 @@ from gkalib.smoothing.fused.forward import smooth_forward
 from gkalib.smoothing.fused.lag_bias import new_slices
 from gkalib.smoothing.spans import Spans
 from gkalib.viz.style import COLUMN, PALETTE
-
-with needed_by("a figure"):
-    import matplotlib.pyplot as plt
-    from matplotlib.figure import Figure
 
 
 def forward_reads(queries: Tensor, keys: Tensor, values: Tensor, *, block: int = 16) -> Figure:

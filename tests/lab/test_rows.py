@@ -5,7 +5,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gkalib.gpu.rows import load_rows, store_rows
+from chapters.lab.rows import load_rows, store_rows
 from gkalib.smoothing.fused.launch import interpreting
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="Triton's interpreter is off")

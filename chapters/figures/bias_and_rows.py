@@ -1,8 +1,4 @@
-"""Pictures of lags: the table of a tile, tiles turned upright, what positions add, banks of several runs."""
-
-from collections.abc import Mapping
-from itertools import cycle
-from typing import Any
+"""The table of a tile, tiles turned upright, and the digits that a recurrence of cosines loses."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,12 +6,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from gkalib.viz.digest import array
 from gkalib.viz.explore import Explore, explore
 from gkalib.viz.style import COLUMN, PALETTE
 
 Place = int | float
-PAIRS = ("blue", "vermilion", "green")
+HARMONICS = 8
+ROUNDING = 2.0**-9
+"""Largest error of rounding a cosine to bfloat16."""
 
 
 def tile(down: int, across: int, *, tokens: int = 12, block: int = 4) -> Figure:
@@ -54,7 +51,7 @@ def tile(down: int, across: int, *, tokens: int = 12, block: int = 4) -> Figure:
 
 
 def tiles() -> Explore:
-    """``tile`` at each of nine places, under two controls. Taught in: chapter 17."""
+    """``tile`` at each of nine places, under two controls."""
     return explore(
         tile,
         down=[0, 1, 2],
@@ -97,70 +94,47 @@ def neighbors(block: int = 4) -> Figure:
     return figure
 
 
-def position_terms(by_lag: Mapping[str, Any], added: Mapping[str, Any], *, bound: Place) -> Figure:
-    """Terms of a score against the lag, and what positions add to some scores along the text.
+def errors(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Largest errors of $\cos gS$ in float32 for g from 1 to 8, by the recurrence and directly.
+
+    $$\cos (g+1)S = 2 \cos S \cos gS - \cos (g-1)S$$
 
     Args:
-        by_lag: ``[lags]`` by name, tensors or arrays; solid and dashed in turn.
-        added: ``[pairs places]`` by kind of position; solid and dotted in turn, three colors for the pairs.
-        bound: of the terms, a gray line.
+        scores: S, ``[n]`` in float64.
 
-    Taught in: chapter 26.
-    """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(COLUMN, 3.0))
-    for (name, term), line in zip(by_lag.items(), cycle(("-", "--")), strict=False):
-        left.plot(array(term), line, color=PALETTE["blue"], label=name)
-    left.axhline(bound, color="gray", linewidth=1, label="bound")
-    left.set(xlabel="lag", ylabel="nats", ylim=(0, 1.05 * bound))
-    left.legend(loc="center right")
-    for (name, pairs), line in zip(added.items(), cycle(("-", ":")), strict=False):
-        for pair, shade in zip(array(pairs), cycle(PAIRS), strict=False):
-            right.plot(pair, line, color=PALETTE[shade])
-        right.plot([], [], line, color="gray", label=name)
-    right.set(xlabel="position of the key", ylabel="added to the score (nats)")
-    right.legend(loc="upper right", ncols=2, bbox_to_anchor=(1, 1.12))
-    return figure
-
-
-def banks(
-    panels: Mapping[str, Any],
-    *,
-    columns: int = 3,
-    width: int = 4,
-    top: Place | None = None,
-    marks: Mapping[str, Place] | None = None,
-) -> Figure:
-    """Banks over the lag, in panels that share their axes, a curve for each run.
-
-    Args:
-        panels: by title, means of G over bins of lags from lag 0 on, ``[bins runs]``, tensors or arrays.
-        columns: how many panels stand side by side.
-        width: lags in a bin; a mean is drawn at the middle of its bin.
-        top: the upper end of the vertical axis, which then begins at zero.
-        marks: by title, a lag that a dotted line marks.
+    Returns:
+        Two arrays ``[8]``; "directly" is the cosine of the multiple of S, which is rounded before.
 
     Raises:
-        ValueError: if the panels do not fill their rows.
-
-    Taught in: chapter 25.
+        ValueError: if the scores are no vector of float64.
     """
-    if not panels or len(panels) % columns:
-        raise ValueError(f"banks: {len(panels)} panels do not fill rows of {columns}")
-    rows, marked = -(-len(panels) // columns), marks or {}
-    size = COLUMN, 1.2 + 1.6 * rows
-    figure, grid = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
-    for axes, (name, curves) in zip(grid.flat, panels.items(), strict=True):
-        curves = array(curves)
-        axes.plot(width * np.arange(len(curves)) + (width - 1) / 2, curves, linewidth=1.2)
-        if name in marked:
-            axes.axvline(marked[name], color="gray", linestyle=":", linewidth=1)
-        axes.set(title=name)
-        if top is not None:
-            axes.set(ylim=(0, top))
-    for axes in grid[-1]:
-        axes.set(xlabel="lag Δ (characters)")
-    for axes in grid[:, 0]:
-        axes.set(ylabel="G(Δ) (nats)")
+    if scores.dtype != np.float64 or scores.ndim != 1:
+        raise ValueError(f"errors: scores are [n] in float64, not {list(scores.shape)} in {scores.dtype}")
+    g = np.arange(1, HARMONICS + 1)[:, None]
+    direct = np.cos(g.astype(np.float32) * scores.astype(np.float32))
+    terms = [np.ones_like(direct[0]), direct[0]]
+    while len(terms) <= HARMONICS:
+        terms.append(2 * terms[1] * terms[-1] - terms[-2])
+    exact = np.cos(g * scores)
+    return np.abs(terms[1:] - exact).max(1), np.abs(direct - exact).max(1)
+
+
+def recurrence(rng: np.random.Generator, *, count: int = 200_000) -> Figure:
+    """Errors of both ways against the harmonic, for scores up to π, 30 and 300, beside that of bfloat16.
+
+    Args:
+        rng: draws the scores, evenly.
+        count: how many of each range.
+    """
+    figure, axes = plt.subplots(figsize=(COLUMN, 2.8))
+    g = np.arange(1, HARMONICS + 1)
+    for reach, shade in ((np.pi, "blue"), (30.0, "orange"), (300.0, "vermilion")):
+        ours, direct = errors(rng.uniform(-reach, reach, count))
+        axes.semilogy(g, ours, "o-", color=PALETTE[shade], label=f"|S| up to {reach:.3g}")
+        axes.semilogy(g, direct, "--", color=PALETTE[shade])
+    axes.axhline(ROUNDING, color="gray", label="bfloat16")
+    axes.set(xlabel="harmonic g", ylabel="largest error", ylim=(3e-8, 0.2))
+    axes.legend(fontsize=8, ncols=4, loc="upper center")
     return figure
 
 

@@ -5,18 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from gkalib.extras import needed_by
-from gkalib.gpu.page import relative
+from chapters.lab.page import relative
 from gkalib.smoothing.fused.launch import interpreting
 from gkalib.viz.style import COLUMN
-
-with needed_by("a figure"):
-    import matplotlib.pyplot as plt
-    from matplotlib.figure import Figure
 
 MOST = 6
 """Program instances that a picture shows."""

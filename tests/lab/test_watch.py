@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib.gpu.watch import attempt, picture, products, times, watched
+from chapters.lab.watch import attempt, picture, products, times, watched
 from gkalib.smoothing.fused.launch import interpreting
-from tests.gpu import page_kernels as kernels
+from tests.lab import page_kernels as kernels
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="Triton's interpreter is off")
 

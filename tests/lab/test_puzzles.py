@@ -7,8 +7,8 @@ import torch
 from matplotlib.figure import Figure
 
 import gkalib
-from gkalib.gpu import puzzles
-from gkalib.gpu.page import Compiled
+from chapters.lab import puzzles
+from chapters.lab.page import Compiled
 from tests.tolerance import equal
 
 

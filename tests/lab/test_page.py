@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gkalib.gpu.page import compiled, source_of
-from tests.gpu import page_kernels as kernels
+from chapters.lab.page import compiled, source_of
+from tests.lab import page_kernels as kernels
 from tests.tolerance import equal
 
 

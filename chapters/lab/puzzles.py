@@ -11,15 +11,12 @@ from functools import partial, reduce
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from gkalib.extras import needed_by
-from gkalib.gpu.exact import one_tensor, three_tensors
-from gkalib.gpu.page import Compiled, compiled
-from gkalib.gpu.watch import attempt
-
-with needed_by("a figure"):
-    from matplotlib.figure import Figure
+from chapters.lab.exact import one_tensor, three_tensors
+from chapters.lab.page import Compiled, compiled
+from chapters.lab.watch import attempt
 
 B = 16
 Part = tuple[Tensor, Tensor]

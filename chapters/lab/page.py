@@ -34,6 +34,7 @@ from gkalib.gpu import ahead
 from gkalib.smoothing.fused.configs import Config
 from gkalib.smoothing.fused.launch import Launch
 
+ROOT = Path(__file__).resolve().parents[2]
 _HEAD = "import triton\nimport triton.language as tl\n"
 
 
@@ -176,8 +177,9 @@ def _ask(order: tuple) -> Compiled | str:
 def _child() -> subprocess.Popen:
     """A process that compiles, started once; it ends when this one does."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "gkalib.gpu.page"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    command = [sys.executable, "-m", "chapters.lab.page"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return subprocess.Popen(command, **pipes, env=environment, cwd=ROOT)  # from where it is imported
 
 
 def _carry_out(path: str, arguments: tuple, config: Config, grid: int, constants: dict) -> Compiled:
@@ -218,6 +220,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # Under its own name, so that the parent can read what this process answers.
-    from gkalib.gpu import page
+    from chapters.lab import page
 
     page.main()

@@ -1,16 +1,12 @@
-"""Figures of floors: what limits each shape, how near published programs come, what a decoding step takes."""
+"""What limits each shape, and how near published programs come to that."""
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
-from gkalib.bench.roofline import Floor, Number, Rates
-from gkalib.extras import needed_by
+from gkalib.bench.roofline import Floor, Rates
 from gkalib.viz.style import COLUMN, PALETTE
-
-with needed_by("a figure"):
-    import matplotlib.pyplot as plt
-    from matplotlib.figure import Figure
 
 PARTS = {"products": "blue", "exponentials": "orange", "memory": "black"}
 PROGRAMS = {"FlashAttention-3": "blue", "cuDNN": "green", "FlashAttention-2": "orange"}
@@ -21,8 +17,6 @@ def floors(shapes: Mapping[str, Floor]) -> Figure:
 
     Args:
         shapes: by name.
-
-    Taught in: chapter 19.
     """
     figure, axes = plt.subplots(figsize=(COLUMN, 4.6))
     for row, floor in enumerate(shapes.values()):
@@ -53,8 +47,6 @@ def shares(
 
     Raises:
         ValueError: if a program has not one rate for each length.
-
-    Taught in: chapter 19.
     """
     figure, axes = plt.subplots(figsize=(COLUMN, 2.9))
     for (name, d), found in published.items():
@@ -71,42 +63,4 @@ def shares(
     axes.set_xticks(lengths, [str(n) for n in lengths])
     axes.minorticks_off()
     axes.legend(fontsize=8, ncols=2)
-    return figure
-
-
-def steps(
-    tokens: np.ndarray,
-    kept: Mapping[str, tuple[np.ndarray, str, str]],
-    decoders: Mapping[str, tuple[Number, Number, str]],
-    rates: Rates,
-    *,
-    room: Number,
-) -> Figure:
-    r"""The MiB that one sequence keeps, and the milliseconds that a step takes at least, against its tokens.
-
-    $$\frac{U + b\, t\, \beta}{R_M}$$
-
-    for batches of b = 1 and 64 sequences. Lines end where the bytes above exceed the room.
-
-    Args:
-        tokens: t, ``[n]``.
-        kept: bytes ``[n]`` of one sequence, a color of the palette and a line, by name.
-        decoders: the bytes U of weights and β of a token, and a line, by name.
-        rates: of the device.
-        room: bytes of its memory.
-
-    Taught in: chapter 18.
-    """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(COLUMN, 3.0))
-    for name, (size, shade, line) in kept.items():
-        left.loglog(tokens, size / 2**20, line, color=PALETTE[shade], label=name)
-    for batch, shade in ((1, "sky"), (64, "purple")):
-        for name, (weights, token, line) in decoders.items():
-            moved = weights + batch * tokens * token
-            ms = 1e3 * np.where(moved > room, np.nan, moved) / rates.memory
-            right.loglog(tokens, ms, line, color=PALETTE[shade], label=f"{name}, batch {batch}")
-    left.set(xlabel="tokens", ylabel="MiB of one sequence")
-    right.set(xlabel="tokens", ylabel="ms for a step, at least")
-    for axes in (left, right):
-        axes.legend(fontsize=7)
     return figure

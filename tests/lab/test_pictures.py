@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib.gpu.pictures import cache_reads, centering, forward_reads, slice_memory
+from chapters.lab.pictures import cache_reads, centering, forward_reads, slice_memory
 from gkalib.smoothing.fused.launch import interpreting
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="Triton's interpreter is off")
