@@ -178,8 +178,7 @@ def _child() -> subprocess.Popen:
     """A process that compiles, started once; it ends when this one does."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "chapters.lab.page"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    return subprocess.Popen(command, **pipes, env=environment, cwd=ROOT)  # from where it is imported
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT)
 
 
 def _carry_out(path: str, arguments: tuple, config: Config, grid: int, constants: dict) -> Compiled:

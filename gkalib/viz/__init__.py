@@ -3,18 +3,7 @@
 from gkalib.extras import moved, needed_by
 
 with needed_by("a figure"):
-    from gkalib.viz import (
-        compared,
-        curves,
-        dots,
-        figures,
-        maps,
-        processes,
-        smoothers,
-        style,
-        surfaces,
-        trajectories,
-    )
+    from gkalib.viz import curves, dots, figures, maps, style
     from gkalib.viz.drag import Drag, drag
     from gkalib.viz.explore import Explore, explore
     from gkalib.viz.figures import bandwidth_lines, bandwidth_map, bank_lines
@@ -22,9 +11,15 @@ with needed_by("a figure"):
 __getattr__ = moved(
     __name__,
     {
+        "compared": "dots.intervals, and in chapters.figures one_budget, vision_transformers and karat_cifar",
         "harmonics": "chapters.figures.bias_and_rows",
         "lags": "in chapters.figures bias_and_rows, gpa_dickens and rbf_tinystories",
         "machine": "in chapters.figures memory_wall and triton_backward",
+        "names": "chapters.figures.one_budget",
+        "processes": "chapters.figures.kernels",
+        "smoothers": "chapters.figures.non_local_means",
+        "surfaces": "chapters.figures.landscapes_and_spectra",
+        "trajectories": "chapters.figures.landscapes_and_spectra",
     },
 )
 
@@ -34,16 +29,11 @@ __all__ = [
     "bandwidth_lines",
     "bandwidth_map",
     "bank_lines",
-    "compared",
     "curves",
     "dots",
     "drag",
     "explore",
     "figures",
     "maps",
-    "processes",
-    "smoothers",
     "style",
-    "surfaces",
-    "trajectories",
 ]

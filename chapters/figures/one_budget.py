@@ -1,10 +1,13 @@
-"""Names beside the dots of a figure, placed so that they cover neither one another nor what is drawn."""
+"""Outcomes against costs, with a front and names that keep clear, and what each learning rate costs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
 
 from gkalib.viz import style
 
@@ -14,8 +17,96 @@ DISTANCES = (5, 9, 14, 20, 27, 35)  # points from a dot to its name
 DIRECTIONS = np.pi / 8 * np.arange(16)
 LEADER = 8.0  # points between a dot and its name from which on a line joins them
 ROUNDS = 8  # in which each name looks for a better place among the others
-
+Number = int | float
 Box = tuple[float, float, float, float]
+
+
+def front(cost: Mapping[str, Number], outcome: Mapping[str, Number], *, larger: bool) -> list[str]:
+    """The arms that no other beats in both cost and outcome, the cheapest first.
+
+    Args:
+        cost: of each arm, the lower the better.
+        outcome: of the same arms.
+        larger: whether a larger outcome is better.
+    """
+    best, kept = -np.inf, []
+    for arm in sorted(outcome, key=lambda arm: (cost[arm], -outcome[arm] if larger else outcome[arm])):
+        value = outcome[arm] if larger else -outcome[arm]
+        if value > best:
+            best = value
+            kept.append(arm)
+    return kept
+
+
+def trade(
+    axes: Axes,
+    cost: Mapping[str, Number],
+    outcome: Mapping[str, Number],
+    *,
+    larger: bool,
+    beside: Sequence[np.ndarray] = (),
+    reference: str = "",
+) -> list[str]:
+    """Draw outcome against cost, a named dot for each arm, those of ``front`` filled and joined by steps.
+
+    Args:
+        axes: where to draw; limits and scales have to be set before, since names keep clear of one another
+            on them.
+        cost, outcome, larger: as for ``front``.
+        beside: curves [points, 2] that are drawn already, which names keep clear of too.
+        reference: the arm that the others are compared with, drawn as a diamond.
+
+    Returns:
+        The arms of the front.
+    """
+    kept = front(cost, outcome, larger=larger)
+    ends = [(cost[arm], outcome[arm]) for arm in kept]
+    corners = [(after[0], before[1]) for before, after in pairwise(ends)]
+    steps = np.array([*(point for pair in zip(ends, corners, strict=False) for point in pair), ends[-1]])
+    axes.plot(*steps.T, color=style.PALETTE["sky"], linewidth=1.2)
+    colors = {arm: style.PALETTE["blue" if arm in kept else "black"] for arm in outcome}
+    if reference:
+        colors[reference] = style.PALETTE["vermilion"]
+    for arm, value in outcome.items():
+        marker, fill = "D" if arm == reference else "o", "full" if arm in kept else "none"
+        above = 3 if arm == reference else 2
+        axes.plot(cost[arm], value, marker, color=colors[arm], fillstyle=fill, zorder=above)
+    points = {arm: (cost[arm], value) for arm, value in outcome.items()}
+    write(axes, points, colors=colors, lines=[steps, *beside])
+    return kept
+
+
+def rates(
+    axes: Axes, tried: Mapping[str, Mapping[float, float]], chosen: Mapping[str, float], *, worst: Number
+) -> AxesImage:
+    """Draw how much each learning rate costs each arm, as a map: its loss above the arm's lowest one.
+
+    Args:
+        axes: where to draw; a row is an arm and a column a rate. A rate that was not tried is blank, one at
+            which the loss became infinite is a gray cell with a cross.
+        tried: the loss at each rate, of each arm; the row of an arm without rates is blank.
+        chosen: the rate of each arm that a dot marks.
+        worst: what the darkest color stands for; a larger finite loss has this color too.
+    """
+    known = sorted({rate for losses in tried.values() for rate in losses})
+    above = np.full((len(tried), len(known)), np.nan)
+    for row, (arm, losses) in enumerate(tried.items()):
+        if not losses:
+            continue
+        lowest = min(losses.values())
+        for rate, loss in losses.items():
+            place = known.index(rate)
+            if math.isfinite(loss):
+                above[row, place] = min(loss - lowest, worst)
+                continue
+            cell = (place - 0.5, row - 0.5)
+            axes.add_patch(Rectangle(cell, 1, 1, facecolor="#DDDDDD", edgecolor="none"))
+            axes.plot(place, row, "x", color=style.PALETTE["vermilion"], markersize=7, markeredgewidth=1.8)
+        axes.plot(known.index(chosen[arm]), row, "o", color="black", markersize=4)
+    image = axes.imshow(above, cmap=style.SEQUENTIAL + "_r", vmin=0, vmax=worst, aspect="auto")
+    axes.set_xticks(range(len(known)), [f"{rate:g}" for rate in known], rotation=60)
+    axes.set_yticks(range(len(tried)), list(tried))
+    return image
 
 
 def write(
@@ -35,8 +126,6 @@ def write(
         points: by name, in the units of the axes.
         colors: of names.
         lines: further curves [points, 2] to keep clear of, in the units of the axes.
-
-    Taught in: chapter 30.
     """
     axes.figure.canvas.draw()
     unit = axes.figure.dpi / 72

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gkalib.analysis.slopes import steep_inputs, steepest
+from chapters.experiments.slopes import steep_inputs, steepest
 from gkalib.layers import attention
 
 

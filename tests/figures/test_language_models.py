@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from chapters.figures.language_models import lost_states, rows, usual_run
 from gkalib.models import GPTConfig
-from gkalib.training.forgetting import lost_states, usual_run
 
 SIZES = GPTConfig(vocab_size=7, context=8, dim=8, depth=1, num_heads=1)
 STREAM = torch.randint(7, (200,), generator=torch.Generator().manual_seed(0))
@@ -44,3 +44,13 @@ def test_the_figure_draws_both():
 def test_a_text_shorter_than_an_excerpt_is_refused():
     with pytest.raises(ValueError, match="an excerpt has 9 tokens, and the text only 9"):
         usual_run(STREAM[:9], SIZES, steps=1)
+
+
+def test_rows_have_a_color_per_document_and_a_dot_where_one_begins(axes):
+    tokens = torch.tensor([[9, 1, 2, 9], [3, 4, 9, 5], [9, 6, -1, -1]])
+    image = rows(axes, tokens, 9, title="rows")
+    shades = np.ma.filled(image.get_array(), np.nan)
+    numbers = np.array([[1, 1, 1, 2], [2, 2, 3, 3], [4, 4, np.nan, np.nan]])
+    np.testing.assert_allclose(shades, numbers * 7 % 20)
+    (dots,) = axes.lines
+    assert dots.get_ydata().tolist() == [0, 2] and axes.get_title("left") == "rows"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib.viz.smoothers import framed, removed, spectra, weight_maps
+from chapters.figures.non_local_means import framed, removed, spectra, weight_maps
 
 
 def drawn(axes) -> np.ndarray:

@@ -1,18 +1,49 @@
-"""Training runs along their principal components, and beside their projections onto the plane of two."""
+"""Loss surfaces with their losses written on them, and training runs along their principal components."""
 
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from gkalib.analysis.landscape import Plane, Surface
-from gkalib.viz.style import COLUMN, PALETTE
-from gkalib.viz.surfaces import surface
+from gkalib.viz.style import COLUMN, PALETTE, SEQUENTIAL
 
 LINES = (0.1, 0.5, 1, 2, 4)
+
+
+def surface(
+    axes: Axes, drawn: Surface, *, lines: Sequence[float | int], lowest: float | int, highest: float | int
+) -> QuadContourSet:
+    """Draw the logarithm of a loss in color, and lines at losses that are named.
+
+    Args:
+        axes: where to draw; both directions get one scale.
+        drawn: the losses on a grid.
+        lines: the losses at which lines are drawn, rising.
+        lowest, highest: the losses at the two ends of the colors.
+
+    Returns:
+        What a color bar needs; it shows log₁₀ of the loss.
+
+    Raises:
+        ValueError: unless ``highest`` is above ``lowest`` and both are above zero.
+    """
+    if not 0 < lowest < highest:
+        raise ValueError(f"surface: needs 0 < lowest < highest, not {lowest} and {highest}")
+    losses = drawn.losses.clamp(min=torch.finfo(torch.float64).tiny).log10().T.numpy()
+    levels = np.linspace(np.log10(lowest), np.log10(highest), 25)
+    places = drawn.first.numpy(), drawn.second.numpy()
+    filled = axes.contourf(*places, losses, levels=levels, extend="both", cmap=SEQUENTIAL)
+    heights = np.log10(lines).tolist()
+    named = axes.contour(*places, losses, heights, colors="white", linewidths=0.8, linestyles="solid")
+    axes.clabel(named, fmt=dict(zip(heights, (f"{line:g}" for line in lines), strict=True)), fontsize=8)
+    axes.set(aspect="equal")
+    return filled
 
 
 def components(planes: Mapping[str, Plane], shades: Mapping[str, str]) -> Figure:
@@ -26,8 +57,6 @@ def components(planes: Mapping[str, Plane], shades: Mapping[str, str]) -> Figure
 
     Raises:
         ValueError: if the runs differ in their number of snapshots.
-
-    Taught in: chapter 24.
     """
     counts = {len(plane.coordinates) for plane in planes.values()}
     if len(counts) != 1:
@@ -67,8 +96,6 @@ def projected(
         losses: ``[T]`` of some snapshots, drawn solid, and ``[T]`` of their projections, dotted.
         shades: a color of the palette for each run.
         every: steps between these snapshots.
-
-    Taught in: chapter 24.
     """
     figure, panels = plt.subplots(
         1, len(surfaces) + 1, figsize=(COLUMN, 3), width_ratios=[*[1] * len(surfaces), 1.1]

@@ -1,11 +1,14 @@
-"""Runs along their components, and beside their projections: what lines and marks carry."""
+"""Surfaces as contours, runs along their components and beside their projections: lines and marks."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 
-from gkalib.analysis.landscape import Surface, random_walk, trajectory_plane
-from gkalib.viz import style, trajectories
+from chapters.experiments.walks import random_walk
+from chapters.figures.landscapes_and_spectra import components, projected, surface
+from gkalib.analysis.landscape import Surface, trajectory_plane
+from gkalib.viz import style
 
 SHADES = {"walk": "black", "run": "blue"}
 
@@ -18,7 +21,7 @@ def planes(*steps: int) -> dict:
 
 def test_coordinates_have_length_one_begin_above_zero_and_lie_near_the_cosines():
     found = planes(60, 60)
-    figure = trajectories.components(found, SHADES)
+    figure = components(found, SHADES)
     *panels, plane = figure.axes
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["theorem", *SHADES]
     for column, axes in enumerate(panels):
@@ -36,7 +39,7 @@ def test_coordinates_have_length_one_begin_above_zero_and_lie_near_the_cosines()
 
 def test_runs_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match=r"^components: the runs have 11, 21 snapshots"):
-        trajectories.components(planes(10, 20), SHADES)
+        components(planes(10, 20), SHADES)
 
 
 def test_a_run_is_drawn_over_its_surface_and_its_losses_beside_those_of_its_projections():
@@ -44,7 +47,7 @@ def test_a_run_is_drawn_over_its_surface_and_its_losses_beside_those_of_its_proj
     ticks = torch.linspace(-80, 80, 9, dtype=torch.float64)
     bowl = Surface(ticks, ticks, 0.01 + (ticks[:, None] ** 2 + ticks**2) / 1000)
     losses = {name: (torch.linspace(2, 1, 5), torch.linspace(1, 0.5, 5)) for name in found}
-    figure = trajectories.projected(found, dict.fromkeys(found, bowl), losses, SHADES, every=3)
+    figure = projected(found, dict.fromkeys(found, bowl), losses, SHADES, every=3)
     *maps, right = figure.axes
     for axes, (name, plane) in zip(maps, found.items(), strict=True):
         path, begin, end = axes.lines
@@ -56,3 +59,28 @@ def test_a_run_is_drawn_over_its_surface_and_its_losses_beside_those_of_its_proj
     assert all(list(line.get_xdata()) == [0, 3, 6, 9, 12] for line in right.lines)
     np.testing.assert_array_equal(right.lines[1].get_ydata(), losses["walk"][1])
     assert right.get_legend_handles_labels()[1] == ["walk", "… projected", "run", "… projected"]
+
+
+def drawn(losses):
+    _, axes = plt.subplots()
+    first, second = torch.linspace(-2, 2, 9), torch.linspace(-1, 1, 9)
+    shown = surface(axes, Surface(first, second, losses(first[:, None], second)), lines=(0.5, 1), lowest=0.1,
+                    highest=10)  # fmt: skip
+    return axes, shown
+
+
+def test_lines_carry_their_losses_and_the_first_direction_is_across():
+    axes, shown = drawn(lambda x, y: 10 ** (x + 0 * y).double())
+    assert shown.get_clim() == (-1.0, 1.0)
+    assert [text.get_text() for text in axes.texts] == ["0.5", "1"]
+    # where the loss is 1 the first coordinate is 0, whatever the second
+    (line,) = [path for path in axes.collections[-1].get_paths() if len(path.vertices)][-1:]
+    assert abs(line.vertices[:, 0]).max() < 1e-9 and line.vertices[:, 1].max() > 0.9
+
+
+def test_a_loss_of_zero_is_drawn_and_colors_without_range_are_refused():
+    drawn(lambda x, y: (x**2 + y**2).double())
+    with pytest.raises(ValueError, match=r"^surface: needs 0 < lowest"):
+        surface(
+            plt.figure().subplots(), Surface(*torch.eye(3)[:2], torch.eye(3)), lines=(1,), lowest=0, highest=1
+        )

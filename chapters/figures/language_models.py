@@ -1,19 +1,19 @@
-"""What a checkpoint without part of a run's state does: the usual loop, stopped and begun again."""
+"""What a checkpoint without part of a run's state does, and rows of packed documents."""
 
 from typing import Literal
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gkalib.extras import needed_by
 from gkalib.models import GPTConfig, gpt
+from gkalib.viz.digest import array
 from gkalib.viz.style import COLUMN, PALETTE
-
-with needed_by("a figure"):
-    import matplotlib.pyplot as plt
-    from matplotlib.figure import Figure
 
 State = Literal["generator", "optimizer"]
 RATE, BATCH = 3e-3, 8
@@ -36,8 +36,6 @@ def usual_run(
 
     Raises:
         ValueError: if the text is shorter than an excerpt.
-
-    Taught in: chapter 20.
     """
     excerpt = config.context + 1
     if len(stream) <= excerpt:
@@ -76,8 +74,6 @@ def lost_states(stream: Tensor, config: GPTConfig, *, steps: int = 24, stop: int
 
     Raises:
         ValueError: if the text is shorter than an excerpt.
-
-    Taught in: chapter 20.
     """
     unbroken, read = usual_run(stream, config, steps=steps)
     figure, (left, right) = plt.subplots(1, 2, figsize=(COLUMN, 2.9))
@@ -95,3 +91,23 @@ def lost_states(stream: Tensor, config: GPTConfig, *, steps: int = 24, stop: int
     right.set(xlabel="step", ylabel="distance of the weights (%)")
     right.legend()
     return figure
+
+
+def rows(axes: Axes, tokens, first: int, *, title: str = "") -> AxesImage:
+    """Rows of tokens with one color per document, and a dot before each row that begins a document.
+
+    Args:
+        axes: where to draw.
+        tokens: `[rows, width]`, tensor or array; −1 is padding, which is left white.
+        first: the token that begins a document.
+        title: above the panel.
+    """
+    tokens = array(tokens)
+    document = np.cumsum((tokens == first).ravel()).reshape(tokens.shape)
+    shades = np.where(tokens < 0, np.nan, document * 7 % 20)  # neighbors differ visibly
+    image = axes.imshow(shades, aspect="auto", cmap="tab20", interpolation="nearest", vmin=0, vmax=19)
+    begins = np.flatnonzero(tokens[:, 0] == first)
+    axes.plot(np.full(len(begins), -5), begins, ".", color="black", clip_on=False, ms=3)
+    axes.set(title=title, xlabel="token", xlim=(-8, tokens.shape[1]), yticks=[])
+    axes.grid(False)
+    return image

@@ -32,8 +32,6 @@ def framed(
 
     Raises:
         ValueError: if a frame leaves the image.
-
-    Taught in: chapter 5.
     """
     last, side = list(images.values())[-1], 2 * radius + 1
     height, width = last.shape
@@ -74,8 +72,6 @@ def removed(
 
     Raises:
         ValueError: if the images have different sizes.
-
-    Taught in: chapter 5.
     """
     if noisy.shape != result.shape:
         raise ValueError(f"removed: the images are {list(noisy.shape)} and {list(result.shape)}")
@@ -112,8 +108,6 @@ def weight_maps(
     Raises:
         ValueError: if the tokens are not as many as the pixels, or a pixel lies too near the edge to be drawn
             with 5 on either side.
-
-    Taught in: chapter 5.
     """
     height, width = image.shape
     for name, query in queries.items():
@@ -158,8 +152,6 @@ def spectra(found: Mapping[str, tuple[Any, Any]], *, shape: tuple[int, int]) -> 
 
     Raises:
         ValueError: if there are not two matrices.
-
-    Taught in: chapter 5.
     """
     if len(found) != 2:
         raise ValueError(f"spectra: two matrices are compared, not {len(found)}")

@@ -25,8 +25,6 @@ def draws(kernel: Kernel, noise: np.ndarray, *, lags: int = 60, highest: float =
 
     Raises:
         ValueError: if the noise is not a matrix.
-
-    Taught in: chapter 3.
     """
     if noise.ndim != 2:
         raise ValueError(f"draws: the noise has shape {list(noise.shape)}; it must be [n draws]")

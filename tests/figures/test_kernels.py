@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from chapters.figures.kernels import draws
 from gkalib.kernels import Laplace
-from gkalib.viz import processes
 
 
 def test_the_panels_show_kernel_spectrum_and_draws():
-    figure = processes.draws(Laplace(5.0), np.eye(8), lags=12)
+    figure = draws(Laplace(5.0), np.eye(8), lags=12)
     left, middle, right = figure.axes
     q = np.exp(-1 / 5)
     np.testing.assert_allclose(left.lines[0].get_ydata(), q ** np.arange(13))
@@ -22,4 +22,4 @@ def test_the_panels_show_kernel_spectrum_and_draws():
 
 def test_noise_for_draws_is_a_matrix():
     with pytest.raises(ValueError, match=r"shape \[8\]; it must be \[n draws\]"):
-        processes.draws(Laplace(5.0), np.ones(8))
+        draws(Laplace(5.0), np.ones(8))
