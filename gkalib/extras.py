@@ -1,9 +1,9 @@
-"""Optional libraries: where one is not installed, the extra that brings it is named."""
+"""What is not here: an optional library and the extra that brings it, a module that moved and its place."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 # What is imported -> the extra of pyproject.toml that installs it.
 EXTRAS = {
@@ -47,4 +47,15 @@ def require(package: str, reader: str) -> Any:
         return import_module(package)
 
 
-__all__ = ["EXTRAS", "needed_by", "require"]
+def moved(package: str, places: Mapping[str, str]) -> Callable[[str], NoReturn]:
+    """The ``__getattr__`` of a package that for this version says where modules of before are now."""
+
+    def missing(name: str) -> NoReturn:
+        if name in places:
+            raise ImportError(f"{package}.{name} moved: it is {places[name]}, in a clone of the repository")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return missing
+
+
+__all__ = ["EXTRAS", "moved", "needed_by", "require"]

@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from gkalib.extras import EXTRAS, needed_by, require
+from gkalib.extras import EXTRAS, moved, needed_by, require
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -112,3 +112,11 @@ def test_a_library_behind_an_optional_one_is_named_or_left_as_it_is():
         raise ModuleNotFoundError("No module named 'tokenizers.models'", name="tokenizers.models")
     with pytest.raises(ModuleNotFoundError, match="No module named 'absent'"):
         require("absent", "a test")
+
+
+def test_a_module_that_moved_says_where_it_is():
+    with pytest.raises(ImportError, match=r"gkalib\.gpu\.page moved: it is chapters\.lab\.page, in a clone"):
+        from gkalib.gpu import page  # noqa: F401
+    missing = moved("gkalib.viz", {"lags": "elsewhere"})
+    with pytest.raises(AttributeError, match=r"'gkalib\.viz' has no attribute 'log'"):
+        missing("log")

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from gkalib.results.claims import claims
-from gkalib.viz import compared, style
+from gkalib.viz import dots, style
 from gkalib.viz.digest import save
 
 
@@ -26,8 +26,8 @@ def draw() -> Figure:
     }
     order = sorted(judged["images"], key=lambda arm: -judged["images"][arm].estimate.value)
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.2), sharey=True)
-    compared.intervals(left, judged["images"], order=order, delta=0.01, factor=100, limits=(-14, 10))
-    compared.intervals(right, judged["text"], order=order, delta=0.02, limits=(-0.06, 0.26))
+    dots.intervals(left, judged["images"], order=order, delta=0.01, factor=100, limits=(-14, 10))
+    dots.intervals(right, judged["text"], order=order, delta=0.02, limits=(-0.06, 0.26))
     left.set(title="Images: right of zero is better", xlabel="accuracy minus softmax (points)")
     right.set(title="Text: left of zero is better", xlabel="loss minus softmax (nats)")
     return figure

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from chapters.experiments.walks import step_cosine, step_lengths, walk_shares
 from gkalib import capture_attention
 from gkalib.analysis.landscape import (
     Loss,
@@ -15,11 +16,8 @@ from gkalib.analysis.landscape import (
     loss_on,
     random_plane,
     snapshot,
-    step_cosine,
-    step_lengths,
     trajectory_plane,
     using,
-    walk_shares,
 )
 from gkalib.analysis.sharpness import relative_sharpness, sharpness
 from gkalib.analysis.spectrum import effective_rank, kind, matrices, singular_values

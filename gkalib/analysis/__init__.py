@@ -1,6 +1,6 @@
 """Trained models in numbers: what their attention does, how it flows, and the loss around them."""
 
-from gkalib.analysis import landscape, sharpness, slopes, spectrum
+from gkalib.analysis import landscape, sharpness, spectrum
 from gkalib.analysis.capture import Captured, capture_attention
 from gkalib.analysis.measures import (
     bandwidths,
@@ -27,6 +27,9 @@ from gkalib.analysis.metrics import (
 from gkalib.analysis.occlusion import agreement, occlusion, residual_share, saliency
 from gkalib.analysis.patches import class_row, patch_grid, patch_rows, query_patches
 from gkalib.analysis.rollout import discarded, rollout
+from gkalib.extras import moved
+
+__getattr__ = moved(__name__, {"slopes": "chapters.experiments.slopes"})
 
 __all__ = [
     "Captured",
@@ -59,7 +62,6 @@ __all__ = [
     "rollout",
     "saliency",
     "sharpness",
-    "slopes",
     "spectrum",
     "spectrum_metrics",
     "text_rows",

@@ -1,4 +1,4 @@
-"""The loss around a trained model: planes along its path or at random, and the path beside a random walk."""
+"""The loss around a trained model: planes along its path or at random, and the loss at their points."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,9 +9,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gkalib.extras import moved
+
 Weights = Mapping[str, Tensor]
 Loss = Callable[[nn.Module], Tensor]
 SCALES = ("filter", "unit")
+
+__getattr__ = moved(
+    __name__,
+    {
+        name: f"chapters.experiments.walks.{name}"
+        for name in ("persistent_shares", "random_walk", "step_cosine", "step_lengths", "walk_shares")
+    },
+)
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:
@@ -208,113 +218,6 @@ def loss_on(
     first, second = plane.ticks(points, span)
     grid = (plane.at(alpha, beta) for alpha in first.tolist() for beta in second.tolist())
     return Surface(first, second, losses_at(grid, model, loss).reshape(points, points))
-
-
-def random_walk(steps: int, size: int, *, seed: int) -> list[dict[str, Tensor]]:
-    r"""A random walk from zero in ``size`` dimensions, as snapshots.
-
-    $$\theta_t = \theta_{t-1} + \epsilon_t, \qquad \epsilon_t \sim \mathcal N(0, I)$$
-
-    Taught in: chapter 24.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    moves = torch.randn(steps, size, generator=generator, dtype=torch.float64)
-    path = torch.cat([torch.zeros(1, size, dtype=torch.float64), moves.cumsum(0)])
-    return [{"weights": row} for row in path]
-
-
-def walk_shares(lengths: Float[Tensor, " steps"]) -> Float[Tensor, " steps"]:
-    r"""The shares of variance of a walk whose steps have given lengths and are orthogonal to each other.
-
-    $$G_{st} = \sum_{i \le \min(s, t)} \ell_i^2, \qquad
-    \text{share}_k = \frac{\lambda_k(J G J)}{\operatorname{tr} J G J}, \qquad
-    J = I - \tfrac{1}{T + 1} \mathbf 1 \mathbf 1^\top$$
-
-    Independent steps are nearly orthogonal in many dimensions, so that this is what a run's own steps would
-    give in directions drawn at random. For T equal steps share k is 6 / ((n² − 1) · 4 sin²(πk / 2n)) with
-    n = T + 1, and 6 / (π² k²) in the limit.
-
-    Args:
-        lengths: ``[T]``, ℓ: the distances of successive snapshots, such as ``step_lengths`` gives.
-
-    Raises:
-        ValueError: if no length is above zero.
-
-    References:
-        Antognini and Sohl-Dickstein, PCA of high dimensional random walks with comparison to neural network
-        training, 2018. Taught in: chapter 24.
-    """
-    if not bool((lengths > 0).any()):
-        raise ValueError("walk_shares: a walk needs a step with a length above zero")
-    done = torch.cat([lengths.new_zeros(1), lengths.double().square().cumsum(0)])
-    gram = torch.minimum(done, done[:, None])
-    centered = gram - gram.mean(0) - gram.mean(1, keepdim=True) + gram.mean()
-    values = torch.linalg.eigvalsh(centered).flip(0)[:-1].clamp(min=0)  # centering leaves a zero
-    return values / values.sum()
-
-
-def step_lengths(snapshots: Sequence[Weights]) -> Float[Tensor, " steps"]:
-    """The distances of successive snapshots, ``[T]`` for T + 1 of them.
-
-    Taught in: chapter 24.
-    """
-    return _products(snapshots).diagonal().clamp(min=0).sqrt()
-
-
-def step_cosine(snapshots: Sequence[Weights]) -> float:
-    """The mean cosine between successive differences of snapshots: near 0 for a walk, 1 for a straight line.
-
-    Raises:
-        ValueError: if there are fewer than three snapshots, or two successive ones are equal.
-
-    Taught in: chapter 24.
-    """
-    products = _products(snapshots)
-    lengths = products.diagonal().clamp(min=0).sqrt()
-    if len(lengths) < 2 or not bool((lengths > 0).all()):
-        raise ValueError("step_cosine: needs three snapshots or more, each different from the one before")
-    return (products.diagonal(1) / (lengths[1:] * lengths[:-1])).mean().item()
-
-
-def persistent_shares(snapshots: Sequence[Weights]) -> Float[Tensor, " steps"]:
-    r"""The shares of a walk with a run's step lengths and, for each k, its mean cosine of steps k apart.
-
-    $$\langle e_s, e_t \rangle = \ell_s \ell_t\, c_{|s - t|}$$
-
-    The walk takes its cosines from the run: for a run that lies in a plane and turns evenly, it lies in that
-    plane too. So agreement shows that mean cosines describe the run, and nothing for or against a plane;
-    ``walk_shares`` is the comparison that can fail.
-
-    Args:
-        snapshots: T + 1 sets of weights by name, in order.
-
-    Raises:
-        ValueError: if two successive snapshots are equal.
-
-    Taught in: chapter 24.
-    """
-    products = _products(snapshots)
-    lengths = products.diagonal().clamp(min=0).sqrt()
-    if not bool((lengths > 0).all()):
-        raise ValueError("persistent_shares: two successive snapshots are equal")
-    cosines = products / (lengths * lengths[:, None])
-    mean = torch.stack([cosines.diagonal(apart).mean() for apart in range(len(lengths))])
-    place = torch.arange(len(lengths))
-    inner = torch.zeros(len(lengths) + 1, len(lengths) + 1, dtype=torch.float64)
-    kept = lengths * lengths[:, None] * mean[(place - place[:, None]).abs()]
-    inner[1:, 1:] = kept.cumsum(0).cumsum(1)
-    centered = inner - inner.mean(0) - inner.mean(1, keepdim=True) + inner.mean()
-    return torch.linalg.eigvalsh(centered).flip(0)[:-1] / centered.trace()
-
-
-def _products(snapshots: Sequence[Weights]) -> Tensor:
-    """The inner products of successive differences, ``[T T]``."""
-    products = torch.zeros(len(snapshots) - 1, len(snapshots) - 1, dtype=torch.float64)
-    for name, tensor in snapshots[-1].items():
-        if tensor.is_floating_point():
-            steps = differences(snapshots, name).diff(dim=0)
-            products += steps @ steps.T
-    return products
 
 
 @final

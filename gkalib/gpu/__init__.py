@@ -1,1 +1,8 @@
 """What prepares and proves the fused operations on a GPU, and on a machine without one."""
+
+from gkalib.extras import moved
+
+__getattr__ = moved(
+    __name__,
+    {name: f"chapters.lab.{name}" for name in ("exact", "page", "pictures", "puzzles", "rows", "watch")},
+)

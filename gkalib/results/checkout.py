@@ -27,7 +27,8 @@ def absent() -> str:
     """What is missing where there is no repository, and what to type."""
     address, commit = _origin()
     return (
-        f"records and models lie in the book's repository, which is not around {Path.cwd()}; "
+        "records, models and the chapters' own code lie in the book's repository, "
+        f"which is not around {Path.cwd()}; "
         f"type: git clone {address if commit else 'ADDRESS'}, and open the notebook in its folder chapters"
     )
 

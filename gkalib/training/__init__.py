@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gkalib import results
+from gkalib.extras import moved
 from gkalib.training.background import Launch, launch
 from gkalib.training.config import (
     Augment,
@@ -15,6 +16,8 @@ from gkalib.training.config import (
 from gkalib.training.launch import Cost, cost, launch_lines, plan
 from gkalib.training.recipes import recipe, recipes
 from gkalib.training.trained import load, save
+
+__getattr__ = moved(__name__, {"forgetting": "chapters.figures.language_models"})
 
 
 def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:

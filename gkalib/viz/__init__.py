@@ -1,26 +1,27 @@
 """The book's figures: their style, digests and controls, maps of weights, and a trained model's figures."""
 
-from gkalib.extras import needed_by
+from gkalib.extras import moved, needed_by
 
 with needed_by("a figure"):
-    from gkalib.viz import (
-        compared,
-        curves,
-        dots,
-        figures,
-        harmonics,
-        lags,
-        machine,
-        maps,
-        processes,
-        smoothers,
-        style,
-        surfaces,
-        trajectories,
-    )
+    from gkalib.viz import curves, dots, figures, maps, style
     from gkalib.viz.drag import Drag, drag
     from gkalib.viz.explore import Explore, explore
     from gkalib.viz.figures import bandwidth_lines, bandwidth_map, bank_lines
+
+__getattr__ = moved(
+    __name__,
+    {
+        "compared": "dots.intervals, and in chapters.figures one_budget, vision_transformers and karat_cifar",
+        "harmonics": "chapters.figures.bias_and_rows",
+        "lags": "in chapters.figures bias_and_rows, gpa_dickens and rbf_tinystories",
+        "machine": "in chapters.figures memory_wall and triton_backward",
+        "names": "chapters.figures.one_budget",
+        "processes": "chapters.figures.kernels",
+        "smoothers": "chapters.figures.non_local_means",
+        "surfaces": "chapters.figures.landscapes_and_spectra",
+        "trajectories": "chapters.figures.landscapes_and_spectra",
+    },
+)
 
 __all__ = [
     "Drag",
@@ -28,19 +29,11 @@ __all__ = [
     "bandwidth_lines",
     "bandwidth_map",
     "bank_lines",
-    "compared",
     "curves",
     "dots",
     "drag",
     "explore",
     "figures",
-    "harmonics",
-    "lags",
-    "machine",
     "maps",
-    "processes",
-    "smoothers",
     "style",
-    "surfaces",
-    "trajectories",
 ]

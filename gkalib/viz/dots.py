@@ -1,61 +1,32 @@
-"""Dots of arms: measurements in rows, arm by arm or group by group, and an outcome against measures."""
+"""Arms in rows: a dot for each seed, marks of several kinds, a difference with its interval."""
 
 from collections.abc import Collection, Mapping, Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from gkalib.extras import moved
+from gkalib.results.verdicts import Judgment
 from gkalib.viz import style
 
+Number = int | float
 Values = Sequence[float] | np.ndarray
 MARKS = (("|", "black", 11), ("o", "blue", 5), ("D", "orange", 5))  # a tick shows behind a dot
 PALE = 0.4
-SPREAD = 0.3  # of a row's height, to either side, so that dots do not cover each other
-GAP = 0.6  # between groups, in rows
+# by verdict: marker, color, whether it is filled; a reader without color sees the marker
+VERDICTS = {
+    "as good as": ("o", "blue", True),
+    "not reproduced": ("s", "vermilion", True),
+    "undecided": ("o", "black", False),
+}
 
-
-def grouped(
-    axes: Axes,
-    values: Mapping[str, Values],
-    groups: Mapping[str, tuple[str, Sequence[str]]],
-    *,
-    ticks: Mapping[str, float] | None = None,
-    hollow: Collection[str] = (),
-    name_groups: bool = False,
-) -> dict[str, float]:
-    """Draw a row of dots for each arm, the arms of a group together and in its color.
-
-    Args:
-        axes: where to draw; its rows are named by their arms.
-        values: of each arm.
-        groups: by name, a color of the palette and the arms, from the top.
-        ticks: a value of each arm to mark by a black tick.
-        hollow: the arms whose dots are open.
-        name_groups: whether the names of groups stand at the right.
-
-    Returns:
-        How high each arm's row lies.
-
-    Taught in: chapter 23.
-    """
-    place, rows = 0.0, {}
-    for name, (shade, arms) in groups.items():
-        color = style.PALETTE[shade]
-        for arm in arms:
-            place = rows[arm] = place - 1
-            height = place + np.linspace(-SPREAD, SPREAD, len(values[arm]))
-            fill = "none" if arm in hollow else "full"
-            axes.plot(values[arm], height, "o", markersize=3, color=color, fillstyle=fill)
-            if ticks is not None:
-                axes.plot([ticks[arm]], [place], "|", color="black", markersize=11)
-        if name_groups:
-            along = axes.get_yaxis_transform()
-            axes.text(0.97, rows[arms[0]], name, color=color, va="center", ha="right", transform=along)
-        place -= GAP
-    axes.set_yticks(list(rows.values()), list(rows))
-    return rows
+__getattr__ = moved(
+    __name__,
+    {
+        "grouped": "chapters.figures.looking_inside.grouped",
+        "outcomes": "chapters.figures.karat_cifar.outcomes",
+    },
+)
 
 
 def seeds(
@@ -117,26 +88,65 @@ def kinds(axes: Axes, values: Mapping[str, Mapping[str, Values]]) -> None:
     axes.invert_yaxis()
 
 
-def outcomes(
-    measures: Mapping[str, Mapping[str, Values]],
-    outcome: Mapping[str, Values],
-    marks: Mapping[str, tuple[str, str, str]],
-) -> Figure:
-    """Draw an outcome of runs against measures of theirs on logarithmic axes, side by side over one legend.
+def intervals(
+    axes: Axes,
+    found: Mapping[str, Judgment],
+    *,
+    delta: Number,
+    order: Sequence[str] | None = None,
+    limits: tuple[Number, Number] | None = None,
+    factor: Number = 1,
+) -> None:
+    """Draw a difference and its interval in a row for each arm, marked by its verdict, over the band ±δ.
 
     Args:
-        measures: by the label of its axis, the values of each arm, one for each run.
-        outcome: of each arm, one value for each run; all panels share its axis.
-        marks: of the arms to draw, a name, a marker and a color of the palette.
+        axes: where to draw; its rows are named by their arms.
+        found: what became of each arm.
+        delta: δ, in the unit of the differences.
+        order: the arms from the top, those without a judgment as empty rows; by difference where not given,
+            the largest on top.
+        limits: of the axis, times ``factor``; a difference outside is an arrow at the edge beside its value,
+            and the part of its interval inside is drawn.
+        factor: of everything that is drawn, 100 where shares are shown in points.
 
-    Taught in: chapter 27.
+    Raises:
+        ValueError: if an order leaves out an arm that has a judgment.
+
+    Taught in: chapter 30.
     """
-    figure, (panels,) = plt.subplots(
-        1, len(measures), figsize=(style.COLUMN, 3.3), sharey=True, squeeze=False
-    )
-    for axes, (label, values) in zip(panels, measures.items(), strict=True):
-        for arm, (name, mark, shade) in marks.items():
-            axes.semilogx(values[arm], outcome[arm], mark, color=style.PALETTE[shade], label=name)
-        axes.set(xlabel=label)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return figure
+    rows = order or sorted(found, key=lambda arm: -found[arm].estimate.value)
+    if missing := found.keys() - set(rows):
+        raise ValueError(f"intervals: the order has no row for {', '.join(sorted(missing))}")
+    axes.axvspan(-delta * factor, delta * factor, color="gray", alpha=0.15, linewidth=0)
+    axes.axvline(0, color="gray", linewidth=0.8)
+    for place, arm in enumerate(rows):
+        if arm not in found:
+            continue
+        one = found[arm]
+        marker, color, filled = VERDICTS[one.verdict]
+        low, value, high = (factor * x for x in (one.low, one.estimate.value, one.high))
+        shade, fill = style.PALETTE[color], "full" if filled else "none"
+        if limits and not limits[0] <= value <= limits[1]:
+            right = value > limits[1]
+            reaches = low < limits[1] and high > limits[0]
+            if reaches:
+                axes.plot(np.clip([low, high], *limits), [place] * 2, color=shade, linewidth=1.2)
+            axes.plot(limits[right], place, "<>"[right], color=shade, fillstyle=fill, clip_on=False)
+            text = f"{value:+.2g}".replace("-", "−")
+            axes.annotate(
+                text,
+                (limits[right], place),
+                xytext=(-7 if right else 7, reaches),
+                textcoords="offset points",
+                ha="right" if right else "left",
+                va="bottom" if reaches else "center",
+                fontsize=8,
+                color=shade,
+            )
+            continue
+        axes.plot([low, high], [place] * 2, color=shade, linewidth=1.2)
+        axes.plot(value, place, marker, color=shade, fillstyle=fill, markersize=5)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    if limits:
+        axes.set_xlim(limits)

@@ -64,6 +64,8 @@ def places(root: Path) -> Path:
     for name in CLONED:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, clone / name)
+    for name in ("experiments", "figures", "lab"):
+        shutil.copytree(ROOT / "chapters" / name, clone / "chapters" / name)
     for slug in slugs(ROOT):
         nbformat.write(read_text(ROOT, slug), clone / "chapters" / f"{slug}.ipynb")
     git = ("git", "-c", "user.name=nobody", "-c", "user.email=nobody@example.org", "-C", clone)

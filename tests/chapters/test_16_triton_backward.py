@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 import gkalib
+from chapters.lab.watch import products
 from gkalib import masks
-from gkalib.gpu.watch import products
 from gkalib.kernels import Gaussian
 from gkalib.smoothing.fused.backward import (
     smooth_backward,

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gkalib.analysis.landscape import Surface, loss_on, random_plane, snapshot, walk_shares
+from chapters.experiments.walks import walk_shares
+from gkalib.analysis.landscape import Surface, loss_on, random_plane, snapshot
 from gkalib.analysis.sharpness import sharpness
 from gkalib.layers import attention
 from tests.tolerance import equal, oracle

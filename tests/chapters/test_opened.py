@@ -124,7 +124,8 @@ def test_who_does_not_agree_or_has_no_address_reads_what_to_type_and_goes_on(pla
     said, _, errors = first_cell(places, away, installed, answer, LOAD)
     address = (places / "clone").as_uri() if installed == "git" else "ADDRESS"
     sentence = (
-        f"records and models lie in the book's repository, which is not around {away}; "
+        "records, models and the chapters' own code lie in the book's repository, "
+        f"which is not around {away}; "
         f"type: git clone {address}, and open the notebook in its folder chapters\n"
     )
     assert said.endswith(f"Not cloned: {sentence}results: no run of 'looking': {sentence}")

@@ -1,33 +1,10 @@
 """Rows of dots: their order, their colors, and what is marked."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from gkalib.results.verdicts import Estimate, Judgment
 from gkalib.viz import dots, style
-
-
-def test_rows_go_down_in_the_order_of_the_groups():
-    _, axes = plt.subplots()
-    values = {"c": [1.0], "a": [2.0, 3.0], "b": [4.0]}
-    rows = dots.grouped(
-        axes,
-        values,
-        {"first": ("blue", ["a", "b"]), "second": ("orange", ["c"])},
-        ticks={"a": 0.5, "b": 0.6, "c": 0.7},
-        hollow={"b"},
-        name_groups=True,
-    )
-    assert list(rows) == ["a", "b", "c"] == [label.get_text() for label in axes.get_yticklabels()]
-    assert rows["a"] - rows["b"] == 1 and rows["b"] - rows["c"] == 1 + dots.GAP
-    drawn, ticks = axes.lines[::2], axes.lines[1::2]
-    assert [list(line.get_xdata()) for line in drawn] == [values[arm] for arm in rows]
-    colors = [style.PALETTE[name] for name in ("blue", "blue", "orange")]
-    assert [line.get_color() for line in drawn] == colors
-    assert [line.get_fillstyle() for line in drawn] == ["full", "none", "full"]
-    assert [line.get_xdata()[0] for line in ticks] == [0.5, 0.6, 0.7]
-    assert [text.get_text() for text in axes.texts] == ["first", "second"]
-    np.testing.assert_allclose(np.mean(drawn[0].get_ydata()), rows["a"])
 
 
 def rows(axes) -> list[str]:
@@ -80,21 +57,55 @@ def test_arms_of_other_kinds_and_kinds_without_a_mark_are_refused(axes):
         dots.kinds(axes, {"a": {kind: [1.0] for kind in "wxyz"}})
 
 
-def test_an_outcome_is_drawn_against_each_measure_a_mark_for_each_run():
-    measures = {"time": {"a": [1.0, 2.0], "b": [5.0, 9.0]}, "size": {"a": [10.0, 20.0], "b": [30.0, 40.0]}}
-    outcome = {"a": [0.1, 0.2], "b": [0.3, 0.4]}
-    marks = {"b": ("second", "s", "orange"), "a": ("first", "o", "blue")}
-    figure = dots.outcomes(measures, outcome, marks)
-    for axes, (label, values) in zip(figure.axes, measures.items(), strict=True):
-        assert axes.get_xlabel() == label and axes.get_xscale() == "log"
-        for line, (arm, (_, mark, shade)) in zip(axes.lines, marks.items(), strict=True):
-            assert (list(line.get_xdata()), list(line.get_ydata())) == (values[arm], outcome[arm])
-            assert (line.get_marker(), line.get_color()) == (mark, style.PALETTE[shade])
-            assert line.get_linestyle() == "None"
-    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
-    (legend,) = figure.legends  # one for all panels
-    assert [text.get_text() for text in legend.get_texts()] == ["second", "first"]
+def judged(verdict: str, low: float, value: float, high: float) -> Judgment:
+    found = Estimate(value=value, error=0.01, degrees=16)
+    return Judgment(verdict=verdict, estimate=found, low=low, high=high)
 
 
-def test_one_measure_has_one_panel():
-    assert len(dots.outcomes({"time": {"a": [1.0]}}, {"a": [0.1]}, {"a": ("a", "o", "blue")}).axes) == 1
+FOUND = {
+    "a": judged("as good as", -0.005, 0.0, 0.005),
+    "b": judged("not reproduced", -0.4, -0.3, -0.2),
+    "c": judged("undecided", -0.01, 0.01, 0.03),
+}
+
+
+def _of(lines, place):
+    return [line for line in lines if line.get_ydata()[0] == place]
+
+
+def test_an_interval_has_its_row_its_ends_and_the_mark_of_its_verdict(axes):
+    dots.intervals(axes, FOUND, delta=0.01, factor=100)
+    assert rows(axes) == ["c", "a", "b"]
+    band, lines = axes.patches[0], axes.lines[1:]  # the first is the one at zero
+    assert (band.get_x(), band.get_x() + band.get_width()) == (-1, 1)
+    for place, arm in enumerate(rows(axes)):
+        one = FOUND[arm]
+        bar, dot = _of(lines, place)
+        np.testing.assert_allclose(bar.get_xdata(), [100 * one.low, 100 * one.high])
+        assert dot.get_xdata()[0] == pytest.approx(100 * one.estimate.value)
+        marker, color, filled = dots.VERDICTS[one.verdict]
+        assert (dot.get_marker(), dot.get_color()) == (marker, style.PALETTE[color])
+        assert (dot.get_fillstyle() == "full") is filled
+
+
+def test_an_arm_without_a_judgment_has_an_empty_row_and_one_outside_stands_at_the_edge(axes):
+    dots.intervals(axes, FOUND, delta=0.01, order=["d", "b", "a", "c"], limits=(-0.1, 0.1))
+    assert rows(axes) == ["d", "b", "a", "c"] and axes.get_xlim() == (-0.1, 0.1)
+    assert _of(axes.lines[1:], 0) == []
+    (arrow,) = _of(axes.lines[1:], 1)
+    assert arrow.get_marker() == "<" and arrow.get_xdata()[0] == -0.1
+    assert [text.get_text() for text in axes.texts] == ["−0.3"]
+    assert axes.yaxis_inverted()
+
+
+def test_of_an_interval_around_a_difference_outside_the_part_inside_is_drawn(axes):
+    wide = {"a": judged("undecided", -0.4, -0.15, 0.05)}
+    dots.intervals(axes, wide, delta=0.01, limits=(-0.1, 0.1))
+    bar, arrow = _of(axes.lines[1:], 0)
+    np.testing.assert_allclose(bar.get_xdata(), [-0.1, 0.05])
+    assert (arrow.get_marker(), arrow.get_fillstyle()) == ("<", "none")
+
+
+def test_an_order_must_have_every_arm_that_was_judged(axes):
+    with pytest.raises(ValueError, match="no row for b, c"):
+        dots.intervals(axes, FOUND, delta=0.01, order=["a"])

@@ -1,0 +1,1 @@
+"""Figures that one chapter alone draws, each in the file of its chapter; several draw ``gkalib.viz``'s."""

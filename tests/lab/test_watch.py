@@ -1,0 +1,93 @@
+"""What a kernel touches is recorded in the interpreter, and an attempt at a puzzle is judged."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+from chapters.lab.watch import attempt, picture, products, times, watched
+from gkalib.smoothing.fused.launch import interpreting
+from tests.lab import page_kernels as kernels
+
+pytestmark = pytest.mark.skipif(not interpreting(), reason="Triton's interpreter is off")
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(37, 16, dtype=torch.float64), torch.empty(37, dtype=torch.float64)
+
+
+def test_each_program_loads_its_rows_once():
+    x, out = inputs()
+    with watched(x=x, out=out) as accesses:
+        kernels.norms_kernel[(3,)](x, out, 37, B=16, D=16)
+    assert (times(accesses, "x", x) == 1).all() and (times(accesses, "out", out) == 1).all()
+    last = times(accesses, "x", x, program=2)
+    assert (last[:32] == 0).all() and (last[32:] == 1).all()
+    assert [one.kind for one in accesses] == 3 * ["load", "store"]
+
+
+def test_keys_are_loaded_by_every_program():
+    q, k, v = torch.randn(3, 32, 16, dtype=torch.float64)
+    out, scale = torch.empty_like(q), torch.ones(1, dtype=torch.float64)
+    with watched(key=k, query=q) as accesses:
+        kernels.row_kernel[(2,)](q, k, v, out, scale, 32, B=16, D=16)
+    assert (times(accesses, "key", k) == 2).all() and (times(accesses, "query", q) == 1).all()
+    weights = (q @ k.mT).softmax(-1)
+    torch.testing.assert_close(out, weights @ v)
+    figure = picture(accesses, key=k, query=q)
+    assert len(figure.axes) == 4
+    np.testing.assert_array_equal(
+        figure.axes[1].images[0].get_array(), times(accesses, "query", q, program=0)
+    )
+
+
+def test_products_are_counted_by_program():
+    q, k, v = torch.randn(3, 32, 16, dtype=torch.float64)
+    given = q, k, v, torch.empty_like(q), torch.ones(1, dtype=torch.float64), 32
+    with products() as found:
+        kernels.row_kernel[(2,)](*given, B=16, D=16)
+    assert found == [0] * 4 + [1] * 4, "two tiles of two products each"
+    kernels.row_kernel[(2,)](*given, B=16, D=16)
+    assert len(found) == 8
+
+
+def test_nothing_is_recorded_afterwards():
+    x, out = inputs()
+    with watched(x=x) as accesses:
+        pass
+    kernels.norms_kernel[(3,)](x, out, 37, B=16, D=16)
+    assert accesses == []
+
+
+def test_an_attempt_is_judged(capsys):
+    x, out = inputs()
+    expected = {"out": x.square().sum(-1)}
+    attempt(kernels.nothing_kernel, 3, x, out, 37, expected=expected, B=16, D=16)
+    assert "out: 37 of 37 elements are wrong, 37 of them NaN" in capsys.readouterr().out
+    figure = attempt(kernels.norms_kernel, 3, x, out, 37, expected=expected, B=16, D=16)
+    assert "out: right" in capsys.readouterr().out
+    # a title stands where the style in use has it
+    titles = [axes.get_title("left") + axes.get_title("center") for axes in figure.axes[:2]]
+    assert titles == ["x", "out"]
+
+
+def test_what_follows_a_right_attempt_is_printed_and_only_then(capsys):
+    x, out = inputs()
+    for kernel, right in ((kernels.norms_kernel, True), (kernels.nothing_kernel, False)):
+        expected = {"out": x.square().sum(-1)}
+        attempt(kernel, 3, x, out, 37, expected=expected, then=lambda: "then", B=16, D=16)
+        assert ("then" in capsys.readouterr().out.splitlines()) == right
+
+
+def test_a_wrong_name_is_told():
+    x, out = inputs()
+    with pytest.raises(ValueError, match="attempt: y is no tensor among x, out"):
+        attempt(kernels.norms_kernel, 3, x, out, 37, expected={"y": out}, B=16, D=16)
+    with pytest.raises(ValueError, match="name the tensors"):
+        picture([])
