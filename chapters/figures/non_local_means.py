@@ -99,8 +99,8 @@ def weight_maps(
 
     Args:
         image: ``[height, width]``.
-        queries: by name of the smoother, a token for each pixel, ``[1, 1, height · width, d]``; the weights
-            are those of a Gaussian with σ = 1.
+        queries: by name of the smoother, a token for each pixel, ``[height · width, d]``; the weights are
+            those of a Gaussian with σ = 1.
         spots: by name, the row and the column of a pixel.
         near: smoothers of which only the 11 × 11 pixels around are drawn.
         shades: of the image, as for ``imshow``.
@@ -111,8 +111,8 @@ def weight_maps(
     """
     height, width = image.shape
     for name, query in queries.items():
-        if query.shape[2] != image.size:
-            raise ValueError(f"weight_maps: {name} has {query.shape[2]} tokens for {image.size} pixels")
+        if len(query) != image.size:
+            raise ValueError(f"weight_maps: {name} has {len(query)} tokens for {image.size} pixels")
     inside = all(5 <= i < height - 5 and 5 <= j < width - 5 for i, j in spots.values())
     if near and not inside:
         raise ValueError(f"weight_maps: around each of {spots} are not 11 × 11 pixels of {height} × {width}")
@@ -125,7 +125,7 @@ def weight_maps(
         line[0].plot(j, i, "s", **mark)
         line[0].set_ylabel(label)
         for panel, (name, query) in zip(line[1:], queries.items(), strict=True):
-            own = query[:, :, [i * width + j]]
+            own = query[[i * width + j]]
             w = attention_weights(own, query, Gaussian(1.0)).reshape(image.shape).numpy()
             largest, around = np.sort(w, axis=None)[-2], name in near
             panel.imshow(w[i - 5 : i + 6, j - 5 : j + 6] if around else w, vmin=0, vmax=largest)

@@ -43,7 +43,7 @@ def test_maps_show_what_a_pixel_averages():
     place = torch.cartesian_prod(side, side)
     figure = weight_maps(
         np.zeros((13, 13)),
-        {"wide": place[None, None] / 4, "narrow": place[None, None]},
+        {"wide": place / 4, "narrow": place},
         {"middle": (6, 5)},
         near={"narrow"},
     )
@@ -58,9 +58,9 @@ def test_maps_show_what_a_pixel_averages():
     assert narrow.get_xlabel() == f"{exact.sum() ** 2 / (exact**2).sum():.0f} neighbors"
     np.testing.assert_allclose(narrow.images[0].get_clim(), (0, np.exp(-0.5) / exact.sum()), rtol=1e-9)
     with pytest.raises(ValueError, match="blur has 4 tokens for 9 pixels"):
-        weight_maps(np.zeros((3, 3)), {"blur": torch.zeros(1, 1, 4, 2)}, {})
+        weight_maps(np.zeros((3, 3)), {"blur": torch.zeros(4, 2)}, {})
     with pytest.raises(ValueError, match="are not 11 × 11 pixels of 2 × 2"):
-        weight_maps(np.zeros((2, 2)), {"blur": torch.zeros(1, 1, 4, 2)}, {"top": (0, 0)}, near={"blur"})
+        weight_maps(np.zeros((2, 2)), {"blur": torch.zeros(4, 2)}, {"top": (0, 0)}, near={"blur"})
 
 
 def test_spectra_have_squares_and_three_vectors_each():
