@@ -27,8 +27,8 @@ def named() -> set[tuple[str, str, str]]:
 def listing() -> str:
     """The text of the file; the steps are those of a run at full size. What cannot be run is left out."""
     from chapters.experiments import FILES, experiment
-    from gkalib.bench.catalog import benchmark
     from gkalib.bench.goals import WORDS
+    from gkalib.bench.run import benchmark
     from gkalib.experiments import Trained
     from gkalib.training import recipes
 
@@ -44,9 +44,9 @@ def listing() -> str:
         for study in trained.studies()
     }
     steps |= {
-        ("bench", "bench", f"{name}-{case['shape']}"): ""
+        ("bench", "bench", f"{name}-{shape}"): ""
         for name in WORDS
-        for case in benchmark(name).shapes("full", "cuda")
+        for shape in benchmark(name).shapes("full", "cuda")
     }
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow

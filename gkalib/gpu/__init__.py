@@ -1,1 +1,11 @@
 """What prepares and proves the fused operations on a GPU, and on a machine without one."""
+
+MOVED = dict.fromkeys(("jobs", "pack", "plan", "proofs", "queue", "trainings"), "gkalib.gpu.run")
+MOVED |= dict.fromkeys(("correctness", "invariance", "operations"), "pytest -m gpu")
+
+
+def __getattr__(name: str):
+    """Say where what was here is now."""
+    if name in MOVED:
+        raise ImportError(f"gkalib.gpu.{name} is gone; in its place: {MOVED[name]}")
+    raise AttributeError(f"module 'gkalib.gpu' has no attribute {name!r}")

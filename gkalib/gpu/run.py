@@ -24,8 +24,8 @@ from xml.etree import ElementTree
 import torch
 
 from gkalib import results
-from gkalib.bench.catalog import benchmark
 from gkalib.bench.goals import WORDS, goals
+from gkalib.bench.run import benchmark
 from gkalib.bench.timing import device_name, keep
 from gkalib.gpu import tune
 from gkalib.smoothing.fused import configs, proved
@@ -89,7 +89,7 @@ def commands(device: str) -> Iterator[Command]:
         call = f"from gkalib.gpu import tune; tune.run([{program!r}], (64, 128), (16,))"
         yield Command(("-c", call), (tune.EXPERIMENT, f"{program.replace('_', '-')}-d64-d128"), 40.0)
     scale = "smoke" if small else "full"
-    known = {f"{name}-{case['shape']}" for name in WORDS for case in benchmark(name).shapes(scale, device)}
+    known = {f"{name}-{shape}" for name in WORDS for shape in benchmark(name).shapes(scale, device)}
     for record, arms in dict.fromkeys((goal.record, goal.arms) for goal in goals() if goal.record in known):
         words = ("-m", "gkalib", "bench", *record.split("-", 1), "--arm", *arms.split())
         seconds = 90.0 if record.startswith("models") else 40.0

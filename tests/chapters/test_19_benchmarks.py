@@ -5,18 +5,23 @@ import csv
 import pytest
 
 from gkalib import results
-from gkalib.bench.cases import shapes
+from gkalib.bench.attention import problem, shapes, softmax
 from gkalib.bench.roofline import STATED, Rates, Work, floor, work
 from gkalib.gpu import survey
 
-VIT = shapes("gka", "full", "cuda")[0]
+VIT = shapes("gka", "full", "cuda")["vit-ti"]
+
+
+def both(**sizes):
+    """Softmax attention on three tensors, and Gaussian attention on one."""
+    one = problem(VIT | sizes, device="meta")
+    return softmax(one), one
 
 
 @pytest.mark.parametrize("tokens", [16, 150, 197, 400, 500, 700, 4000])
 def test_the_gain_of_one_tensor(tokens):
-    case = {**VIT, "queries": tokens, "keys": tokens}
     for rates in (STATED["H100"], STATED["H200"], Rates(products=1e12, memory=1e12, exponentials=1e9)):
-        three, one = (floor(work(case, "forward", kind), rates) for kind in ("softmax", "gka"))
+        three, one = (floor(work(each, "forward"), rates) for each in both(queries=tokens, keys=tokens))
         a, m = max(one.products, one.exponentials), one.memory / 2
         gain = three.seconds / one.seconds
         assert gain == pytest.approx(max(a, 4 * m) / max(a, 2 * m))
@@ -27,9 +32,8 @@ def test_the_gain_of_one_tensor(tokens):
 
 def test_the_number_of_tokens_alone_decides_what_one_tensor_is_worth():
     for heads, width in ((3, 64), (12, 64), (2, 128)):
-        case = {**VIT, "heads": heads, "width": width}
-        for kind, crossings in (("gka", 2), ("softmax", 4)):
-            assert work(case, "forward", kind).intensity == pytest.approx(2 * 197 / crossings)
+        for each, crossings in zip(both(heads=heads, width=width), (4, 2), strict=True):
+            assert work(each, "forward").intensity == pytest.approx(2 * 197 / crossings)
 
 
 @pytest.mark.parametrize(("shape", "heads"), [("vit-ti", 3), ("vit-s", 6), ("vit-b", 12)])

@@ -1,6 +1,7 @@
 """The list of what is asked of a card: what is done, what fits, what is stopped, and what its runs prove."""
 
 import tarfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,18 @@ def test_a_card_is_proved_by_tests_that_were_right_there_with_this_code(change, 
     proved.forget()
     assert {each.operation for each in found} == set(PROVEN) and len(found) == 2 * 3 * len(PROVEN)
     assert {(each.device, each.blocks, each.torch) for each in found} == {("A card", configs.blocks(), "2")}
+
+
+GONE = [
+    ("bench", "fused", "gkalib.bench.attention"),
+    ("gpu", "queue", "gkalib.gpu.run"),
+    ("gpu", "correctness", "pytest"),
+]
+
+
+@pytest.mark.parametrize(("package", "name", "place"), GONE)
+def test_modules_that_are_gone_say_what_stands_in_their_place(package, name, place):
+    found = import_module(f"gkalib.{package}")
+    with pytest.raises(ImportError, match=f"gkalib.{package}.{name} is gone; in its place: {place}"):
+        getattr(found, name)
+    assert not hasattr(found, "nothing")

@@ -44,7 +44,7 @@ def known(monkeypatch: pytest.MonkeyPatch):
 
 def clock(ms: Callable[[Config], float]) -> tune.Clock:
     """A clock that asks what is forced, not how long a call takes."""
-    return lambda calls: ms(config("gka_forward", width=16, dtype=torch.float32))
+    return lambda call: ms(config("gka_forward", width=16, dtype=torch.float32))
 
 
 def timed(config: tuple[int, ...], ms: float, case: str = "gka_forward") -> Timing:
