@@ -2,7 +2,7 @@
 
 MOVED = {
     "arms": "gkalib.bench.attention",
-    "cases": "gkalib.bench.attention",
+    "cases": "gkalib.bench.problems",
     "catalog": "gkalib.bench.run",
     "fused": "gkalib.bench.attention",
     "others": "gkalib.bench.lengths",

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from gkalib.bench import timing
-from gkalib.bench.attention import WRONG, Recipe
+from gkalib.bench.attention import WRONG
+from gkalib.bench.problems import Recipe
 from gkalib.bench.timing import Row
 from gkalib.kernels import Elu, Gaussian
 from gkalib.models import GPT, GPTConfig, gpt

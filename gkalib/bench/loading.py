@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from gkalib.bench import timing
-from gkalib.bench.attention import Recipe
+from gkalib.bench.problems import Recipe
 from gkalib.bench.timing import Row
 from gkalib.data.folders import Files
 from gkalib.data.image_set import Arrays, Images, as_picture

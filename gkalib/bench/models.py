@@ -10,7 +10,8 @@ from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from gkalib.bench import timing
-from gkalib.bench.attention import BACKENDS, WRONG, Recipe, reason_of, relative_error
+from gkalib.bench.attention import BACKENDS, WRONG, reason_of, relative_error
+from gkalib.bench.problems import Recipe
 from gkalib.bench.timing import Row
 from gkalib.extras import needed_by
 from gkalib.layers import attention

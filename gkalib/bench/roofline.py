@@ -112,14 +112,6 @@ def least(problem: Problem, direction: str, rates: Rates) -> tuple[float, Number
     return sum(each.seconds for each in floors), sum(each.flops for each in works), longest.bound
 
 
-def attainable(intensity: Number, rates: Rates) -> Number:
-    r"""The most operations a second at an arithmetic intensity I.
-
-    $$\min(R_\mathrm{products}, I \, R_\mathrm{memory})$$
-    """
-    return min(rates.products, intensity * rates.memory)
-
-
 def visible(queries: int, keys: int, *, causal: bool = False, window: int | None = None) -> int:
     """How many pairs of query and key a mask allows; the last query sits on the last key."""
     positions = torch.arange(keys - queries, keys)

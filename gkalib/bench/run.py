@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 
 from gkalib import results
-from gkalib.bench import attention, lengths, models, timing
-from gkalib.bench.attention import Recipe
+from gkalib.bench import attention, lengths, models, problems, timing
+from gkalib.bench.problems import Recipe
 from gkalib.bench.timing import Row
 
 PACKAGES = ("torch", "numpy", "triton")
@@ -36,7 +36,7 @@ class Benchmark(NamedTuple):
     summarize: Callable[[list[Row]], dict[str, float]]
 
 
-NAMES = ("smooth", *attention.FAMILIES, "models", "decoding", "loading")
+NAMES = ("smooth", *problems.FAMILIES, "models", "decoding", "loading")
 
 
 def benchmark(name: str) -> Benchmark:
@@ -47,8 +47,8 @@ def benchmark(name: str) -> Benchmark:
     """
     if name not in NAMES:
         raise ValueError(f"bench: no benchmark named {name!r}. Known: {', '.join(NAMES)}")
-    if name in attention.FAMILIES:
-        shapes = functools.partial(attention.shapes, name)
+    if name in problems.FAMILIES:
+        shapes = functools.partial(problems.shapes, name)
         return Benchmark(shapes, attention.time_arms, attention.summarize)
     if name == "smooth":
         return Benchmark(lengths.smooth_shapes, lengths.time_smooth, lengths.summarize)

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from gkalib import results
-from gkalib.bench import attention, roofline, run, timing
-from gkalib.bench.attention import Arm, by, check, problem
+from gkalib.bench import attention, problems, roofline, run, timing
+from gkalib.bench.attention import Arm, by, check
+from gkalib.bench.problems import problem
 from gkalib.kernels import Gaussian
 from gkalib.smoothing import make_problem
 from gkalib.smoothing.fused.launch import LAUNCHES
@@ -33,7 +34,7 @@ def here(monkeypatch):
 
 
 def smoke(name, shape, **changes):
-    return attention.shapes(name, "smoke", "cpu")[shape] | changes
+    return problems.shapes(name, "smoke", "cpu")[shape] | changes
 
 
 def only(monkeypatch, **arms):
@@ -105,9 +106,9 @@ def test_problems_are_those_of_the_papers():
     assert "bias" in str([*attention.leaves(problem(smoke("gpa", "dickens")))])
     cache = problem(smoke("decode", "gka"))
     assert cache.grouped_key is cache.grouped_value and cache.sizes[2] == 1
-    softmax = attention.softmax(gka)
+    softmax = problems.softmax(gka)
     assert not softmax.one_tensor and softmax.sizes == gka.sizes and softmax.rules == gka.rules
-    shape = problem(attention.shapes("gka", "full", "cuda")["text"], device="meta")
+    shape = problem(problems.shapes("gka", "full", "cuda")["text"], device="meta")
     assert shape.sizes == (8, 10, 2048, 2048) and shape.query.is_meta
     first, again, other = (problem(smoke("gka", "text"), seed).query for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
@@ -211,7 +212,7 @@ def test_a_shape_is_kept_as_one_record(quick, here, monkeypatch, tmp_path, capsy
 
 def test_recipes_have_the_fields_of_the_recorded_run():
     (old,) = results.load("bench", arm="gka-vit-ti", scale="reduced")
-    assert attention.shapes("gka", "reduced", "cpu")["vit-ti"] == old.recipe
+    assert problems.shapes("gka", "reduced", "cpu")["vit-ti"] == old.recipe
 
 
 def test_what_cannot_be_asked_for():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gkalib.bench import roofline
-from gkalib.bench.attention import problem, shapes, softmax
-from gkalib.bench.roofline import STATED, Rates, Work, band, floor, least, padding, visible, work
+from gkalib.bench.problems import problem, shapes, softmax
+from gkalib.bench.roofline import STATED, Work, band, floor, least, padding, visible, work
 from gkalib.kernels import Gaussian
 from gkalib.masks import Document
 from gkalib.smoothing import Problem, make_problem
@@ -97,12 +97,6 @@ def test_the_rates_of_one_card():
     assert STATED["H200"].memory / H100.memory == pytest.approx(1 / 0.7, rel=0.01)
     assert roofline.stated("NVIDIA H100 80GB HBM3") is H100
     assert roofline.stated("NVIDIA A100") is None
-
-
-def test_the_roofline_has_its_ridge_where_both_bind():
-    rates = Rates(products=100.0, memory=10.0, exponentials=1.0)
-    assert roofline.attainable(5, rates) == 50 and roofline.attainable(20, rates) == 100
-    assert roofline.attainable(10, rates) == 100
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(7, 7), (3, 7), (1, 9)])

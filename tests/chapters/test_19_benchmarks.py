@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from gkalib import results
-from gkalib.bench.attention import problem, shapes, softmax
+from gkalib.bench.problems import problem, shapes, softmax
 from gkalib.bench.roofline import STATED, Rates, Work, floor, work
 from gkalib.gpu import survey
 
