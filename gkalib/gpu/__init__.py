@@ -1,7 +1,7 @@
 """What prepares and proves the fused operations on a GPU, and on a machine without one."""
 
-MOVED = dict.fromkeys(("jobs", "pack", "plan", "proofs", "queue", "trainings"), "gkalib.gpu.run")
-MOVED |= dict.fromkeys(("correctness", "invariance", "operations"), "pytest -m gpu")
+MOVED = {name: "gkalib.gpu.run" for name in ("jobs", "pack", "plan", "proofs", "queue", "trainings")}
+MOVED |= {name: "pytest -m gpu" for name in ("correctness", "invariance", "operations")}
 
 
 def __getattr__(name: str):
