@@ -27,8 +27,9 @@ def named() -> set[tuple[str, str, str]]:
 def listing() -> str:
     """The text of the file; the steps are those of a run at full size. What cannot be run is left out."""
     from chapters.experiments import FILES, experiment
+    from gkalib.bench.goals import WORDS
+    from gkalib.bench.run import benchmark
     from gkalib.experiments import Trained
-    from gkalib.gpu.jobs import jobs
     from gkalib.training import recipes
 
     steps = {
@@ -42,8 +43,11 @@ def listing() -> str:
         if isinstance(trained := experiment(name), Trained)
         for study in trained.studies()
     }
-    timed = [job.name.partition("-")[2] for job in jobs() if job.name.startswith(("bench-", "rivals-"))]
-    steps |= {("bench", "bench", name): "" for name in timed}
+    steps |= {
+        ("bench", "bench", f"{name}-{shape}"): ""
+        for name in WORDS
+        for shape in benchmark(name).shapes("full", "cuda")
+    }
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
     write(("kind", "name", "arm", "steps"))

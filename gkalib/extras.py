@@ -48,11 +48,13 @@ def require(package: str, reader: str) -> Any:
 
 
 def moved(package: str, places: Mapping[str, str]) -> Callable[[str], NoReturn]:
-    """The ``__getattr__`` of a package that for this version says where modules of before are now."""
+    """The ``__getattr__`` of a package that, for this version, says what stands in the place of a module."""
 
     def missing(name: str) -> NoReturn:
         if name in places:
-            raise ImportError(f"{package}.{name} moved: it is {places[name]}, in a clone of the repository")
+            place = places[name]
+            where = ", in a clone of the repository" if place.startswith("chapters.") else ""
+            raise ImportError(f"{package}.{name} is gone; in its place: {place}{where}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return missing

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import jaxtyping
@@ -20,7 +21,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 # The library is imported through a hook that checks every annotated shape and type while a test runs.
-HOOK = jaxtyping.install_import_hook("gkalib", "beartype.beartype")
+HOOK = jaxtyping.install_import_hook("gkalib", "beartype.beartype" if find_spec("beartype") else None)
 # Triton's interpreter looks for a program's source and globals, which a check around it would hide.
 CHECKED = HOOK.hook.should_instrument
 TRITON = "gkalib.smoothing.fused."
@@ -62,6 +63,13 @@ def left_out(reports) -> list[str]:
         lines.append(f"{name}: {sum(reasons.values())} not run" + (f"; {remedy}" if remedy else ""))
         lines += [f"    {count:4} {reason}" for reason, count in reasons.most_common()]
     return lines
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what computes on the card where there is one, so that ``-m gpu`` chooses it."""
+    for item in items:
+        if "device" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.gpu)
 
 
 @pytest.hookimpl(tryfirst=True)

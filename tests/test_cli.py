@@ -1,6 +1,5 @@
 """The command line: its flags are frozen here, and each command prints what it promises."""
 
-import re
 import subprocess
 import sys
 import tomllib
@@ -25,14 +24,13 @@ from tests.training.runs import picture_run, text_run
 ROOT = Path(__file__).resolve().parents[1]
 
 OPTIONS = """\
-bench: name shape=() device=cpu scale=full keep=False
+bench: name shape=() arm=() device=cpu scale=full keep=False
 data: action name=()
 evaluate: run step=None average=False device=None tasks=() whole=False limit=None shots=None keep=False
 explain: kernel=gaussian sigma=1.0 normalizer=row-sum top=8 causal=False window=None queries=1024 keys=None \
 heads=4 key_heads=None head_dim=64 value_dim=None dtype=float32 device=cpu
 generate: run step=None average=False device=None prompt= count=200 temperature=0.8 seed=0
 look: run step=None average=False device=None picture=None text=None held_out=None out=None keep=False
-reproduce: job=() batch=None plan=False minutes=None out=None device=cuda list=False unpack=None report=False
 results: action experiment= metric=() scale=None
 save: run name device=None
 train: name= arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
@@ -98,7 +96,6 @@ def test_without_a_name_train_lists_the_recipes(capsys: pytest.CaptureFixture):
         ("data get mcicle", "mcycle"),
         ("generate rope-dicken", "rope-dickens"),
         ("bench smoth", "smooth"),
-        ("reproduce corectness-gka --device cpu", "correctness-gka"),
     ],
 )
 def test_a_near_name_is_suggested(words: str, meant: str, capsys: pytest.CaptureFixture):
@@ -133,9 +130,17 @@ def test_an_unknown_command_or_option_is_answered_by_those_there_are(capsys: pyt
         assert stopped.value.code == 2 and known in printed.err and printed.out == ""
 
 
-def test_a_recipe_has_its_name_and_an_experiment_its_place(capsys: pytest.CaptureFixture):
-    assert main(["experiment", "variants-digits"]) == 2
-    assert "type: python -m chapters.experiments NAME" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("removed", "place"), [("experiment", "chapters.experiments"), ("reproduce", "gpu.run")]
+)
+def test_a_removed_command_names_the_one_in_its_place(
+    removed: str, place: str, capsys: pytest.CaptureFixture
+):
+    assert main([removed, "variants-digits"]) == 2
+    assert f"{place}" in capsys.readouterr().err
+
+
+def test_a_recipe_has_its_name(capsys: pytest.CaptureFixture):
     assert main(["train", "gpa-dickins"]) == 2
     assert "gpa-dickens" in capsys.readouterr().err
 
@@ -269,52 +274,10 @@ def test_bench_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     asked = []
     monkeypatch.setattr("gkalib.bench.run.run", lambda *name, **options: asked.append((*name, options)))
     assert main(["bench", "smooth", "--scale", "smoke", "--keep"]) == 0
-    assert main(["bench", "gka", "vit-ti", "text", "--device", "cuda"]) == 0
-    flags = {"device": "cpu", "scale": "smoke", "keep": True}
-    on_gpu = {"device": "cuda", "scale": "full", "keep": False}
+    assert main(["bench", "gka", "vit-ti", "text", "--arm", "fused", "--device", "cuda"]) == 0
+    flags = {"arms": (), "device": "cpu", "scale": "smoke", "keep": True}
+    on_gpu = {"arms": ("fused",), "device": "cuda", "scale": "full", "keep": False}
     assert asked == [("smooth", (), flags), ("gka", ("vit-ti", "text"), on_gpu)]
-
-
-def test_without_a_card_reproduce_shows_the_queue_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert main(["reproduce", "--list"]) == 0
-    listed = capsys.readouterr().out
-    assert "correctness-gka" in listed and re.search(r"\d+ minutes are left of \d+ jobs", listed)
-    assert main(["reproduce", "--minutes", "3"]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == listed and "no CUDA device is here" in printed.err
-
-
-def test_reproduce_fails_when_a_job_does(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
-    asked = []
-
-    def reproduce(known, minutes, **options):
-        asked.append((minutes, options))
-        return [("one", "done"), ("two", "failed with status 1")]
-
-    monkeypatch.setattr("gkalib.gpu.queue.reproduce", reproduce)
-    assert main(["reproduce", "correctness-gka", "--device", "cpu", "--minutes", "3"]) == 2
-    assert "two did not end well" in capsys.readouterr().err
-    assert main(["reproduce", "--device", "cpu", "--batch", "1"]) == 2
-    named = {"device": "cpu", "out": None}
-    assert asked == [(3.0, named | {"names": ("correctness-gka",)}), (9.0, named | {"names": ()})]
-
-
-@pytest.mark.parametrize("words", [["no-such-job"], ["--minutes", "-3"], ["--minutes", "0"]])
-def test_what_reproduce_cannot_do_is_one_line_and_no_list(words, capsys: pytest.CaptureFixture):
-    assert main(["reproduce", *words, "--device", "cpu"]) == 2
-    printed = capsys.readouterr()
-    said = "reproduce: minutes must be above 0" if "--minutes" in words else "reproduce: no job 'no-such-job'"
-    assert printed.err.startswith(said) and printed.err.count("\n") == 1 and printed.out == ""
-
-
-def test_a_plan_shows_one_batch_or_all(capsys: pytest.CaptureFixture):
-    assert main(["reproduce", "--plan", "--batch", "3"]) == 0
-    assert re.match(r"Batch 3, .*: \d+ jobs, \d+ s of 540\n", capsys.readouterr().out)
-    assert main(["reproduce", "--plan"]) == 0
-    assert re.findall(r"^Batch (\d)", capsys.readouterr().out, re.MULTILINE) == ["1", "2", "3"]
 
 
 def test_words_of_a_command_line_set_plain_and_nested_fields():

@@ -115,7 +115,9 @@ def test_a_library_behind_an_optional_one_is_named_or_left_as_it_is():
 
 
 def test_a_module_that_moved_says_where_it_is():
-    with pytest.raises(ImportError, match=r"gkalib\.gpu\.page moved: it is chapters\.lab\.page, in a clone"):
+    with pytest.raises(
+        ImportError, match=r"gkalib\.gpu\.page is gone; in its place: chapters\.lab\.page, in a clone"
+    ):
         from gkalib.gpu import page  # noqa: F401
     missing = moved("gkalib.viz", {"lags": "elsewhere"})
     with pytest.raises(AttributeError, match=r"'gkalib\.viz' has no attribute 'log'"):

@@ -29,7 +29,7 @@ FAULTS = {
     "a number that imports matplotlib": ("analysis/fault.py", "import matplotlib.figure", UNDRAWN),
     "a number that imports a picture": ("analysis/fault.py", "import gkalib.viz", LOWER),
     "a picture that imports a benchmark": ("viz/fault.py", "import gkalib.bench", LOWER),
-    "a benchmark that imports the queue": ("bench/fault.py", "import gkalib.gpu.queue", LOWER),
+    "a benchmark that imports the list": ("bench/fault.py", "import gkalib.gpu.run", LOWER),
     "a layer that imports a chapter": ("layers/fault.py", "import chapters.experiments", UNREAD),
     "a module on no floor": ("fault.py", "", LOWER),
 }

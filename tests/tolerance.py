@@ -45,3 +45,26 @@ def oracle(actual: Tensor, exact: Tensor) -> None:
 def equal(actual: Tensor, exact: Tensor) -> None:
     """Assert that two float64 results of one quantity differ by rounding only."""
     agree(actual, exact, exact)
+
+
+# ‖actual − exact‖ of a row over the largest row's ‖exact‖: what products in 16 bits leave of a sum.
+ROW = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
+
+
+def close(actual: Tensor, exact: Tensor, dtype: torch.dtype, times: float) -> None:
+    """Assert that every row of a fused result is near the same in float64, on whatever device.
+
+    Args:
+        actual: in ``dtype``, or of parameters in float32.
+        exact: in float64.
+        dtype: that products were formed in.
+        times: 1 for an output, more for gradients, which are sums over products of products.
+    """
+    assert actual.shape == exact.shape, f"shape {list(actual.shape)}, expected {list(exact.shape)}"
+    rows, wanted = (
+        each.double().flatten(0, -2) if each.ndim > 1 else each.double()[None] for each in (actual, exact)
+    )
+    errors = (rows - wanted).norm(dim=-1)
+    allowed = times * ROW[dtype] * max(wanted.norm(dim=-1).max().item(), 1e-6)
+    worst = errors.nan_to_num(torch.inf).argmax()
+    assert errors[worst] <= allowed, f"error {errors[worst]:.1e} in row {worst} is above {allowed:.1e}"

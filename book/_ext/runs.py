@@ -244,5 +244,5 @@ def command(kind: str, key: str) -> str:
         "study": f"python -m chapters.experiments {name} {arm}",
         "looked": f"python -m gkalib look RUN --keep, for a run of {name}, arm {arm}",
         "core": f"python -m gkalib evaluate RUN --keep --tasks TASK, for a run of {name}, arm {arm}",
-        "bench": f"python -m gkalib reproduce bench-{name}",
+        "bench": f"python -m gkalib bench {name.replace('-', ' ', 1)} --device cuda --keep",
     }[kind]

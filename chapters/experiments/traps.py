@@ -5,11 +5,11 @@ Chapter 19 reads the records.
 
 import statistics
 import time
-from pathlib import Path
 
 import torch
 from torch.utils.benchmark import Timer
 
+from gkalib.bench.timing import cache_bytes
 from gkalib.experiments.runner import Measured, Numbers
 from gkalib.kernels import Gaussian
 from gkalib.results import processor
@@ -20,16 +20,10 @@ TOKENS, WIDTH, RUNS = 128, 64, 2000
 SECONDS = 0.25  # of repeated runs
 
 
-def cache_bytes() -> int:
-    """The size of the last cache before memory, 32 MiB where it cannot be read."""
-    stated = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
-    return int(stated.read_text().rstrip("K\n")) * 1024 if stated.exists() else 2**25
-
-
 def cache(seed: int) -> Numbers:
     """Gigabytes a second of reading a tensor, the same one again and again, or several in turn."""
     metrics, rows = {}, []
-    whole = torch.randn(4 * cache_bytes() // 4)
+    whole = torch.randn(4 * cache_bytes("cpu") // 4)
     for size in SIZES:
         pieces = whole.split(size // 4)[: max(1, whole.nbytes // size)]
         for name, tensors in (("again", pieces[:1] * len(pieces)), ("in_turn", pieces)):
@@ -37,7 +31,7 @@ def cache(seed: int) -> Numbers:
             ms = 1e3 * timer.blocked_autorange(min_run_time=SECONDS).median / len(tensors)
             metrics[f"gbs_{name}_{size}"] = size / ms / 1e6
             rows.append({"bytes": size, "rotated": name == "in_turn", "ms": ms})
-    metrics["cache_mib"] = cache_bytes() / 2**20
+    metrics["cache_mib"] = cache_bytes("cpu") / 2**20
     return metrics, rows
 
 

@@ -2,4 +2,16 @@
 
 from gkalib.extras import moved
 
-__getattr__ = moved(__name__, {"charts": "chapters.figures.benchmarks, and steps chapters.figures.decoding"})
+__getattr__ = moved(
+    __name__,
+    {
+        "arms": "gkalib.bench.attention",
+        "cases": "gkalib.bench.problems",
+        "catalog": "gkalib.bench.run",
+        "charts": "chapters.figures.benchmarks, and steps chapters.figures.decoding",
+        "fused": "gkalib.bench.attention",
+        "others": "gkalib.bench.lengths",
+        "passes": "gkalib.bench.roofline",
+        "predictions": "the tables in data/results/predictions",
+    },
+)

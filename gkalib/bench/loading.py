@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from gkalib.bench.cases import Case, Comparison, Row
-from gkalib.bench.timing import Times
+from gkalib.bench import timing
+from gkalib.bench.problems import Recipe
+from gkalib.bench.timing import Row
 from gkalib.data.folders import Files
 from gkalib.data.image_set import Arrays, Images, as_picture
 from gkalib.data.rows import Documents, Packed, Rows, Windows
@@ -43,19 +44,19 @@ FILES = 48
 Load = Callable[[int], tuple[Tensor, Tensor]]
 
 
-def shapes(scale: str, device: str) -> list[Case]:
-    """One case a kind of data; none on a GPU, which loads nothing."""
+def shapes(scale: str, device: str) -> dict[str, Recipe]:
+    """One a kind of data; none on a GPU, which loads nothing."""
     if device == "cuda":
-        return []
+        return {}
     names = ("pictures-32", "windows") if scale == "smoke" else FED
     seconds = {"smoke": 0.1, "reduced": 1.0, "full": 3.0}[scale]
-    return [
-        {"shape": name, "device": device, "scale": scale, "seconds": seconds, "runs": FED[name]}
+    return {
+        name: {"shape": name, "device": device, "scale": scale, "seconds": seconds, "runs": FED[name]}
         for name in names
-    ]
+    }
 
 
-def time_loading(case: Case) -> list[Row]:
+def time_loading(case: Recipe) -> list[Row]:
     """One row for each model that a kind of data feeds: what one core loads, and what the model asks for.
 
     Times are of one core's work, not of the clock, so that other programs do not count. ``needed_per_second``
@@ -72,8 +73,8 @@ def time_loading(case: Case) -> list[Row]:
     with TemporaryDirectory() as folder:
         load, kilobytes = _loader(runs[0], case["shape"], Path(folder))
         items = _check(load, runs[0])
-        times = _times(load, case["seconds"])
-    rate = 1e3 * items / times.median
+        columns = timing.columns(_times(load, case["seconds"]))
+    rate = 1e3 * items / columns["ms"]
     rows = []
     for (name, arm, _), run in zip(case["runs"], runs, strict=True):
         costs = cost(run)
@@ -84,7 +85,7 @@ def time_loading(case: Case) -> list[Row]:
             {
                 "arm": f"{name}/{arm}",
                 "batch": run.batch,
-                **times.columns,
+                **columns,
                 "items_per_second": rate,
                 "needed_per_second": needed,
                 "processes": needed / rate,
@@ -192,14 +193,11 @@ def _check(load: Load, run: TrainConfig) -> int:
     return prod(inputs.shape)
 
 
-def _times(load: Load, seconds: float) -> Times:
+def _times(load: Load, seconds: float) -> list[float]:
     """One core's work for each of several parts, by its own clock, so that other programs do not count."""
     ms: list[float] = []
     while len(ms) < 5 or (sum(ms) < 1e3 * seconds and len(ms) < 400):
         start = time.process_time()
         load(2 + len(ms))
         ms.append(1e3 * (time.process_time() - start))
-    return Times(tuple(ms))
-
-
-BENCHMARKS = {"loading": Comparison(shapes, time_loading, summarize, lambda case: 10 + 2 * case["seconds"])}
+    return ms

@@ -1,9 +1,7 @@
 """Whole vision transformers: Gaussian kernel attention beside DeiT, the shape of the paper's Table 4."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -12,23 +10,25 @@ from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from gkalib.bench import timing
-from gkalib.bench.arms import BACKENDS
-from gkalib.bench.cases import MODELS, TRAINING, WRONG, Case, Comparison, Row, reason_of
-from gkalib.bench.fused import relative_error
+from gkalib.bench.attention import BACKENDS, WRONG, reason_of, relative_error
+from gkalib.bench.problems import Recipe
+from gkalib.bench.timing import Row
 from gkalib.extras import needed_by
 from gkalib.layers import attention
 from gkalib.models import ViTConfig, vit
 
-INFERENCE = (64, 256, 512)  # images in a batch
+MODELS = {"ti": ("tiny", 192, 3), "s": ("small", 384, 6), "b": ("base", 768, 12)}
+"""Whole models by DeiT's names for them: our name, width and heads."""
+TRAINING, INFERENCE = (64, 128), (64, 256, 512)  # images in a batch
 DEIT = ("sdpa-cudnn", "sdpa-flash")
 GKA = ("fused", "dense")
 TOLERANCE = 5e-2
 WINDOW = 10  # steps between two events: the host may run ahead, as it does in training
-SECONDS = 1.0  # of repeated windows, of which there are three at least
+SECONDS = 1.0  # of repeated windows
 
 
-def shapes(scale: str, device: str) -> list[Case]:
-    """One case a size and a mode.
+def shapes(scale: str, device: str) -> dict[str, Recipe]:
+    """A size and a mode each.
 
     Raises:
         ValueError: for full ones on a CPU.
@@ -36,8 +36,8 @@ def shapes(scale: str, device: str) -> list[Case]:
     if scale != "smoke" and device == "cpu":
         raise ValueError("bench: models is sized for a GPU: name --device cuda, or --scale smoke")
     small = scale == "smoke"
-    return [
-        {
+    return {
+        f"{size}-{mode}": {
             "shape": f"{size}-{mode}",
             "size": size,
             "mode": mode,
@@ -49,10 +49,10 @@ def shapes(scale: str, device: str) -> list[Case]:
         }
         for mode in ("training", "inference")
         for size in (("ti",) if small else MODELS)
-    ]
+    }
 
 
-def time_models(case: Case) -> list[Row]:
+def time_models(case: Recipe) -> list[Row]:
     """Images a second and memory of every arm at every batch size of a case, or why there are none.
 
     The fused model is not timed unless its logits are those of the same weights in float64.
@@ -73,33 +73,10 @@ def time_models(case: Case) -> list[Row]:
                 reason = wrong = f"{WRONG}: {error}"
             except Exception as error:  # whatever keeps an arm from running is what its row says
                 reason = reason_of(error)
-            empty = dict.fromkeys(
-                ("images_per_second", "ms", "ms_q10", "ms_q90", "peak_mib", "graph_images_per_second",
-                 "graph_ms", "graph_reason"),
-                "",
-            )  # fmt: skip
+            empty = dict.fromkeys(("images_per_second", "ms", "ms_q10", "ms_q90", "peak_mib"), "")
             rows.append({"arm": arm, "batch": batch, "reason": reason, **empty, **times})
             timing.free()
     return rows
-
-
-def rehearse(case: Case) -> None:
-    """Compile what ``time_models`` will start, each arm in a process of its own."""
-    with ProcessPoolExecutor(len(case["arms"]), mp_context=get_context("spawn")) as pool:
-        list(pool.map(_rehearse_arm, [{**case, "arms": [arm]} for arm in case["arms"]]))
-
-
-def _rehearse_arm(case: Case) -> None:
-    (arm,) = case["arms"]
-    for batch in case["batches"]:
-        try:
-            with backend(arm), timing.stream(case["device"]):
-                if arm == "gka-fused" and batch == case["batches"][0]:
-                    check(case)
-                _step(model(arm, case), case)(_images(batch, case))
-        except Exception as error:  # the measurement will say so
-            print(f"{arm} {batch}: {reason_of(error)}", flush=True)
-        timing.free()  # many such processes share the card
 
 
 @contextmanager
@@ -117,7 +94,7 @@ def backend(arm: str) -> Iterator[None]:
         yield
 
 
-def model(arm: str, case: Case) -> nn.Module:
+def model(arm: str, case: Recipe) -> nn.Module:
     """DeiT as timm has it, or the same with Gaussian kernel attention; each block compiled, once for all.
 
     Compiling block by block costs a twelfth of compiling whole models; what lies between blocks is left out
@@ -145,7 +122,7 @@ def model(arm: str, case: Case) -> nn.Module:
     return network
 
 
-def check(case: Case) -> None:
+def check(case: Recipe) -> None:
     """The logits of the fused model against those of the same weights in float64 by the definition.
 
     Raises:
@@ -159,7 +136,7 @@ def check(case: Case) -> None:
     assert error <= TOLERANCE, f"gka-fused: logits are off by {error:.1e}, more than {TOLERANCE:.0e}"
 
 
-def _autocast(case: Case, forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _autocast(case: Recipe, forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """In bfloat16 on a GPU, as models are trained; as it is on a CPU."""
 
     def run(images: Tensor) -> Tensor:
@@ -169,40 +146,28 @@ def _autocast(case: Case, forward: Callable[[Tensor], Tensor]) -> Callable[[Tens
     return run
 
 
-def _images(batch: int, case: Case) -> Tensor:
+def _images(batch: int, case: Recipe) -> Tensor:
     side = 32 if case["scale"] == "smoke" else 224
     return torch.randn(batch, 3, side, side, device=case["device"])
 
 
-def _step_times(arm: str, batch: int, case: Case) -> dict[str, Any]:
-    """One arm at one batch size: windows of steps, and on a GPU the same step as one graph."""
-    network, on_gpu = model(arm, case), case["device"] == "cuda"
-    with timing.stream(case["device"]):
-        images = [_images(batch, case) for _ in range(2)]
-        step = _step(network, case)
-        calls = [lambda part=part: step(part) for part in images]
-        window, options = calls * (WINDOW // len(calls)), {"seconds": SECONDS, "fewest": 3, "warm": 1}
-        times = timing.timed(window, case["device"], graph=False, **options)
-        row: dict[str, Any] = {
-            "images_per_second": 1e3 * batch / times.median,
-            **times.columns,
-            # all that is allocated at the peak of a step, weights and optimizer included
-            "peak_mib": timing.peak_mib(calls[0], case["device"])[1] if on_gpu else "",
-        }
-        if on_gpu:
-            try:
-                median = timing.timed(calls, case["device"], graph=True, **options).median
-                row |= {"graph_ms": median, "graph_images_per_second": 1e3 * batch / median}
-            except RuntimeError as error:  # a step that waits for the device, for one
-                row["graph_reason"] = reason_of(error)
-        return row
+def _step_times(arm: str, batch: int, case: Recipe) -> dict[str, Any]:
+    """One arm at one batch size, in windows of steps."""
+    network, device = model(arm, case), case["device"]
+    images = [_images(batch, case) for _ in range(2)]
+    step = _training(network, case) if case["mode"] == "training" else _inference(network, case)
+
+    def window() -> None:
+        for turn in range(WINDOW):
+            step(images[turn % 2])
+
+    columns = timing.columns([ms / WINDOW for ms in timing.times([window], device, seconds=SECONDS)])
+    # all that is allocated at the peak of a step, weights and optimizer included
+    peak = timing.peak_mib(lambda: step(images[0]), device)[1] if device == "cuda" else ""
+    return {"images_per_second": 1e3 * batch / columns["ms"], **columns, "peak_mib": peak}
 
 
-def _step(network: nn.Module, case: Case) -> Callable[[Tensor], Tensor | None]:
-    return _training(network, case) if case["mode"] == "training" else _inference(network, case)
-
-
-def _inference(network: nn.Module, case: Case) -> Callable[[Tensor], Tensor]:
+def _inference(network: nn.Module, case: Recipe) -> Callable[[Tensor], Tensor]:
     network.eval()
     if case["device"] == "cuda":
         network = network.bfloat16()
@@ -210,12 +175,12 @@ def _inference(network: nn.Module, case: Case) -> Callable[[Tensor], Tensor]:
     return torch.no_grad()(lambda images: network(images.to(dtype)))
 
 
-def _training(network: nn.Module, case: Case) -> Callable[[Tensor], None]:
+def _training(network: nn.Module, case: Recipe) -> Callable[[Tensor], None]:
     """One step of AdamW on random labels."""
     network.train()
     forward = _autocast(case, network)
     on_gpu = case["device"] == "cuda"
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=on_gpu, capturable=on_gpu)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=on_gpu)
     classes = 10 if case["scale"] == "smoke" else 1000
     labels = torch.randint(classes, (max(case["batches"]),), device=case["device"])
 
@@ -231,9 +196,8 @@ def _training(network: nn.Module, case: Case) -> Callable[[Tensor], None]:
 def summarize(rows: list[Row]) -> dict[str, float]:
     """``images_per_second_<arm>_<batch>`` and ``peak_mib_<arm>_<batch>``; over the batches, the best.
 
-    ``throughput_<batch>`` is ``gka-fused`` over the faster DeiT, ``memory_<batch>`` its peak over that one's,
-    ``throughput_graph_<batch>`` the first with each step replayed as one graph; ``best`` in the place of a
-    batch is each model at its fastest batch size.
+    ``throughput_<batch>`` is ``gka-fused`` over the faster DeiT, ``memory_<batch>`` its peak over that one's;
+    ``best`` in the place of a batch is each model at its fastest batch size.
     """
     metrics: dict[str, float] = {}
     timed = {(row["arm"], row["batch"]): row for row in rows if row["ms"] != ""}
@@ -249,29 +213,8 @@ def summarize(rows: list[Row]) -> dict[str, float]:
             metrics[f"throughput_{batch}"] = ours["images_per_second"] / deit["images_per_second"]
             if ours["peak_mib"] != "":
                 metrics[f"memory_{batch}"] = ours["peak_mib"] / deit["peak_mib"]
-            graphs = [[row["graph_images_per_second"] or 0.0 for row in side] for side in sides]
-            if all(map(any, graphs)):
-                metrics[f"throughput_graph_{batch}"] = max(graphs[0]) / max(graphs[1])
             if batch == "best":
                 metrics |= {"best_batch_gka": ours["batch"], "best_batch_deit": deit["batch"]}
     metrics["wrong"] = float(any(str(row["reason"]).startswith(WRONG) for row in rows))
     metrics["cells"], metrics["cells_run"] = len(rows), len(timed)
     return metrics
-
-
-STEP = {"ti": 0.065, "s": 0.16, "b": 0.43}
-"""Milliseconds of a training step for each image, as predicted for an H200; a third of it for inference."""
-
-
-def seconds(case: Case) -> float:
-    """An estimate: a process, and for every arm and batch a compilation from a cache and windows twice."""
-    if case["device"] == "cpu":
-        return 30.0
-    total = 10.0
-    for batch in case["batches"]:
-        window = WINDOW * STEP[case["size"]] * batch / 1e3 / (1 if case["mode"] == "training" else 3)
-        total += len(case["arms"]) * (3.0 + 2 * (2 * window + max(3 * window, SECONDS)))
-    return total
-
-
-BENCHMARKS = {"models": Comparison(shapes, time_models, summarize, seconds, rehearse)}

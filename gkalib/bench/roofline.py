@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from gkalib.bench import timing
-from gkalib.bench.cases import Case
+from gkalib.masks import Causal, Window
+from gkalib.normalizers import RowOperator
+from gkalib.smoothing import Problem
 
 TILE = 64
 
@@ -98,24 +100,16 @@ def floor(work: Work, rates: Rates) -> Floor:
     )
 
 
-def least(case: Case, direction: str, kind: str, rates: Rates) -> tuple[float, Number, str]:
-    """The least seconds of a pass over a case, its operations, and what binds it.
+def least(problem: Problem, direction: str, rates: Rates) -> tuple[float, Number, str]:
+    """The least seconds of a pass over a problem, its operations, and what binds it.
 
     ``"both"`` is one pass after the other; what binds the longer one binds it.
     """
     passes = ("forward", "backward") if direction == "both" else (direction,)
-    works = [work(case, each, kind) for each in passes]
+    works = [work(problem, each) for each in passes]
     floors = [floor(each, rates) for each in works]
     longest = max(floors, key=lambda each: each.seconds)
     return sum(each.seconds for each in floors), sum(each.flops for each in works), longest.bound
-
-
-def attainable(intensity: Number, rates: Rates) -> Number:
-    r"""The most operations a second at an arithmetic intensity I.
-
-    $$\min(R_\mathrm{products}, I \, R_\mathrm{memory})$$
-    """
-    return min(rates.products, intensity * rates.memory)
 
 
 def visible(queries: int, keys: int, *, causal: bool = False, window: int | None = None) -> int:
@@ -143,56 +137,46 @@ def padding(
     return tiles * tile**2 / visible(queries, keys, causal=causal, window=window)
 
 
-SIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 RANK, GRID = 16, 3  # of a row operator: 12 features, which a program rounds up to 16; harmonics
-
 # How often one [b h n d] tensor crosses the bus: the least, each input read and each output written once
-LEAST = {
-    ("gka", "forward"): 2,  # x; out
-    ("gka", "backward"): 4,  # x, out and its gradient; that of x
-    ("softmax", "forward"): 4,  # query, key, value; out
-    ("softmax", "backward"): 8,  # the same and a gradient for each of the four
-}
-# The same for our programs, whose backward pass is two, one after the other
-DESIGN = {
-    ("gka", "forward"): 2,
-    ("gka", "backward"): 7,  # x, out, its gradient and g = dO / total; x, g and the gradient of x
-    ("softmax", "forward"): 4,
-    ("softmax", "backward"): 12,  # in, out, grad of query; in again, grads of key and value
-}
+ONE = {"forward": 2, "backward": 4}  # x; out | x, out and its gradient; that of x
+THREE = {"forward": 4, "backward": 8}  # query, key, value; out | the same and a gradient for each of the four
 
 
-def work(case: Case, direction: str, kind: str, *, designed: bool = False, instructions: float = 0.0) -> Work:
-    """The work of one pass over a case.
+def band(problem: Problem) -> tuple[bool, int | None]:
+    """Whether a problem's mask is causal, and its window if it has one.
+
+    Raises:
+        ValueError: if it has another mask.
+    """
+    if other := [rule for rule in problem.rules if not isinstance(rule, Causal | Window)]:
+        raise ValueError(f"roofline: the pairs of {other[0]!r} depend on its numbers")
+    windows = [rule.size for rule in problem.rules if isinstance(rule, Window)]
+    return any(isinstance(rule, Causal) for rule in problem.rules), min(windows, default=None)
+
+
+def work(problem: Problem, direction: str) -> Work:
+    """The least work of any program for one pass over a problem.
+
+    Of tensors only sizes are read, so that they may lie on ``"meta"``. Where query, key and value are one
+    tensor it is read once, and in decoding nothing but the cache counts.
 
     Args:
-        case: the sizes, the mask and the type.
+        problem: with a causal mask, a window or none.
         direction: ``"forward"`` or ``"backward"``.
-        kind: ``"gka"``, where query, key and value are one tensor (in decoding: the cache's keys and values),
-            ``"softmax"``, where they are three, or ``"karat"``, a learned operator on rows of scores.
-        designed: count what our programs do, seven products and two exponentials in the backward pass where
-            they are two loops, instead of the least that any program must do, which is five and one.
-        instructions: that a lane spends on a pair, as counted in the compiled program.
     """
-    heads, queries, keys, width = (case[name] for name in ("heads", "queries", "keys", "width"))
-    heads *= case["batch"]
-    pairs = heads * visible(queries, keys, causal=case["causal"], window=case["window"])
-    size = SIZE[case["dtype"]]
-    if queries != keys:  # decoding: nothing but the cache counts
-        caches = 1 if kind == "gka" else 2
-        moved = heads * width * (caches * keys + 2 * queries) * size
-        return Work(pairs, 4 * width * pairs, pairs, moved, instructions * pairs)
-    tensor = heads * queries * width * size
-    crossings = (DESIGN if designed else LEAST)["gka" if kind == "gka" else "softmax", direction]
-    two_loops = designed and (kind != "gka" or case["causal"])
-    if direction == "forward":
-        products, exponentials = 2, 1
-    else:
-        products, exponentials = (7, 2) if two_loops else (5, 1)
-    flops = 2 * products * width * pairs
-    if kind == "karat":
-        flops, exponentials = _row_operator(heads, queries, keys, width, direction), 2 * exponentials
-    return Work(pairs, flops, exponentials * pairs, crossings * tensor, instructions * pairs)
+    (batch, heads, queries, keys), width = problem.sizes, problem.query.shape[3]
+    causal, window = band(problem)
+    heads *= batch
+    pairs, size = heads * visible(queries, keys, causal=causal, window=window), problem.query.element_size()
+    if queries != keys:
+        caches = 1 if problem.grouped_key is problem.grouped_value else 2
+        return Work(pairs, 4 * width * pairs, pairs, heads * width * (caches * keys + 2 * queries) * size)
+    moved = (ONE if problem.one_tensor else THREE)[direction] * heads * queries * width * size
+    products = 2 if direction == "forward" else 5
+    if isinstance(problem.normalizer, RowOperator):
+        return Work(pairs, _row_operator(heads, queries, keys, width, direction), 2 * pairs, moved)
+    return Work(pairs, 2 * products * width * pairs, pairs, moved)
 
 
 def _row_operator(heads: int, queries: int, keys: int, width: int, direction: str) -> int:
@@ -204,31 +188,26 @@ def _row_operator(heads: int, queries: int, keys: int, width: int, direction: st
     return forward if direction == "forward" else 2 * forward + scores
 
 
-def ceilings(device: str) -> tuple[Rates, float | None]:
-    """What this device reaches: a copy, a large matrix product, exponentials; and its clock meanwhile in MHz.
+def ceilings(device: str) -> Rates:
+    """What this device reaches in a copy, a large matrix product and exponentials.
 
-    On a GPU: 1 GiB copied, counting bytes read and written, and a bfloat16 product of 8192³; exponentials by
-    the clock. On a CPU a smaller copy and a float32 product.
+    On a GPU: 1 GiB copied, counting bytes read and written, and a bfloat16 product of 8192³; exponentials at
+    the clock of an H100. On a CPU a smaller copy and a float32 product.
     """
     on_gpu = device == "cuda"
     side, kind = (8192, torch.bfloat16) if on_gpu else (1024, torch.float32)
     source = torch.randn(2**28 if on_gpu else 2**24, device=device)
     target = torch.empty_like(source)
     left, right = (torch.randn(side, side, device=device, dtype=kind) for _ in range(2))
-    copied = timing.timed([lambda: target.copy_(source)], device).median
-    multiplied = timing.timed([lambda: left @ right], device, busy=True)
-    products, memory = 2 * side**3 / multiplied.median * 1e3, 2 * source.nbytes / copied * 1e3
+    copied, multiplied = (
+        timing.columns(timing.times([call], device))["ms"] / 1e3
+        for call in (lambda: target.copy_(source), lambda: left @ right)
+    )
+    products, memory = 2 * side**3 / multiplied, 2 * source.nbytes / copied
     if on_gpu:
-        processors = torch.cuda.get_device_properties(0).multi_processor_count
-        clock = multiplied.clock_mhz
-        lanes = processors * (clock or CLOCK / 1e6) * 1e6
-        return Rates(products, memory, 16 * lanes, 128 * lanes), clock
-    return Rates(products, memory, _exponentials(torch.randn(2**12))), None
-
-
-def better(first: Rates, second: Rates) -> Rates:
-    """The higher of two measurements of each rate."""
-    return Rates(*(max(getattr(first, name), getattr(second, name)) for name in vars(first)))
+        lanes = torch.cuda.get_device_properties(0).multi_processor_count * CLOCK
+        return Rates(products, memory, 16 * lanes, 128 * lanes)
+    return Rates(products, memory, _exponentials(torch.randn(2**12)))
 
 
 def _exponentials(x: Tensor) -> float:

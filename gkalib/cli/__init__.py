@@ -15,12 +15,11 @@ import gkalib
 
 if TYPE_CHECKING:
     from gkalib.cli.inventory import Data, Explain, Results, Variants
-    from gkalib.cli.measuring import Bench, Reproduce, Tune
+    from gkalib.cli.measuring import Bench, Tune
     from gkalib.cli.models import Evaluate, Generate, Look, Save, Train, Trained
     from gkalib.cli.options import Positive
 
 PROGRAM = "python -m gkalib"
-EXPERIMENTS = "python -m chapters.experiments"
 
 # By name: the module here that has its class, and what it does, as the class says.
 COMMANDS = {
@@ -41,12 +40,13 @@ COMMANDS = {
     "look": ("models", "Draw what a trained model does inside: rollout, maps, bandwidths or banks, spectra."),
     "bench": ("measuring", "Time what the library does on this machine."),
     "tune": ("measuring", "Choose the block sizes of the fused programs by time, on a CUDA device."),
-    "reproduce": (
-        "measuring",
-        "Run the GPU work whose results are missing, as much as fits the time.",
-    ),
 }
 
+
+REMOVED = {
+    "experiment": "experiments lie beside the chapters; in a clone type: python -m chapters.experiments NAME",
+    "reproduce": "what is asked of a card is a list of commands; in a clone type: python -m gkalib.gpu.run",
+}
 
 _HOMES = {name.title(): module for name, (module, _) in COMMANDS.items()}
 _HOMES |= {"Trained": "models", "Positive": "options"}
@@ -83,10 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not name:
             raise ValueError(usage())
-        if name == "experiment":
-            raise ValueError(
-                f"gkalib: experiments lie beside the chapters; in a clone type: {EXPERIMENTS} NAME"
-            )
+        if name in REMOVED:
+            raise ValueError(f"gkalib: {REMOVED[name]}")
         if name not in COMMANDS:
             raise ValueError(f"gkalib: no command {name!r}. Known: {', '.join(COMMANDS)}")
         _run(name, words)
@@ -129,7 +127,6 @@ __all__ = [
     "Generate",
     "Look",
     "Positive",
-    "Reproduce",
     "Results",
     "Save",
     "Train",

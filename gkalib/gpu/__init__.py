@@ -4,5 +4,11 @@ from gkalib.extras import moved
 
 __getattr__ = moved(
     __name__,
-    {name: f"chapters.lab.{name}" for name in ("exact", "page", "pictures", "puzzles", "rows", "watch")},
+    {
+        **{
+            name: f"chapters.lab.{name}" for name in ("exact", "page", "pictures", "puzzles", "rows", "watch")
+        },
+        **{name: "gkalib.gpu.run" for name in ("jobs", "pack", "plan", "proofs", "queue", "trainings")},
+        **{name: "pytest -m gpu" for name in ("correctness", "invariance", "operations")},
+    },
 )

@@ -21,25 +21,24 @@ from torch.utils._pytree import tree_leaves
 
 from gkalib import results
 from gkalib.bench import timing
-from gkalib.bench.fused import TOLERANCE, relative_error
+from gkalib.bench.attention import TOLERANCE, relative_error
 from gkalib.gpu.samples import CALLS, Call, Sample, prepared
 from gkalib.smoothing.fused import configs
 from gkalib.smoothing.fused.configs import TABLE, Config, Table, forced, forget, served
 from gkalib.smoothing.fused.launch import Launch, collected
 
-Clock = Callable[[Sequence[Call]], float]
-"""Milliseconds of one of several calls that do the same on different tensors."""
+Clock = Callable[[Call], float]
+"""Milliseconds of a call."""
 Computed = Callable[[Call], Sequence[Tensor]]
 """What a call computes."""
 
 EXPERIMENT = "tuning"
 
+UNTESTED = ("gka_forward_specialized", "gka_backward_specialized")
+"""Programs that no test runs on a card, since a wrong barrier hangs: they are not shipped."""
+
 ASKED_OFTEN = ("smooth_forward", "smooth_backward_key", "smooth_backward_query", "decode_split")
 """The programs of which about three sample calls ask for an entry; of others it is one."""
-
-SETS = 4
-"""Of tensors that calls on a card take in turn, so that none lies in its cache: the smallest, of a step of
-decoding at width 64, have 67 MB together, and the caches of an H100 and an H200 hold 50 and 60."""
 
 ALLOWED = 10
 """Times the tolerance that a candidate's result may lie from that of the shipped one."""
@@ -153,16 +152,16 @@ def time_candidates(
         entry = table[program][str(width)][kind]
         for case in cases(program, width, kind):
             on_card = replace(case, device=device)
-            calls = [prepared(on_card) for _ in range(1 if device == "cpu" else SETS)]
+            call = prepared(on_card)
             expected = None
             for sizes in sorted(entry["candidates"], key=lambda sizes: sizes != entry["shipped"]):
                 with choice(table, program, width, kind, sizes):
                     try:
                         if computed is not None:
-                            actual = computed(calls[0])
+                            actual = computed(call)
                             expected = expected or actual
                             _compare(actual, expected, case.dtype)
-                        ms = clock(calls)
+                        ms = clock(call)
                     except Exception as error:  # too much shared memory, for one, which is no RuntimeError
                         print(f"tune: {program} {width} {kind} is out with {sizes}: {error}", flush=True)
                         ms = math.inf
@@ -288,14 +287,11 @@ def run(
         start, failure = time.perf_counter(), None
         times: list[Timing] = []
         try:
-            # A stream that is not the default one, so that short calls can be replayed as a graph: by
-            # themselves their launches would take longer than their work.
-            with timing.stream(device):
-                for each in time_candidates(
-                    _clock, table, [program], widths, bits, device=device, computed=_computed
-                ):
-                    print(each, flush=True)
-                    times.append(each)
+            for each in time_candidates(
+                _clock, table, [program], widths, bits, device=device, computed=_computed
+            ):
+                print(each, flush=True)
+                times.append(each)
         except RuntimeError as error:
             failure = error
         if not times:
@@ -352,11 +348,10 @@ def _may_ship(each: Timing, roots: Sequence[Path]) -> bool:
     """Whether a program may be shipped: one that stands in for another, only if it was right on a card."""
     if each.program not in configs.STAND_INS or not each.config:
         return True
-    checks = [root for root in roots if "correctness" in results.experiments(root=root)]
-    records = [record for root in checks for record in results.load("correctness", root=root)]
-    arm = f"gka-{each.program.split('_')[-1]}-"  # gka_backward_head is checked as gka-head
-    selected = [record for record in records if record.arm.startswith(arm) and record.scale == "full"]
-    return bool(selected) and all(record.metrics["wrong"] == 0 for record in selected)
+    stores = [root for root in roots if "correctness" in results.experiments(root=root)]
+    runs = [run for root in stores for run in results.load("correctness", root=root)]
+    wrong = [run.metrics["wrong"] for run in runs if run.scale == "full" and run.arm == "tests"]
+    return each.program not in UNTESTED and bool(wrong) and not any(wrong)
 
 
 def adopt() -> list[str]:
@@ -372,5 +367,5 @@ def adopt() -> list[str]:
     ]
 
 
-def _clock(calls: Sequence[Call]) -> float:
-    return timing.timed(calls, "cuda").median
+def _clock(call: Call) -> float:
+    return timing.columns(timing.times([call], "cuda"))["ms"]

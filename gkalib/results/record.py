@@ -34,8 +34,9 @@ def digest(recipe: Mapping[str, Any]) -> str:
 def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
     """The code, the date, the software and the processor of a run, for a ``Record``: ``commit`` to ``cpu``.
 
-    Threads and instructions are PyTorch's, where it is imported. Trees are those of the commit: git names a
-    folder's content by a hash, which stays when history is written anew and commits get other names.
+    Where there is no history, $GKALIB_COMMIT names the commit. Threads and instructions are PyTorch's, where
+    it is imported. Trees are those of the commit: git names a folder's content by a hash, which stays when
+    history is written anew and commits get other names.
 
     Args:
         packages: names of distributions whose versions matter to the run, where they are installed.
@@ -55,7 +56,7 @@ def provenance(*packages: str, root: Path | None = None) -> dict[str, Any]:
     written = (f":(exclude,top)data/{name}" for name in ("results", "models"))
     changes = git("status", "--porcelain", "--", ":/", *written)
     return {
-        "commit": git("rev-parse", "--short=12", "HEAD") or "unknown",
+        "commit": git("rev-parse", "--short=12", "HEAD") or os.environ.get("GKALIB_COMMIT", "unknown"),
         "clean": changes == "",
         "trees": {
             name: tree

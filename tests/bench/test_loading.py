@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from gkalib.bench import loading
-from gkalib.bench.catalog import benchmark
+from gkalib.bench.run import benchmark
 from gkalib.training import recipe
 from gkalib.training.launch import cost
 
 
 def case(shape, scale="smoke"):
-    return next(entry for entry in loading.shapes(scale, "cpu") if entry["shape"] == shape)
+    return loading.shapes(scale, "cpu")[shape]
 
 
 def test_a_row_for_each_model_with_what_it_asks_for():
@@ -65,6 +65,6 @@ def test_what_is_not_a_function_of_the_step_is_not_timed():
 
 
 def test_it_is_a_benchmark_that_asks_nothing_of_a_gpu():
-    assert benchmark("loading") is loading.BENCHMARKS["loading"]
-    assert loading.shapes("full", "cuda") == []
-    assert {entry["shape"] for entry in loading.shapes("full", "cpu")} == set(loading.FED)
+    assert benchmark("loading").time is loading.time_loading
+    assert loading.shapes("full", "cuda") == {}
+    assert loading.shapes("full", "cpu").keys() == loading.FED.keys()

@@ -159,7 +159,7 @@ def test_the_traps_are_measured(store, monkeypatch):
         ("SIZES", (2**16, 2**20)),
         ("RUNS", 50),
         ("SECONDS", 0.01),
-        ("cache_bytes", lambda: 2**20),
+        ("cache_bytes", lambda device: 2**20),
     ):
         monkeypatch.setattr(traps, name, value)
     cache, runs = experiments.run(traps.MEASURED)

@@ -7,10 +7,9 @@ import pytest
 import torch
 import triton
 
-from gkalib.gpu import ahead, candidates, survey
+from gkalib.gpu import ahead, survey
 from gkalib.gpu.samples import CALLS, Sample, prepared
 from gkalib.gpu.survey import Program, compiled, complaints, everything, missed, quick, recorded
-from gkalib.gpu.tune import entries
 from gkalib.smoothing.fused.configs import STAND_INS, table
 
 
@@ -154,23 +153,3 @@ def test_an_unknown_case_is_refused():
         prepared(Sample("gka"))
     with pytest.raises(ValueError, match="no mask 'causal'"):
         Sample("gka_forward", mask="causal").spans()
-
-
-def test_every_candidate_of_the_tuner_can_start_on_an_h100():
-    """What candidates.json holds covers the table, and nothing in it asks for more than there is."""
-    rows = json.loads(candidates.COMPILED.read_text())
-    listed = {(row["program"], row["width"], row["kind"], tuple(row["config"])) for row in rows}
-    known = table()
-    wanted = {
-        (program, width, kind, tuple(sizes))
-        for program, width, kind in entries(known)
-        for sizes in known[program][str(width)][kind]["candidates"]
-        if sizes
-    }
-    assert listed == wanted
-    assert max(row["shared"] for row in rows) <= ahead.SHARED_LIMIT
-    assert max(row["registers"] for row in rows) <= 255
-    unspecialized = [
-        row for row in rows if row["program"].endswith("_specialized") and row["registers"] != 168
-    ]
-    assert unspecialized == [], "three warp groups share the registers: 168 for each thread at the start"

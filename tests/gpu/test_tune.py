@@ -11,8 +11,7 @@ import torch
 from triton.runtime.errors import OutOfResources
 
 from gkalib.cli import main
-from gkalib.gpu import proofs, tune
-from gkalib.gpu.jobs import jobs
+from gkalib.gpu import run, tune
 from gkalib.gpu.samples import Sample, prepared
 from gkalib.gpu.tune import Timing, choose, entries, time_candidates, timings, write
 from gkalib.smoothing.fused import configs
@@ -45,7 +44,7 @@ def known(monkeypatch: pytest.MonkeyPatch):
 
 def clock(ms: Callable[[Config], float]) -> tune.Clock:
     """A clock that asks what is forced, not how long a call takes."""
-    return lambda calls: ms(config("gka_forward", width=16, dtype=torch.float32))
+    return lambda call: ms(config("gka_forward", width=16, dtype=torch.float32))
 
 
 def timed(config: tuple[int, ...], ms: float, case: str = "gka_forward") -> Timing:
@@ -182,26 +181,18 @@ def test_records_decide(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A card")
     monkeypatch.setattr(tune, "_clock", clock(lambda sizes: 100.0 / sizes.rows))
     monkeypatch.setattr(tune, "_computed", lambda call: [])
-    written, proved = {}, []
+    written = {}
     monkeypatch.setattr(tune, "write", written.update)
-    monkeypatch.setattr(proofs, "write", proved.append)
+    monkeypatch.setattr(run, "prove", lambda: 0)
     tune.run(["gka_forward"], bits=[32], device="cpu")
     assert results.load("tuning")[0].metrics == {"entries": 2, "timings": 5, "changes": 2}
     assert main(["tune", "--recorded"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "gka_forward 16 32: [32, 32, 4, 2] to [64, 32, 4, 2]" in lines
     assert lines[-2].startswith("2 entries changed")
-    assert lines[-1] == "0 proofs written" and proved == [[]]
+    assert lines[-1] == "0 proofs written"
     assert written["gka_forward"]["16"]["32"]["shipped"] == [*LARGE]
     assert written["gka_backward"] == KNOWN["gka_backward"]
-
-
-def test_the_queue_gets_a_job_for_each_program_with_a_choice(monkeypatch: pytest.MonkeyPatch):
-
-    monkeypatch.setattr(configs, "table", lambda: KNOWN | {"smooth": {"64": KNOWN["gka_forward"]["16"]}})
-    actual = {job.name: job for job in jobs() if job.name.startswith(("tune-", "rest-"))}
-    assert sorted(actual) == ["rest-gka-backward", "rest-gka-forward", "rest-smooth", "tune-smooth"]
-    assert actual["tune-smooth"].priority < actual["rest-smooth"].priority
 
 
 PLAIN, STAND_IN = (128, 64, 4, 2), (128, 128, 4, 2)
@@ -260,9 +251,10 @@ def test_what_the_table_ships_runs(shipped: list, monkeypatch: pytest.MonkeyPatc
         configs.forget()
 
 
-@pytest.mark.parametrize(("wrong", "shipped"), [(None, []), (1, []), (0, [*STAND_IN])])
+@pytest.mark.parametrize("program", ["gka_forward_described", "gka_forward_specialized"])
+@pytest.mark.parametrize("wrong", [None, 1, 0])
 def test_what_stands_in_is_shipped_only_if_it_was_right_on_a_card(
-    wrong: int | None, shipped: list, either: tune.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wrong: int | None, program: str, either: tune.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     from gkalib import results
 
@@ -276,12 +268,13 @@ def test_what_stands_in_is_shipped_only_if_it_was_right_on_a_card(
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
     written: dict = {}
     monkeypatch.setattr(tune, "write", written.update)
-    program = "gka_forward_specialized"
+    monkeypatch.setitem(either, program, either["gka_forward_specialized"])
     times = [
         Timing(program, 64, "16", "gka_forward", sizes, ms) for sizes, ms in (((), 1.0), (STAND_IN, 0.5))
     ]
-    keep("tuning", "gka-forward-specialized", tune.rows(times))
+    keep("tuning", program.replace("_", "-"), tune.rows(times))
     if wrong is not None:
-        keep("correctness", "gka-specialized-bfloat16", [], wrong=wrong)
+        keep("correctness", "tests", [], wrong=wrong)
     tune.adopt()
-    assert written[program]["64"]["16"]["shipped"] == shipped
+    right = wrong == 0 and program == "gka_forward_described"  # a specialized program is run by no test
+    assert written[program]["64"]["16"]["shipped"] == ([*STAND_IN] if right else [])

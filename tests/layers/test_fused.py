@@ -9,7 +9,7 @@ from tests.layers.test_variant_laws import DECODING, layer, smoothers, tokens
 from tests.tolerance import oracle
 from tests.variants import DIM, HEADS, VARIANTS
 
-# On a card `python -m gkalib reproduce` makes these comparisons, in the types that it has.
+# On a card tests/smoothing/fused/test_card.py makes these comparisons, in the types that it has.
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="float64 programs run in the interpreter")
 
 FUSED = ("softmax", "qk_norm", "rbf", "l2", "gka", "vlt", "gpa", "non_local", "mixed")

@@ -259,7 +259,7 @@ def test_the_table_shows_scale_and_source(tmp_path):
     assert str(shown).splitlines()[0].split() == shown.header
 
 
-def test_provenance_fills_a_record(tmp_path):
+def test_provenance_fills_a_record(tmp_path, monkeypatch):
     facts = results.provenance("numpy")
     made = record(**facts)
     assert made.versions["numpy"] and len(made.commit) == 12
@@ -271,6 +271,8 @@ def test_provenance_fills_a_record(tmp_path):
     assert results.Record.from_json(made.to_json()) == made
     assert results.provenance(root=tmp_path)["trees"] == {}
     assert results.provenance(root=tmp_path)["commit"] == "unknown"
+    monkeypatch.setenv("GKALIB_COMMIT", "f" * 12)
+    assert results.provenance(root=tmp_path)["commit"] == "f" * 12
     assert results.provenance(root=tmp_path)["clean"] is False
 
 

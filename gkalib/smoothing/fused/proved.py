@@ -1,7 +1,7 @@
 """Which fused operations were right on which cards: ``auto`` takes no other.
 
 proved.json beside this file holds a line for each operation, direction, card and type that a run of
-``python -m gkalib reproduce correctness`` found right. A line counts as long as the programs, their block
+``python -m gkalib.gpu.run`` found right. A line counts as long as the programs, their block
 sizes, PyTorch and Triton are those of the run.
 """
 

@@ -9,7 +9,7 @@ from gkalib.smoothing import METHODS, Fused, make_problem
 from tests.cases import HEADS, KERNELS, MASKS, SHAPES, tensors
 from tests.tolerance import agree, oracle
 
-# On a card `python -m gkalib reproduce` makes these comparisons, in the types that it has.
+# On a card test_card.py makes these comparisons, in the types that it has.
 INTERPRETED = pytest.mark.skipif(torch.cuda.is_available(), reason="float64 programs run in the interpreter")
 ON_THE_CPU = pytest.mark.skipif(
     torch.cuda.is_available(), reason="on the CPU a card's process refuses them all"

@@ -1,0 +1,270 @@
+"""What is asked of a card, as a list of commands: the most urgent first, as much as fits the time.
+
+``python -m gkalib.gpu.run --minutes 30 --out from-card`` runs the tests on the card, times block sizes, the
+shapes of the goals and whole models, and trains what chapters wait for. A command is done when the folder
+holds its run of this commit, so that what was stopped goes on. Runs lie below ``from-card/results``, in the
+shape of ``data/results``, and packed beside it. ``--device cpu`` rehearses the list at tiny sizes.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+from xml.etree import ElementTree
+
+import torch
+
+from gkalib import results
+from gkalib.bench.goals import WORDS, goals
+from gkalib.bench.run import benchmark
+from gkalib.bench.timing import device_name, keep
+from gkalib.gpu import tune
+from gkalib.smoothing.fused import configs, proved
+
+START, PATIENCE = 15.0, 3.0  # seconds for a process to begin, and times its estimate that it may take
+HELD = 20.0  # seconds that a process may need to end when it is killed
+EXPERIMENT, ARM = "correctness", "tests"  # of the run that says how the tests ended
+OUTCOMES = ("failure", "error", "skipped")
+PROVEN = ("decode", "gka", "gka-eps", "rows", "smooth", "smooth-unnormalized")
+"""The operations of ``auto`` that the tests compare."""
+TUNED = (
+    "gka_forward", "gka_backward", "gka_forward_described", "gka_backward_head", "smooth_forward",
+    "smooth_backward_query", "smooth_backward_key", "decode_split",
+)  # fmt: skip
+"""The programs whose block sizes the goals wait for."""
+TRAININGS = (
+    *(("gpa-dickens", arm) for arm in ("rope", "bank", "bank-rope")),
+    *(("rbf-tinystories", arm) for arm in ("standard", "rbf", "rbf-registers")),
+    *(("gka-imagenet-tiny", arm) for arm in ("deit", "gka")),
+    *(("gpa-dickens", arm) for arm in ("bank-unwrapped", "bank-rope-unwrapped")),
+    *(("karat-cifar10", arm) for arm in ("tiny-softmax", "tiny-g3b", "tiny-g3u")),
+)
+"""Recipes and arms that chapters wait for, in their order."""
+
+
+@final
+@dataclass(frozen=True)
+class Command:
+    """One command of the list.
+
+    Args:
+        words: that follow ``python``.
+        record: experiment and arm of the run that it leaves.
+        seconds: that it takes on an H100, a guess.
+    """
+
+    words: tuple[str, ...]
+    record: tuple[str, str]
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.words)}, about {self.seconds:.0f} s"
+
+    def done(self, store: Path, commit: str, device: str) -> bool:
+        """Whether a store has its run of a commit on a device."""
+        return any((run.commit, run.device) == (commit, device) for run in _runs(store, *self.record))
+
+
+def _runs(store: Path, experiment: str, arm: str) -> list[results.Record]:
+    """The runs of an arm in a store, those of a rehearsal too."""
+    paths = sorted(store.glob(f"{experiment}/{arm}-*/run.json"))
+    runs = [results.Record.from_json(path.read_text(encoding="utf-8")) for path in paths]
+    return [run for run in runs if run.arm == arm]
+
+
+def commands(device: str) -> Iterator[Command]:
+    """The list, for a card or in small for a CPU."""
+    small = device == "cpu"
+    yield Command(("-c", f"from gkalib.gpu.run import check; check({device!r})"), (EXPERIMENT, ARM), 400.0)
+    for program in () if small else TUNED:
+        call = f"from gkalib.gpu import tune; tune.run([{program!r}], (64, 128), (16,))"
+        yield Command(("-c", call), (tune.EXPERIMENT, f"{program.replace('_', '-')}-d64-d128"), 40.0)
+    scale = "smoke" if small else "full"
+    known = {f"{name}-{shape}" for name in WORDS for shape in benchmark(name).shapes(scale, device)}
+    for record, arms in dict.fromkeys((goal.record, goal.arms) for goal in goals() if goal.record in known):
+        words = ("-m", "gkalib", "bench", *record.split("-", 1), "--arm", *arms.split())
+        seconds = 90.0 if record.startswith("models") else 40.0
+        yield Command((*words, "--device", device, "--scale", scale, "--keep"), ("bench", record), seconds)
+    for name, arm in TRAININGS:
+        size = ("--smoke",) if small else ("--reduced", "--compile")
+        words = ("-m", "gkalib", "train", name, "--arm", arm, *size, "--device", device, "--keep", "--quiet")
+        yield Command(words, (name, arm), 240.0)
+
+
+def check(device: str) -> None:
+    """Run the tests of fused operations on a card, or their rehearsal, and keep how they ended.
+
+    The record is ``correctness/tests``: how many were run and how many are ``wrong``, with a row a test.
+    """
+    root, start = results.repository() or Path(), time.perf_counter()
+    folder = root / "tests" / "smoothing" / "fused"
+    path = folder / "test_card.py" if device == "cpu" else folder
+    with tempfile.TemporaryDirectory() as holder:
+        report = Path(holder) / "report.xml"
+        words = [
+            "-m",
+            "pytest",
+            str(path),
+            "-m",
+            "gpu",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={report}",
+        ]
+        subprocess.run([sys.executable, *words], cwd=root)
+        rows = outcomes(report.read_text(encoding="utf-8")) if report.exists() else []
+    metrics = {
+        "cases": sum(row["outcome"] != "skipped" for row in rows),
+        "wrong": sum(row["outcome"] in ("failure", "error") for row in rows),
+    }
+    if not metrics["cases"]:
+        raise ValueError("run: no test was run; the output above says why")
+    keep(
+        EXPERIMENT, ARM, metrics, rows, device=device, scale="smoke" if device == "cpu" else "full",
+        recipe={"programs": proved.programs()}, wall_seconds=round(time.perf_counter() - start, 1),
+    )  # fmt: skip
+
+
+def outcomes(report: str) -> list[dict[str, str]]:
+    """A row a test of pytest's report in XML: passed, or the first of failure, error and skipped."""
+    return [
+        {
+            "test": f"{test.get('classname')}::{test.get('name')}",
+            "outcome": next((each.tag for each in test if each.tag in OUTCOMES), "passed"),
+            "seconds": test.get("time", ""),
+        }
+        for test in ElementTree.fromstring(report).iter("testcase")
+    ]
+
+
+def by_record(stores: Sequence[Path]) -> tuple[str, str]:
+    """The table of block sizes, and what is proved, by the runs in these stores, as text.
+
+    All of PROVEN is proved on a card where each test was right with the programs that are here, for the block
+    sizes that recorded times choose: one is chosen only if it computes what the shipped one does.
+    """
+    table = tune.by_record(stores)
+    runs = [run for store in stores for run in _runs(store, EXPERIMENT, ARM) if run.scale == "full"]
+    current = {"programs": proved.programs(), "blocks": configs.blocks(table)}
+    proofs = {
+        proved.Proof(
+            operation,
+            direction,
+            run.device,
+            dtype,
+            **current,
+            **{n: run.versions[n] for n in ("torch", "triton")},
+        )
+        for run in runs
+        if run.metrics["wrong"] == 0 and run.recipe["programs"] == current["programs"]
+        for operation in PROVEN
+        for direction in proved.DIRECTIONS
+        for dtype in ("bfloat16", "float16", "float32")
+    }
+    return tune.text(table), proved.text(proofs)
+
+
+def prove() -> int:
+    """Write what the runs of ``data/results`` prove where ``auto`` reads it; how many proofs that is."""
+    text = by_record([results.folder()])[1]
+    proved.PROVED.write_text(text)
+    proved.forget()
+    return text.count('"operation"')
+
+
+def run(minutes: float, out: Path, device: str = "cuda") -> list[Command]:
+    """Run what is not done and fits, each command in a process of its own, ended with all that it started.
+
+    Block sizes and proofs that a command leaves are used by those behind it; they lie in the folder too.
+
+    Args:
+        minutes: the time there is; a command begins only if it fits, and ends with it.
+        out: the folder.
+        device: ``"cuda"`` or ``"cpu"``.
+
+    Returns:
+        The commands that did not end well.
+    """
+    if minutes <= 0:
+        raise ValueError(f"run: minutes must be above 0, not {minutes:g}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("run: no CUDA device is here; --device cpu rehearses the list, --list shows it")
+    end, store = time.monotonic() + 60 * minutes, (out / "results").resolve()
+    store.mkdir(parents=True, exist_ok=True)
+    commit, name, failed = results.provenance()["commit"], device_name(device), []
+    for command in commands(device):
+        left = end - time.monotonic()
+        if command.done(store, commit, name):
+            print(f"{command}: done", flush=True)
+        elif command.seconds > left and device == "cuda":
+            print(f"{command}: {left:.0f} s are left, not enough", flush=True)
+        elif left > 0:
+            print(f"{command}: starts", flush=True)
+            environment = {"GKALIB_RESULTS": str(store), "GKALIB_RUNS": str((out / "runs").resolve())}
+            environment |= {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
+            for key, text in zip(("configs", "proved"), by_record([results.folder(), store]), strict=True):
+                (out / f"{key}.json").write_text(text)
+                environment[f"GKALIB_{key.upper()}"] = str((out / f"{key}.json").resolve())
+            limit = min(left, START + PATIENCE * command.seconds)
+            failed += [] if _ended_well(command, limit, environment, out / "log.txt") else [command]
+            shutil.make_archive(str(out / "results"), "gztar", store)
+    return failed
+
+
+def _ended_well(command: Command, limit: float, environment: dict[str, str], log: Path) -> bool:
+    """Run a command under a limit; what it prints goes to the log."""
+    start = time.monotonic()
+    with log.open("a") as output:
+        # A group, so that the processes it starts end with it; no session, so that it ends with its caller's.
+        process = subprocess.Popen(
+            [sys.executable, *command.words], env=os.environ | environment, cwd=results.repository(),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, process_group=0,
+        )  # fmt: skip
+        try:
+            status = process.wait(limit)
+            said = "done" if status == 0 else f"failed with status {status}"
+        except subprocess.TimeoutExpired:
+            status, said = None, f"stopped at its limit of {limit:.0f} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a card may keep hold of a process for ever
+                process.wait(HELD)
+    print(f"    {said} after {time.monotonic() - start:.0f} s", flush=True)
+    return status == 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the list; an error that a user can mend is one line and status 2."""
+    parser = argparse.ArgumentParser(prog="python -m gkalib.gpu.run", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0, help="the time there is (%(default)g)")
+    parser.add_argument("--out", type=Path, default=Path("from-card"), help="a folder (%(default)s)")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(%(default)s)")
+    parser.add_argument("--list", action="store_true", help="print the commands and run none")
+    chosen = parser.parse_args(arguments)
+    if chosen.list:
+        print(*commands(chosen.device), sep="\n")
+        return 0
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        failed = run(chosen.minutes, chosen.out, chosen.device)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if failed:
+        print(f"{len(failed)} commands did not end well; {chosen.out / 'log.txt'} says why", file=sys.stderr)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
