@@ -147,15 +147,14 @@ def sample(loaded: TrainedModel, processes: Processes, count: int) -> tuple[Tens
         from gkalib.training.vision import held_out
         from gkalib.training.vision import load_data as load_pictures
 
-        batches = held_out(
-            replace(run, eval_images=count), load_pictures(run, processes)[1].held_out, processes
-        )
+        images = load_pictures(run, processes, trained=loaded)[1].held_out
+        batches = held_out(replace(run, eval_images=count), images, processes)
         inputs, labels = (torch.cat(part) for part in zip(*batches, strict=True))
         return inputs.to(processes.device), labels.to(processes.device)
     from gkalib.training.language import load_data as load_text
 
     assert isinstance(run, LanguageConfig)
-    rows = load_text(run, processes)[1].held_out
+    rows = load_text(run, processes, trained=loaded)[1].held_out
     if count > len(rows):
         raise ValueError(f"look: {run.data} holds out {len(rows)} rows, not {count}")
     inputs, labels = rows.batch(np.arange(count) * len(rows) // count)

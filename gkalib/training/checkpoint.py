@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.state_dict import (
 from gkalib.data.fetch import sha256_of
 from gkalib.training.config import TrainConfig, config_of
 from gkalib.training.differences import differences
+from gkalib.training.fingerprint import Fingerprint, changes
 from gkalib.training.optim import TrainState, weight_average
 
 MODEL, AVERAGE, OPTIMIZER = "model.safetensors", "average.safetensors", "optimizer.safetensors"
@@ -53,6 +54,12 @@ class TrainedModel(NamedTuple):
     config: TrainConfig
     tokenizer_json: str | None
     step: int
+    fingerprint: Fingerprint | None = None  # of its data; None in a checkpoint of before that was kept
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes by label; none of text."""
+        return self.fingerprint.classes if self.fingerprint else ()
 
 
 def save(folder: Path, state: TrainState, *, step: int, seconds: float) -> Path:
@@ -78,6 +85,8 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float) -> Path:
         return target
     scaler = state.scaler.state_dict() if state.scaler else None
     content = {"step": step, "seconds": seconds, "settings": state.config.settings(), "scaler": scaler}
+    if state.fingerprint:
+        content["data"] = state.fingerprint._asdict()
     temporary = folder / f".{target.name}.saving"
     try:
         clear(folder)
@@ -161,7 +170,9 @@ def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = F
     if TOKENIZER in stored["files"]:
         _check_files(path, stored, [TOKENIZER])
         text = (path / TOKENIZER).read_text(encoding="utf-8")
-    return TrainedModel(average.module if average else model, config, text, stored["step"])
+    return TrainedModel(
+        average.module if average else model, config, text, stored["step"], _fingerprint(stored)
+    )
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -297,6 +308,10 @@ def _delete(path: Path) -> None:
 def _read_checkpoint(path: Path, state: TrainState) -> tuple[dict[str, Any], dict[str, Tensors]]:
     """A checkpoint's state and tensors, if it is whole and of this run."""
     stored = read_state(path)
+    if state.fingerprint:
+        changed = changes(state.config.data, _fingerprint(stored), state.fingerprint, "train", "held_out")
+        if changed:
+            raise ValueError(f"train: {changed}")
     if different := differences(stored["settings"], state.config.settings()):
         raise ValueError(f"train: checkpoint {path} is of another run: {different}")
     names = [*_modules(state), *([OPTIMIZER] if state.optimizers else [])]
@@ -314,6 +329,12 @@ def _read_checkpoint(path: Path, state: TrainState) -> tuple[dict[str, Any], dic
         if problem := _mismatch(files[name], state, name):
             raise ValueError(f"train: checkpoint {path} does not fit the model: {name} {problem}")
     return stored, files
+
+
+def _fingerprint(stored: Mapping[str, Any]) -> Fingerprint | None:
+    """That of the data which a checkpoint was trained on."""
+    data = stored.get("data")
+    return Fingerprint(tuple(data["classes"]), data["train"], data["held_out"]) if data else None
 
 
 def _check_files(path: Path, stored: Mapping[str, Any], names: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ from gkalib.training import checkpoint, snapshots
 from gkalib.training.checkpoint import TrainState
 from gkalib.training.config import LaunchConfig, TrainConfig
 from gkalib.training.distributed import Processes, RunLock, exchange, run_folder, split, stop_message, wrap
+from gkalib.training.fingerprint import Fingerprint
 from gkalib.training.log import Log
 from gkalib.training.optim import FiniteCheck, optimizer_step, optimizers, set_rates, weight_average
 from gkalib.training.sampler import key
@@ -37,7 +38,10 @@ class Workload(ABC):
 
     def __init__(self, config: TrainConfig, processes: Processes):
         self.config, self.processes = config, processes
-        self.tokenizer: str | None = None  # as JSON, of text; it is kept in checkpoints
+        self.tokenizer: str | None = (
+            None  # as JSON, of text; it is kept in checkpoints, as is what data is read
+        )
+        self.fingerprint: Fingerprint | None = None
         self.share = processes.share(config.parts)
 
     def build(self) -> nn.Module:
@@ -200,8 +204,8 @@ class Trainer:
             split(self.processes, self.average.module)
         scaler = GradScaler(self.processes.device.type) if config.dtype == "float16" else None
         of_model = optimizers(config, self.model)
-        tokenizer = self.workload.tokenizer
-        self._state = TrainState(config, self.model, of_model, self.average, scaler, tokenizer)
+        kept = self.workload.tokenizer, self.workload.fingerprint
+        self._state = TrainState(config, self.model, of_model, self.average, scaler, *kept)
         if not launch.in_memory:
             self._resume()
         folder = None if launch.in_memory else self.folder

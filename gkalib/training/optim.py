@@ -13,6 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from gkalib.training.config import TrainConfig
 from gkalib.training.distributed import Processes
+from gkalib.training.fingerprint import Fingerprint
 
 MOMENTUM = (0.85, 0.95, 300)  # nanochat's: from, to, over so many steps
 
@@ -31,6 +32,7 @@ class TrainState:
         average: of its weights, if there is one.
         scaler: of the loss, for float16.
         tokenizer: as JSON, for text.
+        fingerprint: of the data that is read.
     """
 
     config: TrainConfig
@@ -39,6 +41,7 @@ class TrainState:
     average: AveragedModel | None = None
     scaler: GradScaler | None = None
     tokenizer: str | None = None
+    fingerprint: Fingerprint | None = None
 
 
 def learning_rate(config: TrainConfig, step: int, factor: float = 1.0) -> float:

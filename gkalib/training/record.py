@@ -65,7 +65,7 @@ def evaluate(
         images they are of; and how many were held out.
 
     Raises:
-        ValueError: if the data is not here.
+        ValueError: if the data is not here, or has other classes or tokens than the model.
     """
     # Imported here: text needs no timm, images no tokenizers.
     config, model = trained.config, trained.model.to(processes.device)
@@ -73,7 +73,7 @@ def evaluate(
         from gkalib.training import vision
 
         config = replace(config, eval_images=None) if whole else config
-        config, images = vision.load_data(config, processes)
+        config, images = vision.load_data(config, processes, trained=trained)
         held_out = vision.held_out(config, images.held_out, processes)
         numbers = vision.accuracy_and_loss(config, processes, model, held_out)
         return numbers, config.eval_images or len(images.held_out), len(images.held_out)
@@ -81,7 +81,7 @@ def evaluate(
 
     assert isinstance(config, LanguageConfig)
     config = replace(config, eval_rows=None) if whole else config
-    config, data = language.load_data(config, processes)
+    config, data = language.load_data(config, processes, trained=trained)
     total = len(data.held_out)
     numbers = language.loss_and_bits(config, processes, model, data)
     return numbers, min(config.eval_rows or total, total), total

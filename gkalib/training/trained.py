@@ -79,6 +79,8 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
     if trained.tokenizer_json is not None:
         (temporary / TOKENIZER).write_text(trained.tokenizer_json, encoding="utf-8")
     content = {"step": step, "seconds": seconds, "settings": config.settings(), "record": record}
+    if trained.fingerprint:
+        content["data"] = trained.fingerprint._asdict()
     checkpoint.write_state(temporary, content)
     shutil.rmtree(target, ignore_errors=True)
     temporary.rename(target)
