@@ -36,7 +36,7 @@ reproduce: job=() batch=None plan=False minutes=None out=None device=cuda list=F
 results: action experiment= metric=() scale=None
 save: run name device=None
 train: name= arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
-workers=None compile=False shard=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
+workers=None compile=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
 keep=False quiet=False in_memory=False
 tune: program=() recorded=False
 variants: dim=192 heads=3 tokens=(196, 784)"""

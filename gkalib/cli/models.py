@@ -47,6 +47,8 @@ class Train:
             for name, recipe in known.items():
                 print(f"{name:<{max(map(len, known))}}  {recipe.summary}")
             return
+        if "--shard" in words:
+            raise ValueError("train: there is no --shard any more: torchrun shares the steps")
         recipe, device = training.recipe(self.name), device_of(self.launch.device)
         scale = "smoke" if self.smoke else "reduced" if self.reduced else "full"
         words = ["--help"] if self.settings else words

@@ -135,10 +135,7 @@ class TextWorkload(Workload):
         return loss_and_bits(self.config, self.processes, model, self.data)
 
     def sample(self, model: nn.Module) -> str:
-        """What the model writes after the prompt, from the same draws each time.
-
-        Every process computes it, since each may hold only a part of the weights.
-        """
+        """What the model writes after the prompt, from the same draws each time."""
         config, tokenizer = self.config, self.data.tokenizer
         assert isinstance(model, GPT)
         first = [] if tokenizer.bos is None or config.rows == "documents" else [tokenizer.bos]
@@ -174,8 +171,8 @@ def loss_and_bits(
 def held_out(config: LanguageConfig, processes: Processes, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:
     """This process's batches of held-out rows, evenly spaced over all.
 
-    Every process has equally many, all of one size: where weights are split over processes, each must take
-    part in each pass. What fills up the last batches are the first rows again, without labels.
+    Every process has equally many, all of one size. What fills up the last batches are the first rows again,
+    without labels.
     """
     count = min(config.eval_rows or len(rows), len(rows))
     stride = config.part * processes.size

@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -27,7 +26,7 @@ class TrainState:
 
     Args:
         config: the settings.
-        model: not wrapped, not compiled; its parameters may be split over processes.
+        model: not wrapped, not compiled.
         optimizers: of its parameters.
         average: of its weights, if there is one.
         scaler: of the loss, for float16.
@@ -143,17 +142,7 @@ def weight_average(model: nn.Module, decay: float | None) -> AveragedModel | Non
     """
     if decay is None:
         return None
-    update = get_ema_multi_avg_fn(decay)
-
-    def update_local(averages: list[Tensor], weights: list[Tensor], updates: Tensor) -> None:
-        # Where weights are split over processes, each averages its own part; buffers are not split.
-        update([_local(tensor) for tensor in averages], [_local(tensor) for tensor in weights], updates)
-
-    return AveragedModel(model, multi_avg_fn=cast(Any, update_local), use_buffers=True)
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
 
 
 def optimizer_step(state: TrainState) -> Tensor:
@@ -182,7 +171,7 @@ def optimizer_step(state: TrainState) -> Tensor:
         scaler.update()
     if state.average is not None:
         state.average.update_parameters(state.model)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return norm
 
 
 @final
