@@ -12,7 +12,7 @@ from gkalib.training.config import (
 )
 from gkalib.training.launch import Cost, cost, launch_lines, plan
 from gkalib.training.recipes import recipe, recipes
-from gkalib.training.trained import load, save
+from gkalib.training.record import load, record_of, save
 
 
 def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
@@ -36,7 +36,6 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
     # Imported here: text needs no timm, images no tokenizers.
     from gkalib.training.distributed import start
     from gkalib.training.loop import Workload, fit
-    from gkalib.training.record import record_of
 
     launch = launch or LaunchConfig()
     processes = start(launch.device)

@@ -141,10 +141,6 @@ class Processes:
         """Whether some process has raised its flag."""
         return bool(self.most(int(flag)))
 
-    def wait(self) -> None:
-        """Go on when all processes are here."""
-        self.any(False)
-
     def first(self, action: Callable[[], object]) -> None:
         """Let the main process do something while the others wait, however long it takes.
 

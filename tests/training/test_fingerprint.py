@@ -8,7 +8,7 @@ from PIL import Image
 
 from gkalib.training import checkpoint, record, train
 from gkalib.training.fingerprint import Fingerprint, changes
-from gkalib.training.trained import open_run
+from gkalib.training.record import open_run
 from tests.training.runs import launch, picture_run, text_run
 from tests.training.test_distributed import ALONE
 

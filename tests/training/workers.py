@@ -35,7 +35,6 @@ def talk(processes: Processes) -> dict[str, Any]:
     actual["total"] = processes.total(torch.tensor([1.0 + processes.rank, 10.0])).tolist()
     actual["any"] = [processes.any(processes.rank == 1), processes.any(False)]
     actual["most"] = processes.most(-5 + processes.rank)
-    processes.wait()
     try:
         processes.first(refuse)
     except ValueError as error:
