@@ -284,10 +284,9 @@ def _fill(path: Path, state: TrainState) -> None:
 def _check(path: Path, state: TrainState) -> dict[str, Any]:
     """What a checkpoint's ``state.json`` says, if all is whole and of this run."""
     stored = read_state(path)
-    if state.fingerprint:
-        known = _fingerprint(stored), state.fingerprint
-        if changed := changes(state.config.data, *known, "train", "held_out"):
-            raise ValueError(f"train: {changed}")
+    here = state.fingerprint
+    if here and (changed := changes(state.config.data, _fingerprint(stored), here)):
+        raise ValueError(f"train: {changed}")
     if different := "; ".join(_differences(stored["settings"], state.config.settings())[:3]):
         raise ValueError(f"train: checkpoint {path} is of another run: {different}")
     names = [*_modules(state), *([OPTIMIZER] if state.optimizers else [])]

@@ -22,19 +22,18 @@ class Fingerprint(NamedTuple):
     held_out: str
 
 
-def changes(name: str, there: Fingerprint | None, here: Fingerprint, *parts: str) -> str:
+def changes(name: str, there: Fingerprint | None, here: Fingerprint) -> str:
     """What has changed in the data since a run was trained on them, in words; nothing if nothing has.
 
     Args:
         name: of the data.
         there: what the run knows; None in a checkpoint of before that was kept.
         here: what is there now.
-        parts: which are compared, ``train`` or ``held_out``.
 
     Raises:
         ValueError: if the classes are others; the message names them.
     """
-    if there is None or all(getattr(there, part) == getattr(here, part) for part in parts):
+    if there is None or there[1:] == here[1:]:
         return ""
     lost, new = (sorted({*a.classes} - {*b.classes}) for a, b in ((there, here), (here, there)))
     if lost or new:

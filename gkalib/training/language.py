@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib.data.registry import checksum, digest
-from gkalib.data.rows import IGNORED, Documents, Rows, Windows
+from gkalib.data.rows import IGNORED, Documents, Packed, Rows, Windows
 from gkalib.data.tokenizers import Characters
 from gkalib.data.tokens import TextData, is_own_text, text_data
 from gkalib.evaluation import bit_sums, bits_of, evaluating
@@ -59,10 +59,11 @@ def load_data(
         )
     )
     if trained:
-        changed = changes(config.data, trained.fingerprint, fingerprint(config, data), "held_out")
-        if changed and processes.main:
+        known = trained.fingerprint
+        here = known and known._replace(held_out=_checksum(config, data.held_out))
+        if here and (changed := changes(config.data, known, here)) and processes.main:
             print(f"train: {changed}", file=sys.stderr)
-        if trained.tokenizer_json != data.tokenizer.to_json():
+        if is_own_text(config.data) and trained.tokenizer_json != data.tokenizer.to_json():
             raise ValueError(
                 f"train: {config.data} gives other tokens than those that the run was trained on"
             )
@@ -80,12 +81,13 @@ def load_data(
 
 def fingerprint(config: LanguageConfig, data: TextData) -> Fingerprint:
     """What text a run reads."""
-    own = is_own_text(config.data)
-    parts = [_checksum(part) if own else checksum(config.data) for part in (data.train, data.held_out)]
-    return Fingerprint((), *parts)
+    return Fingerprint((), *(_checksum(config, part) for part in (data.train, data.held_out)))
 
 
-def _checksum(rows: Rows) -> str:
+def _checksum(config: LanguageConfig, rows: Rows) -> str:
+    if not is_own_text(config.data):
+        return checksum(config.data)
+    assert isinstance(rows, Windows | Documents | Packed)
     return digest([rows.tokens] if isinstance(rows, Windows) else rows.table.arrays)
 
 

@@ -58,9 +58,9 @@ def load_data(
         ValueError: if the data is not here, or has other classes than the model.
     """
     data = processes.in_turn(lambda: image_data(config.data, limit=config.limit))
-    if trained:
-        changed = changes(config.data, trained.fingerprint, fingerprint(config, data), "held_out")
-        if changed and processes.main:
+    if trained and (known := trained.fingerprint):
+        here = known._replace(classes=data.classes, held_out=_checksum(config, data.held_out))
+        if (changed := changes(config.data, known, here)) and processes.main:
             print(f"train: {changed}", file=sys.stderr)
     classes, held_out = len(data.classes), len(data.held_out)
     if Path(config.data).is_dir():
@@ -82,18 +82,15 @@ def load_data(
 
 def fingerprint(config: VisionConfig, data: ImageData) -> Fingerprint:
     """What pictures a run reads."""
-    known = config.data.replace("-", "_") in DATASETS
-    parts = [
-        _checksum(part) if isinstance(part, Files) and not known else checksum(config.data)
-        for part in (data.train, data.held_out)
-    ]
-    return Fingerprint(data.classes, *parts)
+    return Fingerprint(data.classes, *(_checksum(config, part) for part in (data.train, data.held_out)))
 
 
-def _checksum(files: Files) -> str:
+def _checksum(config: VisionConfig, part: Images) -> str:
+    if not isinstance(part, Files) or config.data.replace("-", "_") in DATASETS:
+        return checksum(config.data)
     hasher = hashlib.sha256()
-    for name, label in zip(map(bytes, files.names), files.labels, strict=True):
-        with (files.root / os.fsdecode(name)).open("rb") as stream:
+    for name, label in zip(map(bytes, part.names), part.labels, strict=True):
+        with (part.root / os.fsdecode(name)).open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, (size - MIDDLE) // 2))
             hasher.update(f"{name} {label} {size}".encode() + stream.read(MIDDLE))

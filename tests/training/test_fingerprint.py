@@ -31,11 +31,12 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-@pytest.fixture
-def novel(tmp_path: Path) -> Path:
+@pytest.fixture(params=["windows", "documents"])
+def novel(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A run of two steps on a text."""
-    (tmp_path / "novel.txt").write_text("na ja na ja, na\n" * 40)
-    train(text_run(data=str(tmp_path / "novel.txt"), steps=2), launch(tmp_path / "run"))
+    (tmp_path / "novel.txt").write_text("na ja na ja, na\n\n" * 40)
+    run = text_run(data=str(tmp_path / "novel.txt"), rows=request.param, steps=2)
+    train(run, launch(tmp_path / "run"))
     return tmp_path / "novel.txt"
 
 
@@ -84,7 +85,7 @@ def test_added_pictures_are_said(photos: Path, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_more_text_is_said(novel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    novel.write_text(novel.read_text() + "ja na ja na, ja\n" * 20)
+    novel.write_text(novel.read_text() + "ja na ja na, ja\n\n" * 20)
     evaluate(tmp_path / "run")
     said = f"train: {novel} has changed since the run was trained on it"
     assert said in capsys.readouterr().err
@@ -93,7 +94,7 @@ def test_more_text_is_said(novel: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_other_characters_are_refused(novel: Path, tmp_path: Path):
-    novel.write_text("so ja so ja, so\n" * 40)
+    novel.write_text("so ja so ja, so\n\n" * 40)
     with pytest.raises(ValueError, match=f"^train: {novel} gives other tokens than those"):
         evaluate(tmp_path / "run")
 
@@ -110,4 +111,4 @@ def test_a_checkpoint_from_before_it_was_kept_is_read(photos: Path, tmp_path: Pa
 def test_many_classes_are_named_by_a_few():
     there, here = (Fingerprint(tuple(f"{word}{i}" for i in range(9)), word, "") for word in "ab")
     with pytest.raises(ValueError, match=r"lacks a0, a1, a2, a3, a4 and 4 more and it has b0, .* 4 more, wh"):
-        changes("photos", there, here, "train")
+        changes("photos", there, here)
