@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
@@ -79,7 +79,8 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float, keep_eve
             save_file(tensors_of(module), temporary / name)
         scaler = state.scaler.state_dict() if state.scaler else None
         optimizers = [optimizer.state_dict() for optimizer in state.optimizers]
-        torch.save({"optimizers": optimizers, "scaler": scaler}, temporary / OPTIMIZER)
+        with (temporary / OPTIMIZER).open("wb") as file:
+            torch.save({"optimizers": optimizers, "scaler": scaler}, file)
         if state.tokenizer is not None:
             (temporary / TOKENIZER).write_text(state.tokenizer, encoding="utf-8")
         write_state(temporary, content)
@@ -87,7 +88,7 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float, keep_eve
             _delete(target)
         temporary.rename(target)
         sync(folder)
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch.save's is a RuntimeError
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch.save raises any of the first two
         shutil.rmtree(temporary, ignore_errors=True)
         raise ValueError(_write_error(folder, state, step, error)) from None
     for path in checkpoints(folder)[:-KEPT]:
@@ -150,10 +151,7 @@ def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = F
         others = [str(step_of(other)) for other in checkpoints(path.parent) if other != path]
         hint = f". Others of this run: --step {' or '.join(others)}" if others else ""
         raise ValueError(f"{error}{hint}") from None
-    text = None
-    if TOKENIZER in stored["files"]:
-        _check_files(path, stored, [TOKENIZER])
-        text = (path / TOKENIZER).read_text(encoding="utf-8")
+    text = (path / TOKENIZER).read_text(encoding="utf-8") if TOKENIZER in stored["files"] else None
     trained = average.module if average else model
     return TrainedModel(trained, config, text, stored["step"], _fingerprint(stored))
 
@@ -289,10 +287,18 @@ def _check(path: Path, state: TrainState) -> dict[str, Any]:
         raise ValueError(f"train: {changed}")
     if different := "; ".join(_differences(stored["settings"], state.config.settings())[:3]):
         raise ValueError(f"train: checkpoint {path} is of another run: {different}")
-    names = [*_modules(state), *([OPTIMIZER] if state.optimizers else [])]
-    text = [TOKENIZER] if state.tokenizer is not None else []
-    _check_files(path, stored, [*names, *text])
-    if text and (path / TOKENIZER).read_text(encoding="utf-8") != state.tokenizer:
+    names = [*_modules(state)]
+    names += [OPTIMIZER] if state.optimizers else []
+    names += [TOKENIZER] if state.tokenizer is not None or TOKENIZER in stored["files"] else []
+    for name in names:
+        if name not in stored["files"]:
+            raise ValueError(f"train: checkpoint {path} was written without {name}")
+        if not (path / name).is_file():
+            alone = "" if (path / OPTIMIZER).exists() else "; --snapshots keeps the weights alone"
+            raise ValueError(f"train: checkpoint {path} is damaged: {name} is missing{alone}")
+        if sha256_of(path / name) != stored["files"][name]["sha256"]:
+            raise ValueError(f"train: checkpoint {path} is damaged: {name} has changed since it was written")
+    if state.tokenizer is not None and (path / TOKENIZER).read_text(encoding="utf-8") != state.tokenizer:
         raise ValueError(f"train: checkpoint {path} was trained with another tokenizer of the same size")
     return stored
 
@@ -313,19 +319,6 @@ def _fingerprint(stored: Mapping[str, Any]) -> Fingerprint | None:
     """That of the data which a checkpoint was trained on."""
     data = stored.get("data")
     return Fingerprint(tuple(data["classes"]), data["train"], data["held_out"]) if data else None
-
-
-def _check_files(path: Path, stored: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Refuse a checkpoint with a file missing or changed."""
-    for name in names:
-        if name not in stored["files"]:
-            raise ValueError(f"train: checkpoint {path} was written without {name}")
-        file = path / name
-        if not file.is_file():
-            alone = "" if (path / OPTIMIZER).exists() else "; --snapshots keeps the weights alone"
-            raise ValueError(f"train: checkpoint {path} is damaged: {name} is missing{alone}")
-        if sha256_of(file) != stored["files"][name]["sha256"]:
-            raise ValueError(f"train: checkpoint {path} is damaged: {name} has changed since it was written")
 
 
 def _checksum(stored: Mapping[str, Any]) -> str:

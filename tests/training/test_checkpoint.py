@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pickle
+import resource
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -233,6 +234,25 @@ def test_what_cannot_be_loaded(folder: Path, tmp_path: Path):
     path = checkpoint.save(tmp_path, training, step=1, seconds=0.0)
     with pytest.raises(ValueError, match="keeps no moving average"):
         checkpoint.load_checkpoint(path, averaged=True)
+
+
+def test_a_disk_that_fills_up_with_the_optimizer(tmp_path: Path):
+    run = toy.toy()
+    model = run.build()
+    training = TrainState(run, model, optimizers(run, model), weight_average(model, run.ema))
+    model(torch.zeros(1, 8, dtype=torch.long)).square().sum().backward()
+    training.optimizers[0].step()
+    path = checkpoint.save(tmp_path, training, step=1, seconds=0.0)
+    sizes = [(path / name).stat().st_size for name in (checkpoint.AVERAGE, checkpoint.OPTIMIZER)]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (sum(sizes) // 2, before[1]))
+    try:
+        with pytest.raises(ValueError, match=r"step 2 could not be written .* File too large .* 1 is whole"):
+            checkpoint.save(tmp_path, training, step=2, seconds=0.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == [path]
+    assert checkpoint.save(tmp_path, training, step=2, seconds=0.0).is_dir()
 
 
 def tied() -> TrainConfig:
