@@ -138,6 +138,8 @@ def test_a_recipe_has_its_name_and_an_experiment_its_place(capsys: pytest.Captur
     assert "type: python -m chapters.experiments NAME" in capsys.readouterr().err
     assert main(["train", "gpa-dickins"]) == 2
     assert "gpa-dickens" in capsys.readouterr().err
+    assert main(["train", "gpa-dickens", "--smoke", "--shard"]) == 2
+    assert "there is no --shard any more" in capsys.readouterr().err
 
 
 def test_data_list_names_every_set(capsys: pytest.CaptureFixture):
