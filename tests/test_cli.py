@@ -34,7 +34,7 @@ look: run step=None average=False device=None picture=None text=None held_out=No
 results: action experiment= metric=() scale=None
 save: run name device=None
 train: name= arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
-workers=None compile=False shard=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
+workers=None compile=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
 keep=False quiet=False in_memory=False
 tune: program=() recorded=False
 variants: dim=192 heads=3 tokens=(196, 784)"""
@@ -143,6 +143,8 @@ def test_a_removed_command_names_the_one_in_its_place(
 def test_a_recipe_has_its_name(capsys: pytest.CaptureFixture):
     assert main(["train", "gpa-dickins"]) == 2
     assert "gpa-dickens" in capsys.readouterr().err
+    assert main(["train", "gpa-dickens", "--smoke", "--shard"]) == 2
+    assert "there is no --shard any more" in capsys.readouterr().err
 
 
 def test_data_list_names_every_set(capsys: pytest.CaptureFixture):

@@ -47,6 +47,8 @@ class Train:
             for name, recipe in known.items():
                 print(f"{name:<{max(map(len, known))}}  {recipe.summary}")
             return
+        if "--shard" in words:
+            raise ValueError("train: there is no --shard any more: torchrun shares the steps")
         recipe, device = training.recipe(self.name), device_of(self.launch.device)
         scale = "smoke" if self.smoke else "reduced" if self.reduced else "full"
         words = ["--help"] if self.settings else words
@@ -75,7 +77,7 @@ class Trained:
     def open(self) -> tuple[Any, Any]:
         """The model, and the processes that share the work."""
         from gkalib.training.distributed import start
-        from gkalib.training.trained import open_run
+        from gkalib.training.record import open_run
 
         return open_run(self.run, step=self.step, averaged=self.average), start(self.device)
 
@@ -124,7 +126,7 @@ class Save:
     def __call__(self) -> None:
         """Print where it is stored, and a line a number."""
         from gkalib.training import save
-        from gkalib.training.trained import models
+        from gkalib.training.record import models
 
         numbers = save(self.run, self.name, device=self.device)
         size = sum(path.stat().st_size for path in (models() / self.name).iterdir())

@@ -26,11 +26,10 @@ from gkalib.data.registry import checksum
 from gkalib.evaluation import evaluating
 from gkalib.extras import require
 from gkalib.models import GPT, ViT
-from gkalib.training.checkpoint import NAME, TrainedModel
+from gkalib.training.checkpoint import TrainedModel, trajectory
 from gkalib.training.config import LanguageConfig, VisionConfig
 from gkalib.training.distributed import Processes
 from gkalib.training.record import device_name
-from gkalib.training.snapshots import read_snapshots
 from gkalib.viz import figures, style
 
 EXPERIMENT = "looking"  # of the records, with the study of that name
@@ -76,7 +75,7 @@ def inspect_run(
     Args:
         loaded: the model.
         processes: one process and its device.
-        folder: where its snapshots are, if there are any.
+        folder: where its checkpoints are.
         subject: the picture, a name of ``PICTURES`` or a file; or the text. None is the cat, or ``TEXT``.
         held_out: of how many held-out pictures or rows of text the numbers are; 0 takes the subject's.
         out: a folder for the figures.
@@ -93,8 +92,8 @@ def inspect_run(
     inputs, labels = sample(loaded, processes, held_out) if held_out else (chosen.inputs, None)
     measured = capture_attention(model, inputs) if held_out else captured
     weights = [layer.weights for layer in measured]
-    run_folder = folder.parent if NAME.fullmatch(folder.name) else folder
-    snapshots = [snapshot.weights for snapshot in read_snapshots(run_folder)]
+    path = trajectory(folder)
+    snapshots = path if len(path) > 2 else []  # a line has no plane
     loss = None if labels is None else _loss(inputs, labels)
     plots = figures.attention_figures(model, captured, picture=chosen.picture, tokens=chosen.tokens)
     plots |= figures.spectrum_figures(model, weights, snapshots, loss)
@@ -149,15 +148,14 @@ def sample(loaded: TrainedModel, processes: Processes, count: int) -> tuple[Tens
         from gkalib.training.vision import held_out
         from gkalib.training.vision import load_data as load_pictures
 
-        batches = held_out(
-            replace(run, eval_images=count), load_pictures(run, processes)[1].held_out, processes
-        )
+        images = load_pictures(run, processes, trained=loaded)[1].held_out
+        batches = held_out(replace(run, eval_images=count), images, processes)
         inputs, labels = (torch.cat(part) for part in zip(*batches, strict=True))
         return inputs.to(processes.device), labels.to(processes.device)
     from gkalib.training.language import load_data as load_text
 
     assert isinstance(run, LanguageConfig)
-    rows = load_text(run, processes)[1].held_out
+    rows = load_text(run, processes, trained=loaded)[1].held_out
     if count > len(rows):
         raise ValueError(f"look: {run.data} holds out {len(rows)} rows, not {count}")
     inputs, labels = rows.batch(np.arange(count) * len(rows) // count)

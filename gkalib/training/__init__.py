@@ -15,7 +15,7 @@ from gkalib.training.config import (
 )
 from gkalib.training.launch import Cost, cost, launch_lines, plan
 from gkalib.training.recipes import recipe, recipes
-from gkalib.training.trained import load, save
+from gkalib.training.record import load, record_of, save
 
 __getattr__ = moved(__name__, {"forgetting": "chapters.figures.language_models"})
 
@@ -42,7 +42,6 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
     from gkalib.data.folders import check_pictures
     from gkalib.training.distributed import start
     from gkalib.training.loop import Workload, fit
-    from gkalib.training.record import record_of
 
     launch = launch or LaunchConfig()
     processes = start(launch.device)

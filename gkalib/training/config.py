@@ -297,11 +297,11 @@ class LaunchConfig:
             less than its share of the cores, at most 15, beside a GPU, and none on a CPU, where training has
             the cores.
         compile: whether the model goes through ``torch.compile``.
-        shard: whether parameters, gradients and optimizer states are split over the processes (FSDP2).
         save_every: seconds between checkpoints; there is one at the end in any case.
         log_every: steps between rows of the curve.
-        snapshots: steps between copies of the weights alone, all of which are kept; 0 is none.
-        fresh: whether to delete the checkpoints and snapshots that are there and begin anew.
+        snapshots: steps between checkpoints whose weights are kept for good, from the start on; 0 keeps none
+            but the newest two.
+        fresh: whether to delete the checkpoints that are there and begin anew.
         from_step: the checkpoint to go on from; None is the newest.
         keep: whether the record goes to ``data/results``.
         quiet: whether to leave out the progress bar.
@@ -315,7 +315,6 @@ class LaunchConfig:
     device: str | None = None
     workers: int | None = None
     compile: bool = False
-    shard: bool = False
     save_every: float = 600.0
     log_every: int = 10
     snapshots: int = 0

@@ -20,9 +20,7 @@ import torch
 import torch.distributed as dist
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import _get_default_store
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from gkalib.training.config import LaunchConfig, TrainConfig
@@ -66,44 +64,21 @@ def start(device: str | None = None) -> "Processes":
     return Processes(dist.get_rank(), dist.get_world_size(), place)
 
 
-def wrap(processes: "Processes", model: nn.Module, *, shard: bool, compiled: bool) -> nn.Module:
-    """The module to call in training: gradients are averaged over processes, or parameters split over them.
-
-    Splitting (FSDP2) changes the parameters of ``model`` in place, block by block, so optimizers are made
-    after it; a parameter that several blocks share stays with the model as a whole.
+def wrap(processes: "Processes", model: nn.Module, *, compiled: bool) -> nn.Module:
+    """The module to call in training, whose gradients are averaged over the processes.
 
     Args:
         processes: the processes.
-        model: on its device, with its blocks in ``blocks``.
-        shard: whether parameters are split.
+        model: on its device.
         compiled: whether it goes through ``torch.compile``.
 
     References:
-        Li et al., PyTorch distributed, 2020; Zhao et al., PyTorch FSDP, 2023. Chapter 20 uses it.
+        Li et al., PyTorch distributed, 2020. Chapter 20 uses it.
     """
-    wrapped = model
-    if shard:
-        if processes.size == 1:
-            raise ValueError("train: --shard splits a model over processes; launch several with torchrun")
-        split(processes, model)
-    elif processes.size > 1:
+    if processes.size > 1:
         ids = None if processes.device.type == "cpu" else [processes.device]
-        wrapped = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
-    return torch.compile(wrapped) if compiled else wrapped  # pyright: ignore[reportReturnType]
-
-
-def split(processes: "Processes", model: nn.Module) -> None:
-    """Split the parameters of a model over the processes, block by block."""
-    mesh = init_device_mesh(processes.device.type, (processes.size,))
-    blocks: Any = getattr(model, "blocks", [])
-    owners: dict[nn.Parameter, int] = {}
-    for block in blocks:
-        for parameter in block.parameters():
-            owners[parameter] = owners.get(parameter, 0) + 1
-    shared = {parameter for parameter, count in owners.items() if count > 1}
-    for block in blocks:
-        fully_shard(block, mesh=mesh, ignored_params=shared)
-    fully_shard(model, mesh=mesh)
+        model = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
+    return torch.compile(model) if compiled else model  # pyright: ignore[reportReturnType]
 
 
 def exchange(module: nn.Module, on: bool) -> None:
@@ -111,8 +86,6 @@ def exchange(module: nn.Module, on: bool) -> None:
     inner = getattr(module, "_orig_mod", module)
     if isinstance(inner, DistributedDataParallel):
         inner.require_backward_grad_sync = on  # what no_sync() sets; it must hold at the forward pass already
-    elif isinstance(inner, FSDPModule):
-        inner.set_requires_gradient_sync(on)
 
 
 @final
@@ -168,10 +141,6 @@ class Processes:
         """Whether some process has raised its flag."""
         return bool(self.most(int(flag)))
 
-    def wait(self) -> None:
-        """Go on when all processes are here."""
-        self.any(False)
-
     def first(self, action: Callable[[], object]) -> None:
         """Let the main process do something while the others wait, however long it takes.
 
@@ -202,19 +171,6 @@ class Processes:
         results: list[T] = []
         self.first(lambda: results.append(make()))
         return results[0] if results else make()
-
-    def refuse(self, problem: str) -> None:
-        """Go on if the main process has no problem.
-
-        Raises:
-            ValueError: in every process, with the main process's problem.
-        """
-        if self.size > 1:
-            messages: list[Any] = [problem]
-            dist.broadcast_object_list(messages, 0, device=torch.device("cpu"))
-            problem = messages[0]
-        if problem:
-            raise ValueError(problem)
 
 
 def _either(words: list[str]) -> str:

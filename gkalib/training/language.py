@@ -1,5 +1,6 @@
 """Decoders of text: rows of tokens in a step's order, their loss, what is measured, and samples."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import final
@@ -10,13 +11,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gkalib.data.rows import IGNORED, Documents, Rows
+from gkalib.data.registry import checksum, digest
+from gkalib.data.rows import IGNORED, Documents, Packed, Rows, Windows
 from gkalib.data.tokenizers import Characters
 from gkalib.data.tokens import TextData, is_own_text, text_data
 from gkalib.evaluation import bit_sums, bits_of, evaluating
 from gkalib.models import GPT
+from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LanguageConfig
 from gkalib.training.distributed import Processes
+from gkalib.training.fingerprint import Fingerprint, changes
 from gkalib.training.loop import Part, Workload
 from gkalib.training.sampler import Kind, Sampler
 
@@ -26,11 +30,21 @@ ORDERS: dict[str, Kind] = {"windows": "random", "documents": "shuffled", "packed
 SAMPLED = 200  # tokens of a sample
 
 
-def load_data(config: LanguageConfig, processes: Processes) -> tuple[LanguageConfig, TextData]:
+def load_data(
+    config: LanguageConfig, processes: Processes, *, trained: TrainedModel | None = None
+) -> tuple[LanguageConfig, TextData]:
     """The rows of text that a run reads, and its configuration for them.
 
     The main process prepares what is then kept for all. The characters of a text file of one's own give the
     model the size of its vocabulary, and samples begin with what it has of the prompt.
+
+    Args:
+        config: the settings.
+        processes: of the run.
+        trained: a model that is to be measured; it is said if what is held out has changed since.
+
+    Raises:
+        ValueError: if the data is not here, or has another vocabulary than the model.
     """
     data = processes.in_turn(
         lambda: text_data(
@@ -44,6 +58,15 @@ def load_data(config: LanguageConfig, processes: Processes) -> tuple[LanguageCon
             registers=config.model.registers,
         )
     )
+    if trained:
+        known = trained.fingerprint
+        here = known and known._replace(held_out=_checksum(config, data.held_out))
+        if here and (changed := changes(config.data, known, here)) and processes.main:
+            print(f"train: {changed}", file=sys.stderr)
+        if is_own_text(config.data) and trained.tokenizer_json != data.tokenizer.to_json():
+            raise ValueError(
+                f"train: {config.data} gives other tokens than those that the run was trained on"
+            )
     size = data.tokenizer.vocab_size
     if is_own_text(config.data) and isinstance(data.tokenizer, Characters):
         prompt = "".join(symbol for symbol in config.prompt if symbol in data.tokenizer.symbols)
@@ -54,6 +77,18 @@ def load_data(config: LanguageConfig, processes: Processes) -> tuple[LanguageCon
             f"{config.model.vocab_size} (model.vocab_size)"
         )
     return config, data
+
+
+def fingerprint(config: LanguageConfig, data: TextData) -> Fingerprint:
+    """What text a run reads."""
+    return Fingerprint((), *(_checksum(config, part) for part in (data.train, data.held_out)))
+
+
+def _checksum(config: LanguageConfig, rows: Rows) -> str:
+    if not is_own_text(config.data):
+        return checksum(config.data)
+    assert isinstance(rows, Windows | Documents | Packed)
+    return digest([rows.tokens] if isinstance(rows, Windows) else rows.table.arrays)
 
 
 @final
@@ -77,6 +112,7 @@ class TextWorkload(Workload):
     def __init__(self, config: LanguageConfig, data: TextData, processes: Processes):
         super().__init__(config, processes)
         self.data, self.tokenizer = data, data.tokenizer.to_json()
+        self.fingerprint = fingerprint(config, data)
         rows = len(data.train)
         self.sampler = Sampler(rows, config.batch, config.parts, config.seed, ORDERS[config.rows])
 
@@ -101,10 +137,7 @@ class TextWorkload(Workload):
         return loss_and_bits(self.config, self.processes, model, self.data)
 
     def sample(self, model: nn.Module) -> str:
-        """What the model writes after the prompt, from the same draws each time.
-
-        Every process computes it, since each may hold only a part of the weights.
-        """
+        """What the model writes after the prompt, from the same draws each time."""
         config, tokenizer = self.config, self.data.tokenizer
         assert isinstance(model, GPT)
         first = [] if tokenizer.bos is None or config.rows == "documents" else [tokenizer.bos]
@@ -140,8 +173,8 @@ def loss_and_bits(
 def held_out(config: LanguageConfig, processes: Processes, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:
     """This process's batches of held-out rows, evenly spaced over all.
 
-    Every process has equally many, all of one size: where weights are split over processes, each must take
-    part in each pass. What fills up the last batches are the first rows again, without labels.
+    Every process has equally many, all of one size. What fills up the last batches are the first rows again,
+    without labels.
     """
     count = min(config.eval_rows or len(rows), len(rows))
     stride = config.part * processes.size

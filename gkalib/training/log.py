@@ -4,11 +4,13 @@ import csv
 import io
 import math
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
+from gkalib.training.checkpoint import sync
 from gkalib.training.config import LaunchConfig, TrainConfig
 from gkalib.training.distributed import Processes
 
@@ -53,51 +55,6 @@ def write_whole(path: Path, text: str) -> None:
 
 
 @final
-class Curve:
-    """A CSV file that is open for further rows, which belong to numbers of steps done.
-
-    Args:
-        path: of the file.
-        start: how many steps are done; rows after them are taken out.
-    """
-
-    def __init__(self, path: Path, start: int):
-        self.path = path
-        rows = read_curve(path)
-        self.rows = [row for row in rows if row["step"].isdigit() and int(row["step"]) <= start]
-        self._columns = list(rows[0]) if rows else ["step"]
-        self._write()
-
-    def row(self, values: dict[str, str]) -> None:
-        """Add a row; it may have other columns than those before, where its own are then empty."""
-        self.rows.append(values)
-        new = [name for name in values if name not in self._columns]
-        if new:
-            self._file.close()
-            self._columns += new
-            self._write()
-        else:
-            csv.DictWriter(self._file, self._columns, lineterminator="\n", restval="").writerow(values)
-            self._file.flush()
-
-    def sync(self) -> None:
-        """Wait until all rows are on the disk."""
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """End it."""
-        self._file.close()
-
-    def _write(self) -> None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns, lineterminator="\n", restval="")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        write_whole(self.path, text.getvalue())
-        self._file = self.path.open("a", encoding="utf-8", newline="")
-
-
-@final
 class Log:
     """The course of a run: its rows, and the files that keep them, which the main process writes.
 
@@ -120,28 +77,36 @@ class Log:
         self.config, self.main = config, processes.main
         self.rows: list[dict[str, str]] = []
         self._folder = folder if processes.main else None
-        self._start, self._start_time = start, time.monotonic()
-        self._curve: Curve | None = None
+        self._start = self._last_step = start
+        self._start_time = time.monotonic()
         self._board: Any = None
         self._bar: Any = None
-        self._lines = False
+        self._shown = self.main and not launch.quiet
         if self._folder is not None:
-            self._curve = Curve(self._folder / CURVE, start)
-            self.rows = self._curve.rows
-            self._drop_later_samples(start)
+            rows = read_curve(self._folder / CURVE)
+            self.rows = [row for row in rows if row["step"].isdigit() and int(row["step"]) <= start]
+            self._columns = list(rows[0]) if rows else ["step"]
+            self._write_curve()
+            self._drop_later_samples()
             self._board = _board(self._folder / BOARD, start)
-        if self.main and not launch.quiet:
-            self._start_display(start)
+        if self._shown:
+            self._console = _console()
+            if self._console.is_terminal:
+                self._start_bar()
 
     def row(self, step: int, **numbers: int | float) -> None:
-        """Add numbers to the curve; a row may have other columns than those before."""
+        """Add numbers to the curve; where columns are new, they are empty in the rows before."""
         if not self.main:
             return
         values = {name: str(value) for name, value in {"step": step, **numbers}.items()}
-        if self._curve is None:
-            self.rows.append(values)
-        else:
-            self._curve.row(values)
+        self.rows.append(values)
+        if self._folder is not None:
+            if new := [name for name in values if name not in self._columns]:
+                self._columns += new
+                self._write_curve()
+            else:
+                with (self._folder / CURVE).open("a", encoding="utf-8", newline="") as file:
+                    self._writer(file).writerow(values)
         if self._board is not None:
             for name, value in numbers.items():
                 self._board.add_scalar(name, value, step)
@@ -163,59 +128,60 @@ class Log:
         words = "  ".join(f"{name} {value}" for name, value in numbers.items())
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=step, **({"words": words} if words else {}))
-        elif self._lines and words:
+        elif self._shown and words:
             every = max(1, self.config.steps // LINES)
             if step // every > self._last_step // every or step == self.config.steps:
                 self._last_step = step
-                self.say(
-                    f"step {step:,} of {self.config.steps:,}  {words}  {self._remaining_time(step)} left"
-                )
+                left = self._remaining_time(step)
+                self.say(f"step {step:,} of {self.config.steps:,}  {words}  {left} left")
 
     def say(self, text: str) -> None:
         """A line on the terminal, whatever else is shown."""
         if self.main:
-            console = self._bar.console if self._bar is not None else _console()
+            console = self._console if self._shown else _console()
             console.print(text, highlight=False, markup=False)
 
     def sync(self) -> None:
         """Wait until the curve is on the disk."""
-        if self._curve is not None:
-            self._curve.sync()
+        if self._folder is not None:
+            sync(self._folder / CURVE)
 
     def close(self) -> None:
-        """End the files and the bar."""
-        for file in (self._curve, self._board):
-            if file is not None:
-                file.close()
+        """End TensorBoard's file and the bar."""
+        if self._board is not None:
+            self._board.close()
         if self._bar is not None:
             self._bar.stop()
-        self._curve = self._board = self._bar = None
+        self._board = self._bar = None
 
-    def _drop_later_samples(self, start: int) -> None:
+    def _writer(self, file: io.TextIOBase) -> csv.DictWriter:
+        return csv.DictWriter(file, self._columns, lineterminator="\n", restval="")
+
+    def _write_curve(self) -> None:
+        assert self._folder is not None
+        text = io.StringIO()
+        self._writer(text).writeheader()
+        self._writer(text).writerows(self.rows)
+        write_whole(self._folder / CURVE, text.getvalue())
+
+    def _drop_later_samples(self) -> None:
         """Keep of the samples what was there when ``start`` steps were done."""
         assert self._folder is not None
         samples = self._folder / SAMPLES
         if samples.exists():
-            text = ""
-            for part in samples.read_text(encoding="utf-8").split(f"\n{SAMPLE}"):
-                step = part.removeprefix(SAMPLE).split("\n", 1)[0]
-                if step.isdigit() and int(step) <= start:
-                    text += f"{SAMPLE}{part.removeprefix(SAMPLE).rstrip()}\n\n"
-            write_whole(samples, text)
+            text = samples.read_text(encoding="utf-8")
+            steps = re.finditer(rf"^{SAMPLE}(\d+)$", text, re.M)
+            later = [match.start() for match in steps if int(match[1]) > self._start]
+            write_whole(samples, text[: min(later, default=len(text))])
 
-    def _start_display(self, start: int) -> None:
-        console = _console()
-        self._last_step = start
-        self._lines = not console.is_terminal
-        if self._lines:
-            return
+    def _start_bar(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         texts = TextColumn("{task.description}"), TextColumn("{task.fields[words]}")
         columns = texts[0], BarColumn(), MofNCompleteColumn(), texts[1], TimeRemainingColumn()
-        self._bar = Progress(*columns, console=console)
+        self._bar = Progress(*columns, console=self._console)
         name = f"{self.config.experiment} {self.config.arm}"
-        self._bar.add_task(name, total=self.config.steps, completed=start, words="")
+        self._bar.add_task(name, total=self.config.steps, completed=self._start, words="")
         self._bar.start()
 
     def _remaining_time(self, step: int) -> str:

@@ -4,7 +4,6 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import partial
 from statistics import fmean, median
 from typing import Any, NamedTuple, final
 
@@ -12,12 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
-from gkalib.training import checkpoint, snapshots
-from gkalib.training.checkpoint import TrainState
+from gkalib.training import checkpoint
 from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import Processes, RunLock, exchange, run_folder, split, stop_message, wrap
+from gkalib.training.distributed import Processes, RunLock, exchange, run_folder, stop_message, wrap
+from gkalib.training.fingerprint import Fingerprint
 from gkalib.training.log import Log
-from gkalib.training.optim import FiniteCheck, optimizer_step, optimizers, set_rates, weight_average
+from gkalib.training.optim import (
+    FiniteCheck,
+    TrainState,
+    optimizer_step,
+    optimizers,
+    set_rates,
+    weight_average,
+)
 from gkalib.training.sampler import key
 
 SAVE, STOP = 1, 2  # what processes agree on after each step
@@ -37,7 +43,10 @@ class Workload(ABC):
 
     def __init__(self, config: TrainConfig, processes: Processes):
         self.config, self.processes = config, processes
-        self.tokenizer: str | None = None  # as JSON, of text; it is kept in checkpoints
+        self.tokenizer: str | None = (
+            None  # as JSON, of text; it is kept in checkpoints, as is what data is read
+        )
+        self.fingerprint: Fingerprint | None = None
         self.share = processes.share(config.parts)
 
     def build(self) -> nn.Module:
@@ -187,26 +196,21 @@ class Trainer:
             The module to call in training; ``model`` and ``average`` are those to evaluate.
         """
         config, launch = self.config, self.launch
-        if launch.shard and (config.optimizer == "muon" or config.dtype == "float16"):
-            raise ValueError(
-                "train: --shard does not go with the Muon optimizer, which needs whole matrices, nor with "
-                "float16, whose loss scale must be one for all; leave it out, or use adamw and bfloat16"
-            )
         torch.manual_seed(config.model_seed)
         self.model = self.workload.build().to(self.processes.device)
         self.average = weight_average(self.model, config.ema)
-        self._module = wrap(self.processes, self.model, shard=launch.shard, compiled=launch.compile)
-        if launch.shard and self.average is not None:
-            split(self.processes, self.average.module)
+        self._module = wrap(self.processes, self.model, compiled=launch.compile)
         scaler = GradScaler(self.processes.device.type) if config.dtype == "float16" else None
         of_model = optimizers(config, self.model)
-        tokenizer = self.workload.tokenizer
-        self._state = TrainState(config, self.model, of_model, self.average, scaler, tokenizer)
+        kept = self.workload.tokenizer, self.workload.fingerprint
+        self._state = TrainState(config, self.model, of_model, self.average, scaler, *kept)
         if not launch.in_memory:
             self._resume()
         folder = None if launch.in_memory else self.folder
         self._log = Log(folder, config, self.processes, launch, self.started)
         self._start_time = self._saved_at = time.monotonic()
+        if launch.snapshots and self._saved_step is None:
+            self._save(0)
         return self._module
 
     def steps(self) -> Iterator[int]:
@@ -220,9 +224,9 @@ class Trainer:
         self.model.train()
         for step in range(self.started, self.config.steps):
             yield step
-            self._snapshot(step + 1)
+            kept = self.launch.snapshots and (step + 1) % self.launch.snapshots == 0
             due = time.monotonic() - self._saved_at >= self.launch.save_every and self.processes.main
-            decision = self.processes.most(STOP if self._signal() else SAVE if due else 0)
+            decision = self.processes.most(STOP if self._signal() else SAVE if due or kept else 0)
             if decision:
                 self._save(step + 1)
             if decision == STOP:
@@ -317,8 +321,7 @@ class Trainer:
         if self.processes.any(step != self.processes.most(step)):
             raise ValueError(f"train: {self.folder} is not the same folder for every process")
         if path is None:
-            self.processes.first(lambda: checkpoint.forget(self.folder))  # there may be snapshots
-            self._snapshot(0)
+            self.processes.first(lambda: checkpoint.forget(self.folder))  # those that --fresh deletes
             return
         progress = checkpoint.restore(path, self._state)
         self.started, self._earlier_seconds, self._saved_step = progress.step, progress.seconds, progress.step
@@ -367,23 +370,10 @@ class Trainer:
     def _save(self, step: int) -> None:
         if not self.launch.in_memory:
             self._write_log("sync")
-            self._write(partial(checkpoint.save, seconds=self._seconds()), step)
+            self._refuse_nan(step)
+            times = {"seconds": self._seconds(), "keep_every": self.launch.snapshots}
+            self.processes.first(lambda: checkpoint.save(self.folder, self._state, step=step, **times))
             self._saved_step, self._saved_at = step, time.monotonic()
-
-    def _snapshot(self, step: int) -> None:
-        every = self.launch.snapshots
-        if every and not self.launch.in_memory and (step % every == 0 or step == self.config.steps):
-            self._write(snapshots.save_snapshot, step)
-
-    def _write(self, what: Callable[..., object], step: int) -> None:
-        self._refuse_nan(step)
-        # Every process takes part where parameters are split; only the main one can fail.
-        problem = ""
-        try:
-            what(self.folder, self._state, step=step)
-        except ValueError as error:
-            problem = str(error)
-        self.processes.refuse(problem)
 
     def _signal(self) -> int:
         """The signal that this process was sent, 0 for none."""

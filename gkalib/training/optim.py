@@ -2,17 +2,17 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from gkalib.training.config import TrainConfig
 from gkalib.training.distributed import Processes
+from gkalib.training.fingerprint import Fingerprint
 
 MOMENTUM = (0.85, 0.95, 300)  # nanochat's: from, to, over so many steps
 
@@ -26,11 +26,12 @@ class TrainState:
 
     Args:
         config: the settings.
-        model: not wrapped, not compiled; its parameters may be split over processes.
+        model: not wrapped, not compiled.
         optimizers: of its parameters.
         average: of its weights, if there is one.
         scaler: of the loss, for float16.
         tokenizer: as JSON, for text.
+        fingerprint: of the data that is read.
     """
 
     config: TrainConfig
@@ -39,6 +40,7 @@ class TrainState:
     average: AveragedModel | None = None
     scaler: GradScaler | None = None
     tokenizer: str | None = None
+    fingerprint: Fingerprint | None = None
 
 
 def learning_rate(config: TrainConfig, step: int, factor: float = 1.0) -> float:
@@ -140,17 +142,7 @@ def weight_average(model: nn.Module, decay: float | None) -> AveragedModel | Non
     """
     if decay is None:
         return None
-    update = get_ema_multi_avg_fn(decay)
-
-    def update_local(averages: list[Tensor], weights: list[Tensor], updates: Tensor) -> None:
-        # Where weights are split over processes, each averages its own part; buffers are not split.
-        update([_local(tensor) for tensor in averages], [_local(tensor) for tensor in weights], updates)
-
-    return AveragedModel(model, multi_avg_fn=cast(Any, update_local), use_buffers=True)
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
 
 
 def optimizer_step(state: TrainState) -> Tensor:
@@ -179,7 +171,7 @@ def optimizer_step(state: TrainState) -> Tensor:
         scaler.update()
     if state.average is not None:
         state.average.update_parameters(state.model)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return norm
 
 
 @final

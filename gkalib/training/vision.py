@@ -1,5 +1,6 @@
 """Classifiers of images: pictures augmented, loaded ahead and mixed; their loss and what is measured."""
 
+import hashlib
 import os
 import random
 import sys
@@ -16,12 +17,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from gkalib.data.folders import Files
 from gkalib.data.image_set import ImageData, Images
 from gkalib.data.images import image_data
+from gkalib.data.registry import DATASETS, checksum
 from gkalib.evaluation import accuracy_of, accuracy_sums
 from gkalib.extras import needed_by
+from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LOADERS, VisionConfig
 from gkalib.training.distributed import Processes
+from gkalib.training.fingerprint import Fingerprint, changes
 from gkalib.training.loop import Part, Workload
 from gkalib.training.sampler import Sampler, key
 
@@ -32,16 +37,31 @@ with needed_by("a run on pictures"):
     from timm.data.transforms_factory import create_transform
     from torchvision import transforms
 
+MIDDLE = 4096  # bytes of its file by which a picture is known
 Transform = Callable[[Image.Image], Tensor]
 
 
-def load_data(config: VisionConfig, processes: Processes) -> tuple[VisionConfig, ImageData]:
+def load_data(
+    config: VisionConfig, processes: Processes, *, trained: TrainedModel | None = None
+) -> tuple[VisionConfig, ImageData]:
     """The pictures that a run reads, and its configuration for them.
 
     The main process fetches and unpacks what is then there for all. A folder of one's own gives the model its
     number of classes; a measurement reads at most the pictures that are held out.
+
+    Args:
+        config: the settings.
+        processes: of the run.
+        trained: a model that is to be measured; it is said if what is held out has changed since.
+
+    Raises:
+        ValueError: if the data is not here, or has other classes than the model.
     """
     data = processes.in_turn(lambda: image_data(config.data, limit=config.limit))
+    if trained and (known := trained.fingerprint):
+        here = known._replace(classes=data.classes, held_out=_checksum(config, data.held_out))
+        if (changed := changes(config.data, known, here)) and processes.main:
+            print(f"train: {changed}", file=sys.stderr)
     classes, held_out = len(data.classes), len(data.held_out)
     if Path(config.data).is_dir():
         config = replace(config, model=replace(config.model, num_classes=classes))
@@ -58,6 +78,23 @@ def load_data(config: VisionConfig, processes: Processes) -> tuple[VisionConfig,
             )
         config = replace(config, eval_images=None)
     return config, data
+
+
+def fingerprint(config: VisionConfig, data: ImageData) -> Fingerprint:
+    """What pictures a run reads."""
+    return Fingerprint(data.classes, *(_checksum(config, part) for part in (data.train, data.held_out)))
+
+
+def _checksum(config: VisionConfig, part: Images) -> str:
+    if not isinstance(part, Files) or config.data.replace("-", "_") in DATASETS:
+        return checksum(config.data)
+    hasher = hashlib.sha256()
+    for name, label in zip(map(bytes, part.names), part.labels, strict=True):
+        with (part.root / os.fsdecode(name)).open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, (size - MIDDLE) // 2))
+            hasher.update(f"{name} {label} {size}".encode() + stream.read(MIDDLE))
+    return hasher.hexdigest()
 
 
 @final
@@ -84,6 +121,7 @@ class ImageWorkload(Workload):
         self, config: VisionConfig, data: ImageData, processes: Processes, *, workers: int | None = None
     ):
         super().__init__(config, processes)
+        self.fingerprint = fingerprint(config, data)
         self.workers = default_workers(processes) if workers is None else workers
         repeats = config.augment.repeats
         self.sampler = Sampler(len(data.train), config.batch, config.parts, config.seed, repeats=repeats)

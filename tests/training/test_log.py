@@ -11,7 +11,7 @@ from rich.console import Console
 
 from gkalib.training import LaunchConfig, log
 from gkalib.training.distributed import Processes
-from gkalib.training.log import BOARD, CURVE, SAMPLES, Curve, Log, read_curve, thinned
+from gkalib.training.log import BOARD, CURVE, SAMPLES, Log, read_curve, thinned
 from tests.training.runs import text_run
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -23,12 +23,11 @@ def opened(folder: Path, start: int = 0, *, processes: Processes = ALONE, **laun
 
 
 def test_a_column_may_come_later(tmp_path: Path):
-    curve = Curve(tmp_path / CURVE, 0)
-    curve.row({"step": str(1), "loss": str(2.5)})
-    curve.row({"step": str(2), "loss": str(0.1 + 0.2)})
-    curve.row({"step": str(2), "val_loss": str(3)})
-    curve.row({"step": str(3), "loss": str(1.5)})
-    curve.close()
+    run_log = opened(tmp_path)
+    run_log.row(1, loss=2.5)
+    run_log.row(2, loss=0.1 + 0.2)
+    run_log.row(2, val_loss=3)
+    run_log.row(3, loss=1.5)
     text = "step,loss,val_loss\n1,2.5,\n2,0.30000000000000004,\n2,,3\n3,1.5,\n"
     assert (tmp_path / CURVE).read_text() == text
 
@@ -36,9 +35,7 @@ def test_a_column_may_come_later(tmp_path: Path):
 def test_what_came_after_the_checkpoint_is_taken_out(tmp_path: Path):
     """Also a row that was being written when the process was killed."""
     (tmp_path / CURVE).write_text("step,loss,val_loss\n1,2.5,\n2,2.25,\n2,,3\n3,1.5,\n4,1.")
-    curve = Curve(tmp_path / CURVE, 2)
-    curve.row({"step": str(3), "loss": str(1.25)})
-    curve.close()
+    opened(tmp_path, 2).row(3, loss=1.25)
     assert (tmp_path / CURVE).read_text() == "step,loss,val_loss\n1,2.5,\n2,2.25,\n2,,3\n3,1.25,\n"
     assert list(tmp_path.iterdir()) == [tmp_path / CURVE]
 
@@ -51,13 +48,12 @@ def test_a_torn_row_is_none(torn: str, tmp_path: Path):
 
 
 def test_a_record_keeps_every_measurement(tmp_path: Path):
-    curve = Curve(tmp_path / CURVE, 0)
+    run_log = opened(tmp_path)
     for step in range(1, 1001):
-        curve.row({"step": str(step), "loss": str(1 / step)})
+        run_log.row(step, loss=1 / step)
         if step % 333 == 0:
-            curve.row({"step": str(step), "val_loss": str(step)})
-    curve.close()
-    rows = thinned(curve.rows)
+            run_log.row(step, val_loss=step)
+    rows = thinned(run_log.rows)
     assert len(rows) == 200 + 2 + 1  # step 666 is one of the 200 anyway
     assert [row["val_loss"] for row in rows if row["val_loss"]] == ["333", "666", "999"]
     assert [row["loss"] for row in rows if row["step"] == "666"] == [str(1 / 666)]

@@ -11,7 +11,7 @@ import gkalib
 from gkalib.cli import main
 from gkalib.training import LanguageConfig, VisionConfig
 from gkalib.training.checkpoint import MODEL, STATE, TOKENIZER, read_state
-from gkalib.training.trained import open_run
+from gkalib.training.record import open_run
 from tests.need import marks
 from tests.training.test_trained import change_a_byte, numbers
 

@@ -16,7 +16,7 @@ from gkalib.data.images import image_data
 from gkalib.evaluation import accuracy
 from gkalib.models import ViTConfig
 from gkalib.training import Augment, VisionConfig, log, train
-from gkalib.training.checkpoint import load_checkpoint
+from gkalib.training.checkpoint import AVERAGE, MODEL, OPTIMIZER, load_checkpoint
 from gkalib.training.distributed import start
 from gkalib.training.loop import Trainer
 from gkalib.training.vision import ImageWorkload, held_out
@@ -68,7 +68,7 @@ def rows_of(folder: Path) -> list[dict[str, str]]:
 
 def weights_of(folder: Path, run: VisionConfig) -> list[bytes]:
     last = folder / f"step-{run.steps:08d}"
-    return [(last / f"{name}.safetensors").read_bytes() for name in ("model", "average", "optimizer")]
+    return [(last / name).read_bytes() for name in (MODEL, AVERAGE, OPTIMIZER)]
 
 
 def test_nats_are_the_cross_entropy_of_soft_targets():

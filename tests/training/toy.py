@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from gkalib import results
 from gkalib.data.tokenizers import Characters
-from gkalib.training import LanguageConfig, LaunchConfig, checkpoint, loop, snapshots
+from gkalib.training import LanguageConfig, LaunchConfig, checkpoint, loop
 from gkalib.training.distributed import Processes, start
 from gkalib.training.loop import Part, Workload
 from gkalib.training.record import record_of
@@ -123,9 +123,7 @@ class Dies:
 
     def __call__(self, step: int) -> float:
         if step == self.when:
-            owner: Any = {"checkpoint": checkpoint, "snapshots": snapshots, "shutil": shutil, "Path": Path}[
-                self.owner
-            ]
+            owner: Any = {"checkpoint": checkpoint, "shutil": shutil, "Path": Path}[self.owner]
             setattr(owner, self.name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
         return 1.0
 
