@@ -50,32 +50,38 @@ def problem_of(
             name=name,
         )
         return problem, _same
-    three = {"query": query, "key": key, "value": value}
-    given = {label: each for label, each in three.items() if each is not None}
+    labels = ("query", "key", "value")
+    given = {label: each for label, each in zip(labels, (query, key, value), strict=True) if each is not None}
     _check(name, given)
-    made = _numbers(name, given)
+    tensors = _numbers(name, given)
+    array = isinstance(query, np.ndarray)
     slots = {"mask": mask, "bias": bias, "positions": positions}
-    if isinstance(query, np.ndarray):
+    if array:
         slots = {slot: _as_tensor(name, slot, each) for slot, each in slots.items()}
-    *_, last = given.values()  # the value, or what serves as one
     batch = query.shape[0] if query.ndim == 4 else 1
-
-    def with_four(x: Tensor) -> Tensor:
-        x = x[:, None] if x.ndim == 1 else x
-        if x.ndim < 4:
-            x = x[(None,) * (4 - x.ndim)].expand(batch, -1, -1, -1)
-        return x
-
-    four = {id(each): with_four(made[id(each)]) for each in given.values()}  # one tensor stays one
-    q, k, v = four[id(query)], four.get(id(key)), four.get(id(value))
+    four = {label: _with_four(x, batch) for label, x in tensors.items()}
+    for label, other in (("key", "query"), ("value", "query"), ("value", "key")):
+        if label in given and given[label] is given.get(other):  # one tensor stays one
+            four[label] = four[other]
+    q, k, v = four["query"], four.get("key"), four.get("value")
     problem = make_problem(q, k, v, kernel, **slots, normalizer=normalizer, name=name)
+    *_, last = given.values()  # the value, or what serves as one
+    column, axes = last.ndim == 1, query.ndim
 
     def back(out: Tensor, of_values: bool = True) -> Any:
-        out = out[..., 0] if of_values and last.ndim == 1 else out
-        out = out[(0,) * min(4 - query.ndim, 2)]
-        return out.detach().numpy() if isinstance(query, np.ndarray) else out
+        out = out[..., 0] if of_values and column else out
+        out = out[(0,) * min(4 - axes, 2)]
+        if not array:
+            return out
+        return out.detach().to(torch.float32 if out.dtype == torch.bfloat16 else out.dtype).numpy()
 
     return problem, back
+
+
+def _with_four(x: Tensor, batch: int) -> Tensor:
+    """With a width, heads and a batch, where these axes are missing."""
+    x = x[:, None] if x.ndim == 1 else x
+    return x[(None,) * (4 - x.ndim)].expand(batch, -1, -1, -1) if x.ndim < 4 else x
 
 
 def _has_four(given: Any) -> bool:
@@ -98,28 +104,27 @@ def _check(name: str, given: dict[str, Any]) -> None:
             kinds = ("a tensor", "a NumPy array")
             one, other = kinds[isinstance(query, np.ndarray)], kinds[isinstance(each, np.ndarray)]
             raise ValueError(f"{name}: {label} is {other}, query {one}: give both as one kind")
-    shapes = ", ".join(f"{label} [{' '.join(map(str, each.shape))}]" for label, each in given.items())
     if not 1 <= query.ndim <= 4:
         raise ValueError(f"{name}: query must be [n], [n d], [h n d] or [b h n d], not of {query.ndim} axes")
     for label, each in given.items():
         if each.ndim != query.ndim and not (label == "value" and each.ndim in (1, 2)):
             shared = ", or be [m] or [m e]" if label == "value" else ""
+            shapes = ", ".join(f"{one} [{' '.join(map(str, x.shape))}]" for one, x in given.items())
             raise ValueError(f"{name}: {label} must have as many axes as query{shared} ({shapes})")
 
 
-def _numbers(name: str, given: dict[str, Any]) -> dict[int, Tensor]:
-    """The inputs as tensors of floating point, by the ``id`` of what was given.
+def _numbers(name: str, given: dict[str, Any]) -> dict[str, Tensor]:
+    """The inputs as tensors of floating point.
 
     Whole numbers take the type of the others, or the default one: PyTorch's of tensors, NumPy's of arrays.
     """
-    tensors = {id(each): _as_tensor(name, label, each) for label, each in given.items()}
+    tensors = {label: _as_tensor(name, label, each) for label, each in given.items()}
     default = torch.float64 if isinstance(given["query"], np.ndarray) else torch.get_default_dtype()
     dtype = next((x.dtype for x in tensors.values() if x.is_floating_point()), default)
-    for label, each in given.items():
-        x = tensors[id(each)]
+    for label, x in tensors.items():
         if x.dtype == torch.bool or x.is_complex():
             raise ValueError(f"{name}: {label} must be real numbers, not {x.dtype}")
-        tensors[id(each)] = x if x.is_floating_point() else x.to(dtype)
+        tensors[label] = x if x.is_floating_point() else x.to(dtype)
     return tensors
 
 
@@ -129,7 +134,10 @@ def _as_tensor(name: str, label: str, given: Any) -> Any:
         return tuple(_as_tensor(name, label, each) for each in given)
     if not isinstance(given, np.ndarray):
         return given
+    if isinstance(given, np.ma.MaskedArray):
+        raise ValueError(f"{name}: {label} is a masked array; what is hidden is said by mask=")
     try:
-        return torch.tensor(given.astype(given.dtype.newbyteorder("=")))  # its own, whatever the strides
+        native = given.astype(given.dtype.newbyteorder("="))
+        return torch.tensor(native, device="cpu")  # its own, whatever the strides
     except TypeError:
         raise ValueError(f"{name}: {label} must be real numbers, not an array of {given.dtype}") from None

@@ -1,5 +1,8 @@
 """Fewer axes than four, NumPy arrays and whole numbers give what four axes of floating point give."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -93,6 +96,7 @@ X = torch.randn(N, D)
         ((X > 0,), "query must be real numbers, not torch.bool"),
         ((X.numpy() > 0,), "query must be real numbers, not torch.bool"),
         ((np.array(["a", "b"]),), "query must be real numbers, not an array of <U1"),
+        ((np.ma.masked_invalid([1.0, np.nan]),), "query is a masked array; what is hidden is said by mask="),
         ((X, X[:, :2]), "key has head dimension 2, query has 4"),
     ],
 )
@@ -104,3 +108,30 @@ def test_what_does_not_fit_is_said(given, message: str, as_a_user):
 def test_arrays_of_a_kernel_that_learns():
     out = gkalib.smooth(X.numpy(), kernel=kernels.Gaussian(1.0, learn=True))
     assert isinstance(out, np.ndarray)
+
+
+def test_arrays_under_autocast_and_another_default_device():
+    x = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
+    exact = gkalib.smooth(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        np.testing.assert_allclose(gkalib.smooth(x), exact, atol=0.05)
+    with torch.device("meta"):
+        np.testing.assert_array_equal(gkalib.smooth(x), exact)
+
+
+COMPILED = """
+import torch, gkalib
+for shape in ((5,), (5, 4), (3, 5, 4)):
+    x = torch.randn(shape)
+    def smoothed(x):
+        return gkalib.smooth(x, mask=gkalib.masks.Causal()), gkalib.smooth(x, x, x)
+    compiled = torch.compile(smoothed, backend="eager", fullgraph=True)
+    for length in (5, 6, 7):  # its length is kept open from the second on
+        torch.testing.assert_close(compiled(x), smoothed(x))
+        x = torch.cat([x, x[..., :1] if x.ndim == 1 else x[..., :1, :]], dim=max(x.ndim - 2, 0))
+"""
+
+
+def test_few_axes_are_compiled_whole():
+    """In a process without shape checks."""
+    subprocess.run([sys.executable, "-c", COMPILED], check=True)

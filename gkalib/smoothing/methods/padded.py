@@ -56,8 +56,9 @@ class Padded(Method):
         assert form is not None  # else it refuses
         query, key, term = centered(problem, problem.query, problem.key)
         value, width = problem.value, problem.grouped_value.shape[-1]
-        causal = _is_causal(problem)
-        allowed, bias = None if causal else problem.allowed(), problem.bias
+        # A tracer that keeps lengths open has to decide here: PyTorch takes no open truth.
+        causal, allowed = (True, None) if _is_causal(problem) else (False, problem.allowed())
+        bias = problem.bias
         applied = _applied(query, form.scale)
         if applied is not form.scale:
             rest = form.scale if isinstance(applied, float) and applied == 1 else form.scale / applied
