@@ -17,7 +17,9 @@ from gkalib.data.image_set import ImageData, Images, Picture, as_picture
 from gkalib.data.registry import hub_files, registered
 from gkalib.extras import require
 
-# What the folders of the two parts may be called, in any letter case; the first that is there is taken.
+# What the folders of the two parts may be called, in any letter case; the first that is there is taken. By
+# another name than the first a folder is a part only if it has class folders: else it may be a class, or
+# pictures without classes.
 TRAIN = ("train", "training")
 HELD_OUT = ("val", "valid", "validation", "test", "testing")
 _LAYOUT = "train/CLASS/PICTURE and val/CLASS/PICTURE"
@@ -32,7 +34,7 @@ def image_folder(root: Path, *, as_shown: bool = True) -> ImageData:
     ``train/CLASS/PICTURE`` and ``val/CLASS/PICTURE`` are taken as they are; the parts may as well be called
     ``Training`` and ``Validation`` or ``Testing``. Where there is ``CLASS/PICTURE`` alone, or only ``train``,
     a fifth of each class is held out, always the same pictures, which is said. A folder that holds one other
-    alone, as an unpacked archive does, stands for that one.
+    alone, as an unpacked archive does, stands for that one if it has several classes or the part ``train``.
 
     Args:
         root: the folder.
@@ -42,7 +44,8 @@ def image_folder(root: Path, *, as_shown: bool = True) -> ImageData:
         ValueError: if it has another layout, or one file, by way of links, in two classes or parts.
     """
     root = _innermost(root)
-    train_root, val_root = _part(root, TRAIN), _part(root, HELD_OUT)
+    train_root = _part(root, TRAIN)
+    val_root = _part(root, HELD_OUT if train_root else HELD_OUT[:1])
     if val_root and not train_root:
         raise ValueError(
             f"data: {root} has a folder {val_root.name} and no folder train; "
@@ -119,7 +122,6 @@ def _list_pictures(root: Path, taken: dict[str, str], as_shown: bool) -> tuple["
         taken: the path of each picture by the file that it is, to which these are added.
         as_shown: how they are read.
     """
-    root = _innermost(root)
     if not (folders := _folders(root)):
         raise ValueError(
             f"data: {root} has no class folders ({len(_pictures(root))} pictures lie in it directly): "
@@ -135,7 +137,7 @@ def _list_pictures(root: Path, taken: dict[str, str], as_shown: bool) -> tuple["
             if not taken.setdefault(file, path).startswith(f"{folder}{os.sep}"):
                 raise ValueError(f"data: {taken[file]} and {path} are one file, in two classes or parts")
             if taken[file] == path:  # else a second link to it
-                names.append(os.fsencode(path[len(str(root)) + 1 :]))
+                names.append(os.fsencode(folder.name + path.removeprefix(str(folder))))
                 labels.append(label)
         if len(names) == count:
             raise ValueError(f"data: the class folder {folder} has no pictures ({', '.join(EXTENSIONS)})")
@@ -163,23 +165,28 @@ def _is_picture(name: str) -> bool:
 
 
 def _innermost(root: Path) -> Path:
-    """The folder itself; or the one alone in it that has folders and no pictures, which is said."""
+    """The folder itself; or what it holds alone, at any depth, if that has several folders or a part.
+
+    What is read instead of the folder is said.
+    """
     inner, seen = root, set()
-    while len(folders := _folders(inner)) == 1 and folders[0].name.lower() not in (*TRAIN, *HELD_OUT):
+    while len(folders := _folders(inner)) == 1 and folders[0].name.lower() not in (*TRAIN, HELD_OUT[0]):
+        if inner.resolve() in seen or _pictures(inner):
+            return root
         seen.add(inner.resolve())
-        (alone,) = folders
-        if alone.resolve() in seen or not _folders(alone) or _pictures(alone) or _pictures(inner):
-            break
-        inner = alone
-    if inner != root:
-        say(f"{root} holds nothing but {inner}, which is read")
+        (inner,) = folders
+    if inner == root or not folders or _pictures(inner):
+        return root
+    say(f"{root} holds nothing but {inner}, which is read")
     return inner
 
 
 def _part(root: Path, names: tuple[str, ...]) -> Path | None:
     """The folder of one part, by the first of its names that is there."""
     for name in names:
-        if len(found := [folder for folder in _folders(root) if folder.name.lower() == name]) > 1:
+        found = [folder for folder in _folders(root) if folder.name.lower() == name]
+        found = found if name == names[0] else list(filter(_folders, found))
+        if len(found) > 1:
             raise ValueError(f"data: {found[0]} and {found[1]} could both be the part {name}")
         if found:
             return found[0]

@@ -23,10 +23,11 @@ def pixels(images, index):
 def write_classes(root, classes, size=(20, 15)):
     """Pictures in folders: the names of the classes and how many of each."""
     for number, (name, count) in enumerate(classes.items()):
-        (root / name).mkdir(parents=True)
+        folder = root / name
+        folder.mkdir(parents=True)
         for index in range(count):
             shade = Image.new("RGB", size, (40 * number, 10 * index, 200))
-            shade.save(root / name / f"{name}_{index}.JPEG", quality=95)
+            shade.save(folder / f"{folder.name}_{index}.JPEG", quality=95)
 
 
 def folder(root, train, val, size=(20, 15)):
@@ -104,6 +105,34 @@ def test_a_folder_in_a_folder_is_read_as_itself(tmp_path, capsys):
     (inner / "self").symlink_to(inner)
     (tmp_path / "photos" / "loop").symlink_to(tmp_path)
     assert image_data(str(tmp_path)).classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("layout", "classes"),
+    [
+        ("train/cat train/dog test", "cat dog"),  # test has no classes
+        ("cat test", "cat test"),
+        ("cat training valid", "cat training valid"),
+        ("test/cat test/dog", "cat dog"),
+        ("cat/2024", "cat"),
+        ("train/one/x train/one/y val/one", "one"),
+        ("archive/train/cat archive/val/cat", "cat"),
+    ],
+)
+def test_a_folder_is_a_class_or_a_part(tmp_path, layout, classes):
+    for folder in layout.split():
+        write_classes(tmp_path, {folder: 5})
+    data = image_data(str(tmp_path))
+    assert data.classes == tuple(classes.split())
+    assert len(data.train) and len(data.held_out)
+
+
+def test_the_folder_where_one_stands_is_read(tmp_path, monkeypatch):
+    write_classes(tmp_path, {"cat": 5, "dog": 5})
+    monkeypatch.chdir(tmp_path)
+    here, there = image_data("."), image_data(str(tmp_path))
+    assert here.classes == there.classes and np.array_equal(here.train.names, there.train.names)
+    assert np.array_equal(pixels(here.train, 7), pixels(there.train, 7))
 
 
 def test_two_folders_of_one_part_are_refused(tmp_path):
