@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, final
 
@@ -266,18 +267,24 @@ def read_picture(file: str | Path | io.BytesIO, *, name: str = "", as_shown: boo
     Args:
         file: its path, or its bytes.
         name: what it is called in errors; its path where not given.
-        as_shown: as a viewer shows it, turned as the camera noted in EXIF, on white where it is transparent.
+        as_shown: as a viewer shows it, turned as the camera noted in EXIF, on white where it is transparent;
+            a TIFF file is turned in any case, as Pillow does when it decodes one.
 
     Raises:
         ValueError: if it cannot be decoded, or has values of 32 bits, of which no white is known.
     """
     library = require("PIL.Image", "a picture")
     try:
-        with library.open(file) as image:
+        # A stream: Pillow maps a path into memory, and turns an uncompressed gray TIFF wrong then.
+        stream = nullcontext(file) if isinstance(file, io.BytesIO) else Path(file).open("rb")
+        with stream as source, library.open(source) as image:
             image.load()
             picture = _upright(image) if as_shown else image
             if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-                picture = as_picture((np.asarray(picture) >> 8).astype(np.uint8))
+                values = np.asarray(picture)
+                picture = as_picture((values >> 8).astype(np.uint8))
+                if (clear := image.info.get("transparency")) is not None:  # the value that is transparent
+                    picture.putalpha(as_picture((values != clear).astype(np.uint8) * 255))
             elif image.mode in ("I", "F"):
                 raise ValueError("its values have 32 bits, and no white is known; store it with 8 or 16 bits")
             return (_on_white(picture) if as_shown else picture).convert("RGB")
