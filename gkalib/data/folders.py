@@ -276,8 +276,10 @@ def read_picture(file: str | Path | io.BytesIO, *, name: str = "", as_shown: boo
     library = require("PIL.Image", "a picture")
     try:
         # A stream: Pillow maps a path into memory, and turns an uncompressed gray TIFF wrong then.
-        stream = nullcontext(file) if isinstance(file, io.BytesIO) else Path(file).open("rb")
-        with stream as source, library.open(source) as image:
+        with (
+            nullcontext(file) if isinstance(file, io.BytesIO) else open(file, "rb") as source,
+            library.open(source) as image,
+        ):
             image.load()
             picture = _upright(image) if as_shown else image
             if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
