@@ -22,14 +22,13 @@ from gkalib.analysis import (
 )
 from gkalib.data.folders import read_picture
 from gkalib.data.image_set import as_picture
-from gkalib.data.registry import checksum
 from gkalib.evaluation import evaluating
 from gkalib.extras import require
 from gkalib.models import GPT, ViT
 from gkalib.training.checkpoint import TrainedModel, trajectory
 from gkalib.training.config import LanguageConfig, VisionConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.record import device_name
+from gkalib.training.record import data_sha256, device_name
 from gkalib.viz import figures, style
 
 EXPERIMENT = "looking"  # of the records, with the study of that name
@@ -217,6 +216,6 @@ def _record(
         device=device_name(processes),
         wall_seconds=round(seconds, 1),
         metrics=metrics,
-        data_sha256=checksum(run.data),
+        data_sha256=data_sha256(run),
         **results.provenance("torch", "numpy"),
     )

@@ -1,7 +1,5 @@
 """Training: the papers' recipes, one loop, and everything that keeps a run from being lost."""
 
-from pathlib import Path
-
 from gkalib import results
 from gkalib.extras import moved
 from gkalib.training.background import Launch, launch
@@ -40,6 +38,7 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
     """
     # Imported here: text needs no timm, images no tokenizers.
     from gkalib.data.folders import check_pictures
+    from gkalib.data.images import is_own_folder
     from gkalib.training.distributed import start
     from gkalib.training.loop import Workload, fit
 
@@ -50,7 +49,7 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
         from gkalib.training import vision
 
         config, images = vision.load_data(config, processes)
-        if Path(config.data).is_dir():
+        if is_own_folder(config.data):
             processes.first(lambda: check_pictures(images))
         workload = vision.ImageWorkload(config, images, processes, workers=launch.workers)
     else:

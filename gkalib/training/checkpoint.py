@@ -17,6 +17,7 @@ from safetensors.torch import load_file, load_model, save_file
 from torch import Tensor, nn
 
 from gkalib.data.fetch import sha256_of
+from gkalib.data.images import CLASSES
 from gkalib.training.config import TrainConfig, config_of
 from gkalib.training.fingerprint import Fingerprint, changes
 from gkalib.training.optim import TrainState, weight_average
@@ -45,8 +46,12 @@ class TrainedModel(NamedTuple):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes by label; none of text."""
-        return self.fingerprint.classes if self.fingerprint else ()
+        """The names of the classes by label; none of text.
+
+        A checkpoint of before they were kept has those of its data set where that is one of CIFAR, digits or
+        clothes, and else none.
+        """
+        return self.fingerprint.classes if self.fingerprint else CLASSES.get(self.config.data, ())
 
 
 def save(folder: Path, state: TrainState, *, step: int, seconds: float, keep_every: int = 0) -> Path:

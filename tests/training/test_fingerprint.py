@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gkalib.data.registry import checksum
 from gkalib.training import checkpoint, record, train
 from gkalib.training.fingerprint import Fingerprint, changes
 from gkalib.training.record import open_run
 from tests.training.runs import launch, picture_run, text_run
 from tests.training.test_distributed import ALONE
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def draw(folder: Path, names: str, count: int = 10) -> None:
@@ -106,6 +109,23 @@ def test_a_checkpoint_from_before_it_was_kept_is_read(photos: Path, tmp_path: Pa
     checkpoint.write_state(path, {k: v for k, v in state.items() if k not in ("format", "files", "data")})
     assert open_run(path).classes == () and evaluate(path)
     resume(tmp_path / "run")
+
+
+def test_a_shipped_model_knows_its_classes():
+    models = ROOT / "data" / "models"
+    assert open_run(models / "gka-cifar10").classes[:3] == ("airplane", "automobile", "bird")
+    assert open_run(models / "gpa-dickens").classes == ()
+
+
+def test_a_folder_called_as_a_photograph_has_a_checksum_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The registry has a photograph called grass; a folder of that name is one's own data all the same."""
+    monkeypatch.chdir(tmp_path)
+    draw(Path("grass"), "cat dog")
+    assert train(picture_run(data="grass", steps=1), launch(Path("run"))).data_sha256 == ""
+    known = open_run("run").fingerprint
+    assert known and checksum("grass") not in known and known.train != known.held_out
 
 
 def test_many_classes_are_named_by_a_few():
