@@ -26,6 +26,8 @@ MODEL, AVERAGE, OPTIMIZER = "model.safetensors", "average.safetensors", "optimiz
 TOKENIZER, STATE = "tokenizer.json", "state.json"
 FORMAT = 1
 KEPT = 2  # checkpoints from which training can go on
+# Settings that data of one's own changes: those of a run whose data is no longer the same.
+DERIVED = {"model.num_classes", "model.vocab_size", "prompt", "eval_images"}
 
 
 class Progress(NamedTuple):
@@ -287,11 +289,13 @@ def _fill(path: Path, state: TrainState) -> None:
 def _check(path: Path, state: TrainState) -> dict[str, Any]:
     """What a checkpoint's ``state.json`` says, if all is whole and of this run."""
     stored = read_state(path)
-    here = state.fingerprint
+    different = _differences(stored["settings"], state.config.settings())
+    here = state.fingerprint if different.keys() <= DERIVED else None
     if here and (changed := changes(state.config.data, _fingerprint(stored), here)):
         raise ValueError(f"train: {changed}")
-    if different := "; ".join(_differences(stored["settings"], state.config.settings())[:3]):
-        raise ValueError(f"train: checkpoint {path} is of another run: {different}")
+    if different:
+        words = "; ".join([*different.values()][:3])
+        raise ValueError(f"train: checkpoint {path} is of another run: {words}")
     names = [*_modules(state)]
     names += [OPTIMIZER] if state.optimizers else []
     names += [TOKENIZER] if state.tokenizer is not None or TOKENIZER in stored["files"] else []
@@ -308,15 +312,16 @@ def _check(path: Path, state: TrainState) -> dict[str, Any]:
     return stored
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """In which settings a checkpoint differs from the run that wants it."""
-    words = []
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """In which settings a checkpoint differs from the run that wants it, in words by their names."""
+    words = {}
     for name in dict.fromkeys([*there, *here]):
         old, new = there.get(name), here.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            words += _differences(old, new, f"{prefix}{name}.")
+            words |= _differences(old, new, f"{prefix}{name}.")
         elif old != new:
-            words.append(f"{prefix}{name} was {json.dumps(old)} there and is {json.dumps(new)} here")
+            values = f"was {json.dumps(old)} there and is {json.dumps(new)} here"
+            words[f"{prefix}{name}"] = f"{prefix}{name} {values}"
     return words
 
 

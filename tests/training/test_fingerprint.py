@@ -1,5 +1,7 @@
 """A run knows its data: classes go by name, and what has changed since it was trained is said."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +96,24 @@ def test_more_text_is_said(novel: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert said in capsys.readouterr().err
     with pytest.raises(ValueError, match=rf"^{said}"):
         resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("limit", "null", 300),
+        ("data", r'"\S+novel.txt"', "another.txt"),
+        ("prompt", '"[na j]*"', "j"),
+    ],
+)
+def test_other_settings_are_no_changed_data(
+    name: str, old: str, new: object, novel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("another.txt").write_text("ja na ja na, ja\n\n" * 50)
+    said = rf"of another run: {name} was {old} there and is {json.dumps(new)} here"
+    with pytest.raises(ValueError, match=rf"^train: checkpoint run/step-00000002 is {said}"):
+        train(replace(open_run("run").config, **{name: new}), launch(Path("run")))
 
 
 def test_other_characters_are_refused(novel: Path, tmp_path: Path):
