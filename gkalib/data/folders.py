@@ -75,8 +75,12 @@ def image_folder(root: Path, *, as_shown: bool = True) -> ImageData:
     return ImageData(images.only(rest), images.only(np.sort(chosen)), classes)
 
 
-def check_pictures(data: ImageData) -> None:
+def check_pictures(data: ImageData, *, quiet: bool = False) -> None:
     """Decode every picture of both parts once, on all cores and with a bar: before training, not during it.
+
+    Args:
+        data: the pictures.
+        quiet: whether to leave out the bar.
 
     Raises:
         ValueError: if some cannot be decoded, with their names.
@@ -92,7 +96,7 @@ def check_pictures(data: ImageData) -> None:
         return ""
 
     blocks = [places[begin : begin + AT_ONCE] for begin in range(0, len(places), AT_ONCE)]
-    bar = {"console": Console(stderr=True), "disable": not sys.stderr.isatty()}
+    bar = {"console": Console(stderr=True), "disable": quiet or not sys.stderr.isatty()}
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         found = [
             found

@@ -91,8 +91,7 @@ def inspect_run(
     inputs, labels = sample(loaded, processes, held_out) if held_out else (chosen.inputs, None)
     measured = capture_attention(model, inputs) if held_out else captured
     weights = [layer.weights for layer in measured]
-    path = trajectory(folder)
-    snapshots = path if len(path) > 2 else []  # a line has no plane
+    snapshots = trajectory(folder, least=3)  # a line has no plane
     loss = None if labels is None else _loss(inputs, labels)
     plots = figures.attention_figures(model, captured, picture=chosen.picture, tokens=chosen.tokens)
     plots |= figures.spectrum_figures(model, weights, snapshots, loss)

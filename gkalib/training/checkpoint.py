@@ -184,16 +184,32 @@ def newest(folder: Path, step: int | None = None) -> Path | None:
     return by_step[step]
 
 
-def trajectory(folder: Path) -> list[dict[str, Tensor]]:
+def is_of(folder: Path, fingerprint: Fingerprint | None) -> bool:
+    """Whether the newest checkpoint of a run's folder was trained on the data of a fingerprint."""
+    path = newest(folder)
+    with suppress(ValueError):  # damaged, as whoever goes on from it is told
+        return path is not None and _fingerprint(read_state(path)) == fingerprint
+    return False
+
+
+def trajectory(folder: Path, *, least: int = 1) -> list[dict[str, Tensor]]:
     """The weights at each checkpoint of a run, in order: many where ``--snapshots`` kept them.
 
     Args:
         folder: of the run, or of a checkpoint in it.
+        least: how many make a trajectory; of fewer none is read.
+
+    Raises:
+        ValueError: if one is damaged.
 
     Taught in: chapter 24.
     """
-    run = folder.parent if folder in checkpoints(folder.parent) else folder
-    return [load_file(path / MODEL) for path in checkpoints(run)]
+    paths = checkpoints(folder.parent if folder in checkpoints(folder.parent) else folder)
+    if len(paths) < least:
+        return []
+    for path in paths:
+        _check_files(path, read_state(path), [MODEL])
+    return [load_file(path / MODEL) for path in paths]
 
 
 def clear(folder: Path) -> None:
@@ -299,6 +315,14 @@ def _check(path: Path, state: TrainState) -> dict[str, Any]:
     names = [*_modules(state)]
     names += [OPTIMIZER] if state.optimizers else []
     names += [TOKENIZER] if state.tokenizer is not None or TOKENIZER in stored["files"] else []
+    _check_files(path, stored, names)
+    if state.tokenizer is not None and (path / TOKENIZER).read_text(encoding="utf-8") != state.tokenizer:
+        raise ValueError(f"train: checkpoint {path} was trained with another tokenizer of the same size")
+    return stored
+
+
+def _check_files(path: Path, stored: Mapping[str, Any], names: list[str]) -> None:
+    """Refuse a checkpoint if some of its files are not there or not as they were written."""
     for name in names:
         if name not in stored["files"]:
             raise ValueError(f"train: checkpoint {path} was written without {name}")
@@ -307,9 +331,6 @@ def _check(path: Path, state: TrainState) -> dict[str, Any]:
             raise ValueError(f"train: checkpoint {path} is damaged: {name} is missing{alone}")
         if sha256_of(path / name) != stored["files"][name]["sha256"]:
             raise ValueError(f"train: checkpoint {path} is damaged: {name} has changed since it was written")
-    if state.tokenizer is not None and (path / TOKENIZER).read_text(encoding="utf-8") != state.tokenizer:
-        raise ValueError(f"train: checkpoint {path} was trained with another tokenizer of the same size")
-    return stored
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

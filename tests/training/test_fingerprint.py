@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gkalib.data import folders
 from gkalib.data.registry import checksum
 from gkalib.training import checkpoint, record, train
 from gkalib.training.fingerprint import Fingerprint, changes
@@ -87,6 +88,19 @@ def test_added_pictures_are_said(photos: Path, tmp_path: Path, capsys: pytest.Ca
         (photos / "cat" / f"{seed}.png").unlink()
     resume(tmp_path / "run")
     assert evaluate(tmp_path / "run") == before
+
+
+def test_pictures_are_checked_once(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    checked: list[bool] = []
+    monkeypatch.setattr(folders, "check_pictures", lambda images, *, quiet: checked.append(quiet))
+    resume(tmp_path / "run")
+    assert not checked
+    train(open_run(tmp_path / "run").config, launch(tmp_path / "other"))
+    assert checked == [True]
+    draw(photos, "cat", 13)
+    with pytest.raises(ValueError, match="has changed"):
+        resume(tmp_path / "run")
+    assert checked == [True, True]
 
 
 def test_more_text_is_said(novel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
