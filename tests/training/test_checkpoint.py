@@ -99,7 +99,7 @@ def bomb_of_torch(path: Path, name: str) -> None:
 
 
 def scribble(path: Path) -> None:
-    """Something else in place of the weights, recheckpoint."""
+    """Something else in place of the weights, resealed."""
     (path / checkpoint.MODEL).write_bytes(b"x" * 99)
     reseal(path)
 
