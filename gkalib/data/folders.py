@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from gkalib.data.fetch import default_cache, find_pictures, places, say
+from gkalib.data.fetch import default_cache, few, find_pictures, places, say
 from gkalib.data.image_set import ImageData, Images, Picture, as_picture
 from gkalib.data.registry import hub_files, registered
 from gkalib.extras import require
@@ -104,9 +104,8 @@ def check_pictures(data: ImageData, *, quiet: bool = False) -> None:
             for found in threads.map(problem, block)
         ]
     if problems := list(filter(None, found)):
-        few = problems[:10] + [f"and {len(problems) - 10} more"] * (len(problems) > 10)
         count = f"{len(problems)} of {len(places)} pictures"
-        raise ValueError("\n".join([f"data: {count} cannot be read:", *few]))
+        raise ValueError(f"data: {count} cannot be read:\n" + few(problems, 10, "\n"))
 
 
 def _difference(train: set[str], val: set[str]) -> str:
@@ -114,8 +113,7 @@ def _difference(train: set[str], val: set[str]) -> str:
     lacks = []
     for missing, where in ((train - val, "val"), (val - train, "train")):
         if missing:
-            few, more = sorted(missing)[:3], len(missing) - 3
-            lacks.append(f"{where} lacks {', '.join(few)}{f' and {more} more' if more > 0 else ''}")
+            lacks.append(f"{where} lacks {few(sorted(missing))}")
     return "; ".join(lacks)
 
 
