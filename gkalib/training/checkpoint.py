@@ -324,6 +324,10 @@ def _check(path: Path, state: TrainState) -> dict[str, Any]:
 def _check_files(path: Path, stored: Mapping[str, Any], names: list[str]) -> None:
     """Refuse a checkpoint if some of its files are not there or not as they were written."""
     for name in names:
+        if name == OPTIMIZER and "optimizer.safetensors" in stored["files"]:
+            raise ValueError(
+                f"train: checkpoint {path} is of an older gkalib: its weights load, training cannot go on"
+            )
         if name not in stored["files"]:
             raise ValueError(f"train: checkpoint {path} was written without {name}")
         if not (path / name).is_file():
