@@ -32,6 +32,7 @@ _HUNDRED = (
     "sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle "
     "wardrobe whale willow_tree wolf woman worm"
 )
+CLASSES = {"cifar10": tuple(_TEN.split()), "cifar100": tuple(_HUNDRED.split())}  # names by label
 
 
 def cifar10() -> ImageData:
@@ -40,7 +41,7 @@ def cifar10() -> ImageData:
     References:
         Krizhevsky, Learning multiple layers of features from tiny images, 2009. Chapter 21 trains on it.
     """
-    return _split("cifar10", _TEN)
+    return _split("cifar10")
 
 
 def cifar100() -> ImageData:
@@ -49,17 +50,17 @@ def cifar100() -> ImageData:
     References:
         Krizhevsky, Learning multiple layers of features from tiny images, 2009.
     """
-    return _split("cifar100", _HUNDRED)
+    return _split("cifar100")
 
 
-def _split(name: str, classes: str) -> ImageData:
+def _split(name: str) -> ImageData:
     """The two parts; of the bytes before the pixels the last is the class."""
     rows = _records(name)
     verified(name, checksums(name, rows))
     pixels = rows[:, -PIXELS:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     labels = rows[:, -PIXELS - 1].astype(np.int64)
     train, held_out = (Arrays(pixels[cut], labels[cut]) for cut in (slice(TRAINING), slice(TRAINING, None)))
-    return ImageData(train, held_out, tuple(classes.split()))
+    return ImageData(train, held_out, CLASSES[name])
 
 
 def checksums(name: str, rows: np.ndarray) -> dict[str, str]:

@@ -108,6 +108,12 @@ def say(line: str) -> None:
     print(f"data: {line}", file=sys.stderr, flush=True)
 
 
+def few(words: Sequence[str], count: int = 5, between: str = ", ") -> str:
+    """The first of some words and how many more there are, for a message."""
+    more = len(words) - count
+    return between.join([*words[:count], f"and {more} more"] if more > 0 else words)
+
+
 def default_cache() -> Path:
     """The folder for fetched data where the system keeps such things, which need not exist yet."""
     if sys.platform == "win32":

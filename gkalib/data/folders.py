@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, final
 
@@ -12,12 +13,14 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from gkalib.data.fetch import default_cache, find_pictures, places, say
+from gkalib.data.fetch import default_cache, few, find_pictures, places, say
 from gkalib.data.image_set import ImageData, Images, Picture, as_picture
 from gkalib.data.registry import hub_files, registered
 from gkalib.extras import require
 
-# What the folders of the two parts may be called, in any letter case; the first that is there is taken.
+# What the folders of the two parts may be called, in any letter case; the first that is there is taken. By
+# another name than the first a folder is a part only if it has class folders: else it may be a class, or
+# pictures without classes.
 TRAIN = ("train", "training")
 HELD_OUT = ("val", "valid", "validation", "test", "testing")
 _LAYOUT = "train/CLASS/PICTURE and val/CLASS/PICTURE"
@@ -32,7 +35,7 @@ def image_folder(root: Path, *, as_shown: bool = True) -> ImageData:
     ``train/CLASS/PICTURE`` and ``val/CLASS/PICTURE`` are taken as they are; the parts may as well be called
     ``Training`` and ``Validation`` or ``Testing``. Where there is ``CLASS/PICTURE`` alone, or only ``train``,
     a fifth of each class is held out, always the same pictures, which is said. A folder that holds one other
-    alone, as an unpacked archive does, stands for that one.
+    alone, as an unpacked archive does, stands for that one if it has several classes or the part ``train``.
 
     Args:
         root: the folder.
@@ -42,7 +45,8 @@ def image_folder(root: Path, *, as_shown: bool = True) -> ImageData:
         ValueError: if it has another layout, or one file, by way of links, in two classes or parts.
     """
     root = _innermost(root)
-    train_root, val_root = _part(root, TRAIN), _part(root, HELD_OUT)
+    train_root = _part(root, TRAIN)
+    val_root = _part(root, HELD_OUT if train_root else HELD_OUT[:1])
     if val_root and not train_root:
         raise ValueError(
             f"data: {root} has a folder {val_root.name} and no folder train; "
@@ -71,8 +75,12 @@ def image_folder(root: Path, *, as_shown: bool = True) -> ImageData:
     return ImageData(images.only(rest), images.only(np.sort(chosen)), classes)
 
 
-def check_pictures(data: ImageData) -> None:
+def check_pictures(data: ImageData, *, quiet: bool = False) -> None:
     """Decode every picture of both parts once, on all cores and with a bar: before training, not during it.
+
+    Args:
+        data: the pictures.
+        quiet: whether to leave out the bar.
 
     Raises:
         ValueError: if some cannot be decoded, with their names.
@@ -88,7 +96,7 @@ def check_pictures(data: ImageData) -> None:
         return ""
 
     blocks = [places[begin : begin + AT_ONCE] for begin in range(0, len(places), AT_ONCE)]
-    bar = {"console": Console(stderr=True), "disable": not sys.stderr.isatty()}
+    bar = {"console": Console(stderr=True), "disable": quiet or not sys.stderr.isatty()}
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         found = [
             found
@@ -96,9 +104,8 @@ def check_pictures(data: ImageData) -> None:
             for found in threads.map(problem, block)
         ]
     if problems := list(filter(None, found)):
-        few = problems[:10] + [f"and {len(problems) - 10} more"] * (len(problems) > 10)
         count = f"{len(problems)} of {len(places)} pictures"
-        raise ValueError("\n".join([f"data: {count} cannot be read:", *few]))
+        raise ValueError(f"data: {count} cannot be read:\n" + few(problems, 10, "\n"))
 
 
 def _difference(train: set[str], val: set[str]) -> str:
@@ -106,8 +113,7 @@ def _difference(train: set[str], val: set[str]) -> str:
     lacks = []
     for missing, where in ((train - val, "val"), (val - train, "train")):
         if missing:
-            few, more = sorted(missing)[:3], len(missing) - 3
-            lacks.append(f"{where} lacks {', '.join(few)}{f' and {more} more' if more > 0 else ''}")
+            lacks.append(f"{where} lacks {few(sorted(missing))}")
     return "; ".join(lacks)
 
 
@@ -119,7 +125,6 @@ def _list_pictures(root: Path, taken: dict[str, str], as_shown: bool) -> tuple["
         taken: the path of each picture by the file that it is, to which these are added.
         as_shown: how they are read.
     """
-    root = _innermost(root)
     if not (folders := _folders(root)):
         raise ValueError(
             f"data: {root} has no class folders ({len(_pictures(root))} pictures lie in it directly): "
@@ -135,7 +140,7 @@ def _list_pictures(root: Path, taken: dict[str, str], as_shown: bool) -> tuple["
             if not taken.setdefault(file, path).startswith(f"{folder}{os.sep}"):
                 raise ValueError(f"data: {taken[file]} and {path} are one file, in two classes or parts")
             if taken[file] == path:  # else a second link to it
-                names.append(os.fsencode(path[len(str(root)) + 1 :]))
+                names.append(os.fsencode(folder.name + path.removeprefix(str(folder))))
                 labels.append(label)
         if len(names) == count:
             raise ValueError(f"data: the class folder {folder} has no pictures ({', '.join(EXTENSIONS)})")
@@ -163,23 +168,28 @@ def _is_picture(name: str) -> bool:
 
 
 def _innermost(root: Path) -> Path:
-    """The folder itself; or the one alone in it that has folders and no pictures, which is said."""
+    """The folder itself; or what it holds alone, at any depth, if that has several folders or a part.
+
+    What is read instead of the folder is said.
+    """
     inner, seen = root, set()
-    while len(folders := _folders(inner)) == 1 and folders[0].name.lower() not in (*TRAIN, *HELD_OUT):
+    while len(folders := _folders(inner)) == 1 and folders[0].name.lower() not in (*TRAIN, HELD_OUT[0]):
+        if inner.resolve() in seen or _pictures(inner):
+            return root
         seen.add(inner.resolve())
-        (alone,) = folders
-        if alone.resolve() in seen or not _folders(alone) or _pictures(alone) or _pictures(inner):
-            break
-        inner = alone
-    if inner != root:
-        say(f"{root} holds nothing but {inner}, which is read")
+        (inner,) = folders
+    if inner == root or not folders or _pictures(inner):
+        return root
+    say(f"{root} holds nothing but {inner}, which is read")
     return inner
 
 
 def _part(root: Path, names: tuple[str, ...]) -> Path | None:
     """The folder of one part, by the first of its names that is there."""
     for name in names:
-        if len(found := [folder for folder in _folders(root) if folder.name.lower() == name]) > 1:
+        found = [folder for folder in _folders(root) if folder.name.lower() == name]
+        found = found if name == names[0] else list(filter(_folders, found))
+        if len(found) > 1:
             raise ValueError(f"data: {found[0]} and {found[1]} could both be the part {name}")
         if found:
             return found[0]
@@ -259,18 +269,26 @@ def read_picture(file: str | Path | io.BytesIO, *, name: str = "", as_shown: boo
     Args:
         file: its path, or its bytes.
         name: what it is called in errors; its path where not given.
-        as_shown: as a viewer shows it, turned as the camera noted in EXIF, on white where it is transparent.
+        as_shown: as a viewer shows it, turned as the camera noted in EXIF, on white where it is transparent;
+            a TIFF file is turned in any case, as Pillow does when it decodes one.
 
     Raises:
         ValueError: if it cannot be decoded, or has values of 32 bits, of which no white is known.
     """
     library = require("PIL.Image", "a picture")
     try:
-        with library.open(file) as image:
+        # A stream: Pillow maps a path into memory, and turns an uncompressed gray TIFF wrong then.
+        with (
+            nullcontext(file) if isinstance(file, io.BytesIO) else open(file, "rb") as source,
+            library.open(source) as image,
+        ):
             image.load()
             picture = _upright(image) if as_shown else image
             if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-                picture = as_picture((np.asarray(picture) >> 8).astype(np.uint8))
+                values = np.asarray(picture)
+                picture = as_picture((values >> 8).astype(np.uint8))
+                if (clear := image.info.get("transparency")) is not None:  # the value that is transparent
+                    picture.putalpha(as_picture((values != clear).astype(np.uint8) * 255))
             elif image.mode in ("I", "F"):
                 raise ValueError("its values have 32 bits, and no white is known; store it with 8 or 16 bits")
             return (_on_white(picture) if as_shown else picture).convert("RGB")

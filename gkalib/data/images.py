@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch.nn.functional import interpolate
 
+from gkalib.data.cifar import CLASSES as CIFAR
 from gkalib.data.cifar import cifar10, cifar100
 from gkalib.data.folders import image_folder, imagenet
 from gkalib.data.image_set import Arrays, ImageData, limited
@@ -180,7 +181,8 @@ def _cut(pixels: np.ndarray, labels: np.ndarray, train: int, classes: tuple[str,
     return ImageData(Arrays(pixels[:train], labels[:train]), Arrays(pixels[train:], labels[train:]), classes)
 
 
-_LOADERS = {
+# What reads the pictures of each set that is known here.
+IMAGE_SETS = {
     "cifar10": cifar10,
     "cifar100": cifar100,
     "imagenet": imagenet,
@@ -189,6 +191,8 @@ _LOADERS = {
     "digits": _split_digits,
     "made-up": made_up,
 }
+# The names of their classes by label, where none of their pictures need be read to know them.
+CLASSES = {**CIFAR, "mnist": _DIGITS, "fashion-mnist": _CLOTHES, "digits": _DIGITS}
 
 
 def image_data(name: str, *, limit: int | None = None) -> ImageData:
@@ -206,12 +210,19 @@ def image_data(name: str, *, limit: int | None = None) -> ImageData:
     References:
         Chapter 21 trains on them.
     """
-    if name in _LOADERS:
-        data = _LOADERS[name]()
-    elif Path(name).is_dir():
+    if name in IMAGE_SETS:
+        data = IMAGE_SETS[name]()
+    elif is_own_folder(name):
         data = image_folder(Path(name))
     elif os.sep in name or Path(name).suffix:
         raise ValueError(f"data: there is no folder {name}")
     else:
-        raise ValueError(f"data: no images named {name!r}. Known: {', '.join(_LOADERS)}; or a folder's path")
+        raise ValueError(
+            f"data: no images named {name!r}. Known: {', '.join(IMAGE_SETS)}; or a folder's path"
+        )
     return data._replace(train=limited(data.train, limit))
+
+
+def is_own_folder(data: str) -> bool:
+    """Whether what is named as data is no set of pictures known here, but a folder."""
+    return data not in IMAGE_SETS and Path(data).is_dir()

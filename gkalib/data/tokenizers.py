@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from gkalib.data.fetch import few
 from gkalib.data.registry import archive_path, verified
 from gkalib.extras import require
 
@@ -118,8 +119,7 @@ class Characters(Tokenizer):
         ids = np.minimum(np.searchsorted(self._points, points), self.vocab_size - 1)
         if (unknown := self._points[ids] != points).any():
             others = sorted({chr(point) for point in points[unknown]})
-            more = f" and {len(others) - 10} more" if len(others) > 10 else ""
-            examples = " ".join(map(repr, others[:10])) + more
+            examples = few([*map(repr, others)], 10, " ")
             raise ValueError(
                 f"data: the text has {int(unknown.sum())} characters, {len(others)} different ones, that are "
                 f"none of the {self.vocab_size} known: {examples}. Replace or remove them, or take a "

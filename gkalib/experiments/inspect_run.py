@@ -22,14 +22,13 @@ from gkalib.analysis import (
 )
 from gkalib.data.folders import read_picture
 from gkalib.data.image_set import as_picture
-from gkalib.data.registry import checksum
 from gkalib.evaluation import evaluating
 from gkalib.extras import require
 from gkalib.models import GPT, ViT
 from gkalib.training.checkpoint import TrainedModel, trajectory
 from gkalib.training.config import LanguageConfig, VisionConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.record import device_name
+from gkalib.training.record import data_sha256, device_name
 from gkalib.viz import figures, style
 
 EXPERIMENT = "looking"  # of the records, with the study of that name
@@ -92,8 +91,7 @@ def inspect_run(
     inputs, labels = sample(loaded, processes, held_out) if held_out else (chosen.inputs, None)
     measured = capture_attention(model, inputs) if held_out else captured
     weights = [layer.weights for layer in measured]
-    path = trajectory(folder)
-    snapshots = path if len(path) > 2 else []  # a line has no plane
+    snapshots = trajectory(folder, least=3)  # a line has no plane
     loss = None if labels is None else _loss(inputs, labels)
     plots = figures.attention_figures(model, captured, picture=chosen.picture, tokens=chosen.tokens)
     plots |= figures.spectrum_figures(model, weights, snapshots, loss)
@@ -217,6 +215,6 @@ def _record(
         device=device_name(processes),
         wall_seconds=round(seconds, 1),
         metrics=metrics,
-        data_sha256=checksum(run.data),
+        data_sha256=data_sha256(run),
         **results.provenance("torch", "numpy"),
     )

@@ -1,7 +1,5 @@
 """Training: the papers' recipes, one loop, and everything that keeps a run from being lost."""
 
-from pathlib import Path
-
 from gkalib import results
 from gkalib.extras import moved
 from gkalib.training.background import Launch, launch
@@ -40,7 +38,9 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
     """
     # Imported here: text needs no timm, images no tokenizers.
     from gkalib.data.folders import check_pictures
-    from gkalib.training.distributed import start
+    from gkalib.data.images import is_own_folder
+    from gkalib.training.checkpoint import is_of
+    from gkalib.training.distributed import run_folder, start
     from gkalib.training.loop import Workload, fit
 
     launch = launch or LaunchConfig()
@@ -50,9 +50,10 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
         from gkalib.training import vision
 
         config, images = vision.load_data(config, processes)
-        if Path(config.data).is_dir():
-            processes.first(lambda: check_pictures(images))
         workload = vision.ImageWorkload(config, images, processes, workers=launch.workers)
+        if is_own_folder(config.data):  # and no earlier life of the run has read it
+            folder, known = run_folder(config, launch), workload.fingerprint
+            processes.first(lambda: is_of(folder, known) or check_pictures(images, quiet=launch.quiet))
     else:
         from gkalib.training import language
 

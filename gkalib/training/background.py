@@ -16,6 +16,9 @@ from filelock import FileLock, Timeout
 import gkalib
 from gkalib import results
 from gkalib.data import registry
+from gkalib.data.images import IMAGE_SETS, is_own_folder
+from gkalib.data.text import TEXTS
+from gkalib.data.tokens import LARGE, is_own_text
 from gkalib.training.checkpoint import KEPT, newest, step_of
 from gkalib.training.config import LaunchConfig, TrainConfig, VisionConfig
 from gkalib.training.distributed import LOCK, read_holder, run_folder, write_holder
@@ -57,12 +60,14 @@ class Launch:
         """What the run lacks on this machine, a line each with what to type or to do."""
         config, found = self.config, []
         name = config.data.replace("-", "_")
-        if name in registry.DATASETS and not registry.ready(name):
+        if isinstance(config, VisionConfig):
+            known, own, kind = config.data in IMAGE_SETS, is_own_folder(config.data), "folder of images"
+        else:
+            known = config.data.replace("_", "-") in (*TEXTS, *LARGE)
+            own, kind = is_own_text(config.data), "text file"
+        if known and name in registry.DATASETS and not registry.ready(name):
             found.append(f"data: {name} is not here. Type: python -m gkalib data get {name}")
-        own, images = Path(config.data), isinstance(config, VisionConfig)
-        known = name in registry.DATASETS or config.data.startswith("made-up")
-        if not known and not (own.is_dir() if images else own.is_file()):
-            kind = "folder of images" if images else "text file"
+        if not known and not own:
             found.append(f"data: there is no data set and no {kind} called {config.data!r}")
         estimate = cost(config)
         if self.device == "cuda" and not torch.cuda.is_available():

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, load_model, save_file
 from torch import Tensor, nn
 
 from gkalib.data.fetch import sha256_of
+from gkalib.data.images import CLASSES
 from gkalib.training.config import TrainConfig, config_of
 from gkalib.training.fingerprint import Fingerprint, changes
 from gkalib.training.optim import TrainState, weight_average
@@ -25,6 +26,8 @@ MODEL, AVERAGE, OPTIMIZER = "model.safetensors", "average.safetensors", "optimiz
 TOKENIZER, STATE = "tokenizer.json", "state.json"
 FORMAT = 1
 KEPT = 2  # checkpoints from which training can go on
+# Settings that data of one's own changes: those of a run whose data is no longer the same.
+DERIVED = {"model.num_classes", "model.vocab_size", "prompt", "eval_images"}
 
 
 class Progress(NamedTuple):
@@ -45,8 +48,12 @@ class TrainedModel(NamedTuple):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes by label; none of text."""
-        return self.fingerprint.classes if self.fingerprint else ()
+        """The names of the classes by label; none of text.
+
+        A checkpoint of before they were kept has those of its data set where that is one of CIFAR, digits or
+        clothes, and else none.
+        """
+        return self.fingerprint.classes if self.fingerprint else CLASSES.get(self.config.data, ())
 
 
 def save(folder: Path, state: TrainState, *, step: int, seconds: float, keep_every: int = 0) -> Path:
@@ -177,16 +184,32 @@ def newest(folder: Path, step: int | None = None) -> Path | None:
     return by_step[step]
 
 
-def trajectory(folder: Path) -> list[dict[str, Tensor]]:
+def is_of(folder: Path, fingerprint: Fingerprint | None) -> bool:
+    """Whether the newest checkpoint of a run's folder was trained on the data of a fingerprint."""
+    path = newest(folder)
+    with suppress(ValueError):  # damaged, as whoever goes on from it is told
+        return path is not None and _fingerprint(read_state(path)) == fingerprint
+    return False
+
+
+def trajectory(folder: Path, *, least: int = 1) -> list[dict[str, Tensor]]:
     """The weights at each checkpoint of a run, in order: many where ``--snapshots`` kept them.
 
     Args:
         folder: of the run, or of a checkpoint in it.
+        least: how many make a trajectory; of fewer none is read.
+
+    Raises:
+        ValueError: if one is damaged.
 
     Taught in: chapter 24.
     """
-    run = folder.parent if folder in checkpoints(folder.parent) else folder
-    return [load_file(path / MODEL) for path in checkpoints(run)]
+    paths = checkpoints(folder.parent if folder in checkpoints(folder.parent) else folder)
+    if len(paths) < least:
+        return []
+    for path in paths:
+        _check_files(path, read_state(path), [MODEL])
+    return [load_file(path / MODEL) for path in paths]
 
 
 def clear(folder: Path) -> None:
@@ -282,15 +305,29 @@ def _fill(path: Path, state: TrainState) -> None:
 def _check(path: Path, state: TrainState) -> dict[str, Any]:
     """What a checkpoint's ``state.json`` says, if all is whole and of this run."""
     stored = read_state(path)
-    here = state.fingerprint
+    different = _differences(stored["settings"], state.config.settings())
+    here = state.fingerprint if different.keys() <= DERIVED else None
     if here and (changed := changes(state.config.data, _fingerprint(stored), here)):
         raise ValueError(f"train: {changed}")
-    if different := "; ".join(_differences(stored["settings"], state.config.settings())[:3]):
-        raise ValueError(f"train: checkpoint {path} is of another run: {different}")
+    if different:
+        words = "; ".join([*different.values()][:3])
+        raise ValueError(f"train: checkpoint {path} is of another run: {words}")
     names = [*_modules(state)]
     names += [OPTIMIZER] if state.optimizers else []
     names += [TOKENIZER] if state.tokenizer is not None or TOKENIZER in stored["files"] else []
+    _check_files(path, stored, names)
+    if state.tokenizer is not None and (path / TOKENIZER).read_text(encoding="utf-8") != state.tokenizer:
+        raise ValueError(f"train: checkpoint {path} was trained with another tokenizer of the same size")
+    return stored
+
+
+def _check_files(path: Path, stored: Mapping[str, Any], names: list[str]) -> None:
+    """Refuse a checkpoint if some of its files are not there or not as they were written."""
     for name in names:
+        if name == OPTIMIZER and "optimizer.safetensors" in stored["files"]:
+            raise ValueError(
+                f"train: checkpoint {path} is of an older gkalib: its weights load, training cannot go on"
+            )
         if name not in stored["files"]:
             raise ValueError(f"train: checkpoint {path} was written without {name}")
         if not (path / name).is_file():
@@ -298,20 +335,18 @@ def _check(path: Path, state: TrainState) -> dict[str, Any]:
             raise ValueError(f"train: checkpoint {path} is damaged: {name} is missing{alone}")
         if sha256_of(path / name) != stored["files"][name]["sha256"]:
             raise ValueError(f"train: checkpoint {path} is damaged: {name} has changed since it was written")
-    if state.tokenizer is not None and (path / TOKENIZER).read_text(encoding="utf-8") != state.tokenizer:
-        raise ValueError(f"train: checkpoint {path} was trained with another tokenizer of the same size")
-    return stored
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """In which settings a checkpoint differs from the run that wants it."""
-    words = []
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """In which settings a checkpoint differs from the run that wants it, in words by their names."""
+    words = {}
     for name in dict.fromkeys([*there, *here]):
         old, new = there.get(name), here.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            words += _differences(old, new, f"{prefix}{name}.")
+            words |= _differences(old, new, f"{prefix}{name}.")
         elif old != new:
-            words.append(f"{prefix}{name} was {json.dumps(old)} there and is {json.dumps(new)} here")
+            values = f"was {json.dumps(old)} there and is {json.dumps(new)} here"
+            words[f"{prefix}{name}"] = f"{prefix}{name} {values}"
     return words
 
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, final
 
-NAMED = 5  # classes that a message has by name
+from gkalib.data.fetch import few
 
 
 @final
@@ -37,15 +37,10 @@ def changes(name: str, there: Fingerprint | None, here: Fingerprint) -> str:
         return ""
     lost, new = (sorted({*a.classes} - {*b.classes}) for a, b in ((there, here), (here, there)))
     if lost or new:
-        words = [f"it lacks {_few(lost)}"] * bool(lost)
-        words += [f"it has {_few(new)}, which the model does not know"] * bool(new)
+        words = [f"it lacks {few(lost)}"] * bool(lost)
+        words += [f"it has {few(new)}, which the model does not know"] * bool(new)
         raise ValueError(
             f"train: {name} has other classes than the run was trained on: {' and '.join(words)}; classes go "
             "by the names of their folders"
         )
     return f"{name} has changed since the run was trained on it: what it has learned may be held out now"
-
-
-def _few(names: list[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -43,9 +43,8 @@ class Workload(ABC):
 
     def __init__(self, config: TrainConfig, processes: Processes):
         self.config, self.processes = config, processes
-        self.tokenizer: str | None = (
-            None  # as JSON, of text; it is kept in checkpoints, as is what data is read
-        )
+        # Kept in checkpoints: the tokenizer of text, as JSON, and what data is read.
+        self.tokenizer: str | None = None
         self.fingerprint: Fingerprint | None = None
         self.share = processes.share(config.parts)
 

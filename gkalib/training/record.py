@@ -10,8 +10,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gkalib import results
+from gkalib.data.images import is_own_folder
 from gkalib.data.registry import checksum
 from gkalib.data.tokenizers import Tokenizer, tokenizer_of
+from gkalib.data.tokens import is_own_text
 from gkalib.evaluation import TaskResult, core
 from gkalib.evaluation import evaluate as evaluate_tasks
 from gkalib.models import GPT
@@ -47,7 +49,7 @@ def record_of(
         device=device_name(processes),
         wall_seconds=round(fitted.seconds, 1),
         metrics=fitted.metrics,
-        data_sha256=checksum(config.data),
+        data_sha256=data_sha256(config),
         **results.provenance(*PACKAGES),
     )
     if keep:
@@ -198,6 +200,12 @@ def device_name(processes: Processes) -> str:
     return name if processes.size == 1 else f"{processes.size} x {name}"
 
 
+def data_sha256(config: TrainConfig) -> str:
+    """The checksum of a run's data, for its record: the registry's; empty for data of one's own."""
+    own = is_own_folder if isinstance(config, VisionConfig) else is_own_text
+    return "" if own(config.data) else checksum(config.data)
+
+
 def models() -> Path:
     """Where trained models are kept by name: ``data/models``, beside ``data/results``."""
     return results.folder().parent / "models"
@@ -219,9 +227,9 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
     """Store a finished run's model as ``data/models/NAME``, where ``load`` and the commands find it by name.
 
     What is stored are the weights, their moving average where the run has one, and the tokenizer of a model
-    of text. ``state.json`` has the settings of the run, its steps and seconds, the SHA-256 of each file, and
-    the record: code, date and software, and what the stored weights reach on the held-out data. A model of
-    the same name is replaced.
+    of text. ``state.json`` has the settings of the run, its steps and seconds, the names of the classes and a
+    checksum of each part of its data, the SHA-256 of each file, and the record: code, date and software, and
+    what the stored weights reach on the held-out data. A model of the same name is replaced.
 
     Args:
         run: a run's folder.
@@ -250,7 +258,7 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
         "items": items,
         "averaged": config.ema is not None,
         "device": device_name(processes),
-        "data_sha256": checksum(config.data),
+        "data_sha256": data_sha256(config),
         **results.provenance(*PACKAGES),
     }
     target = models() / name

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -19,8 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from gkalib.data.folders import Files
 from gkalib.data.image_set import ImageData, Images
-from gkalib.data.images import image_data
-from gkalib.data.registry import DATASETS, checksum
+from gkalib.data.images import image_data, is_own_folder
+from gkalib.data.registry import checksum
 from gkalib.evaluation import accuracy_of, accuracy_sums
 from gkalib.extras import needed_by
 from gkalib.training.checkpoint import TrainedModel
@@ -63,7 +62,7 @@ def load_data(
         if (changed := changes(config.data, known, here)) and processes.main:
             print(f"train: {changed}", file=sys.stderr)
     classes, held_out = len(data.classes), len(data.held_out)
-    if Path(config.data).is_dir():
+    if is_own_folder(config.data):
         config = replace(config, model=replace(config.model, num_classes=classes))
     if classes != config.model.num_classes:
         raise ValueError(
@@ -86,8 +85,9 @@ def fingerprint(config: VisionConfig, data: ImageData) -> Fingerprint:
 
 
 def _checksum(config: VisionConfig, part: Images) -> str:
-    if not isinstance(part, Files) or config.data.replace("-", "_") in DATASETS:
+    if not is_own_folder(config.data):
         return checksum(config.data)
+    assert isinstance(part, Files)
     hasher = hashlib.sha256()
     for name, label in zip(map(bytes, part.names), part.labels, strict=True):
         with (part.root / os.fsdecode(name)).open("rb") as stream:

@@ -7,7 +7,8 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from gkalib.cli import main
 from gkalib.data import folders, registry
@@ -23,10 +24,11 @@ def pixels(images, index):
 def write_classes(root, classes, size=(20, 15)):
     """Pictures in folders: the names of the classes and how many of each."""
     for number, (name, count) in enumerate(classes.items()):
-        (root / name).mkdir(parents=True)
+        folder = root / name
+        folder.mkdir(parents=True)
         for index in range(count):
             shade = Image.new("RGB", size, (40 * number, 10 * index, 200))
-            shade.save(root / name / f"{name}_{index}.JPEG", quality=95)
+            shade.save(folder / f"{folder.name}_{index}.JPEG", quality=95)
 
 
 def folder(root, train, val, size=(20, 15)):
@@ -104,6 +106,34 @@ def test_a_folder_in_a_folder_is_read_as_itself(tmp_path, capsys):
     (inner / "self").symlink_to(inner)
     (tmp_path / "photos" / "loop").symlink_to(tmp_path)
     assert image_data(str(tmp_path)).classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("layout", "classes"),
+    [
+        ("train/cat train/dog test", "cat dog"),  # test has no classes
+        ("cat test", "cat test"),
+        ("cat training valid", "cat training valid"),
+        ("test/cat test/dog", "cat dog"),
+        ("cat/2024", "cat"),
+        ("train/one/x train/one/y val/one", "one"),
+        ("archive/train/cat archive/val/cat", "cat"),
+    ],
+)
+def test_a_folder_is_a_class_or_a_part(tmp_path, layout, classes):
+    for folder in layout.split():
+        write_classes(tmp_path, {folder: 5})
+    data = image_data(str(tmp_path))
+    assert data.classes == tuple(classes.split())
+    assert len(data.train) and len(data.held_out)
+
+
+def test_the_folder_where_one_stands_is_read(tmp_path, monkeypatch):
+    write_classes(tmp_path, {"cat": 5, "dog": 5})
+    monkeypatch.chdir(tmp_path)
+    here, there = image_data("."), image_data(str(tmp_path))
+    assert here.classes == there.classes and np.array_equal(here.train.names, there.train.names)
+    assert np.array_equal(pixels(here.train, 7), pixels(there.train, 7))
 
 
 def test_two_folders_of_one_part_are_refused(tmp_path):
@@ -194,19 +224,44 @@ def test_values_without_a_known_white_are_refused(tmp_path, dtype):
         folders.read_picture(tmp_path / "deep.tif")
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_picture_is_turned_as_the_camera_noted(tmp_path, orientation):
-    exif, pixels = Image.Exif(), np.zeros((40, 60, 3), np.uint8)
-    exif[0x0112], pixels[:20, :30] = orientation, 255
-    Image.fromarray(pixels).save(tmp_path / "phone.png", exif=exif)
-    with Image.open(tmp_path / "phone.png") as image:
-        expected = np.asarray(ImageOps.exif_transpose(image))
-    assert np.array_equal(np.asarray(folders.read_picture(tmp_path / "phone.png")), expected)
+def test_the_transparent_value_of_sixteen_bits_lies_on_white(tmp_path):
+    values = RAMP.astype(np.uint16) * 257
+    Image.fromarray(values).save(tmp_path / "clear.png", transparency=0)
+    picture = folders.read_picture(tmp_path / "clear.png")
+    assert np.array_equal(np.asarray(picture), np.where(RAMP == 0, 255, RAMP)[..., None].repeat(3, -1))
+
+
+# What is shown of rows stored from above, by the orientation of EXIF.
+SHOWN = {
+    1: lambda stored: stored,
+    2: np.fliplr,
+    3: lambda stored: np.rot90(stored, 2),
+    4: np.flipud,
+    5: lambda stored: stored.T,
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: np.rot90(stored, 2).T,
+    8: np.rot90,
+}
+
+
+@pytest.mark.parametrize("orientation", SHOWN)
+@pytest.mark.parametrize("name", ["phone.png", "phone.jpg", "phone.tif", "sixteen.tif"])
+def test_a_picture_is_turned_as_the_camera_noted(tmp_path, name, orientation):
+    exif, stored = Image.Exif(), np.zeros((40, 60), np.uint8)
+    exif[0x0112], stored[:16, :32] = orientation, 255
+    written = stored.astype(np.uint16) * 257 if name == "sixteen.tif" else stored
+    Image.fromarray(written).save(tmp_path / name, exif=exif)
+    picture = np.asarray(folders.read_picture(tmp_path / name))[..., 0]
+    assert np.array_equal(picture > 127, SHOWN[orientation](stored) > 127)
 
 
 def test_a_broken_note_turns_nothing(tmp_path):
-    Image.new("RGB", (6, 4)).save(tmp_path / "note.jpg", exif=b"Exif\0\0broken")
-    assert folders.read_picture(tmp_path / "note.jpg").size == (6, 4)
+    note = PngInfo()
+    note.add_text("Raw profile type exif", "\nexif\n 4\nno hexadecimal\n")
+    Image.new("RGB", (6, 4)).save(tmp_path / "note.png", pnginfo=note)
+    with Image.open(tmp_path / "note.png") as image, pytest.raises(ValueError, match="hexadecimal"):
+        image.getexif()
+    assert folders.read_picture(tmp_path / "note.png").size == (6, 4)
 
 
 @pytest.mark.parametrize("inside", ["", "train"])

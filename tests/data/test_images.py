@@ -34,6 +34,14 @@ def test_sets_of_gray_pictures_are_split_as_their_authors_did():
     assert pixels(data.train, 0).max() == 239  # 15 sixteenths of 255
 
 
+def test_a_set_known_here_comes_before_a_folder_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits", "grass"):
+        (tmp_path / name).mkdir()
+    assert [images.is_own_folder(name) for name in ("digits", "grass", "none")] == [False, True, False]
+    assert image_data("digits").classes == images.CLASSES["digits"]
+
+
 @pytest.mark.data("fashion_mnist")
 def test_articles_of_clothing_are_split_as_their_authors_did():
     data = image_data("fashion-mnist")

@@ -189,16 +189,23 @@ def test_data_of_ones_own_that_is_not_there_is_named(places, name, kind):
     assert run.missing == [f"data: there is no data set and no {kind} called {str(places / 'mine')!r}"]
 
 
-def test_data_of_ones_own_is_taken(places):
-    """A run of images wants a folder, one of text a file."""
+def test_data_of_ones_own_is_taken(places, monkeypatch):
+    """A run of images wants a folder, one of text a file, and neither what only the other kind reads."""
     text, images = places / "novel.txt", places / "photos"
     text.write_text("It was the best of times.\n" * 9, encoding="utf-8")
     images.mkdir()
+    (places / "grass").mkdir()  # as a photograph of the registry is called
+    monkeypatch.chdir(places)
     for name, data, missing in (
         ("gpa-dickens", text, 0),
         ("gka-imagenet-tiny", images, 0),
         ("gpa-dickens", images, 1),
         ("gka-imagenet-tiny", text, 1),
+        ("gka-imagenet-tiny", "grass", 0),
+        ("gka-imagenet-tiny", "coffee", 1),
+        ("gka-imagenet-tiny", "made-up-16x4", 1),
+        ("gpa-dickens", "digits", 1),
+        ("gpa-dickens", "made-up", 0),
     ):
         run = launch(name, scale="smoke", device="cpu", settings=["--data", str(data)])
         assert len(run.missing) == missing

@@ -98,8 +98,14 @@ def bomb_of_torch(path: Path, name: str) -> None:
     reseal(path)
 
 
+def age(path: Path) -> None:
+    """Let the optimizers' state be as an older gkalib wrote it."""
+    (path / checkpoint.OPTIMIZER).rename(path / "optimizer.safetensors")
+    reseal(path)
+
+
 def scribble(path: Path) -> None:
-    """Something else in place of the weights, recheckpoint."""
+    """Something else in place of the weights, resealed."""
     (path / checkpoint.MODEL).write_bytes(b"x" * 99)
     reseal(path)
 
@@ -154,6 +160,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
         r"is refused: optimizer\.pt holds more than tensors and numbers",
     ),
     "no tensors": (scribble, r"is damaged: model\.safetensors holds no tensors"),
+    "optimizer of an older gkalib": (
+        age,
+        r"is of an older gkalib: its weights load, training cannot go on",
+    ),
     "unknown format": (
         lambda path: reseal(path, format=7),
         r"has format 7, and this version of gkalib reads format 1",

@@ -1,16 +1,22 @@
 """A run knows its data: classes go by name, and what has changed since it was trained is said."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from gkalib.data import folders
+from gkalib.data.registry import checksum
 from gkalib.training import checkpoint, record, train
 from gkalib.training.fingerprint import Fingerprint, changes
 from gkalib.training.record import open_run
 from tests.training.runs import launch, picture_run, text_run
 from tests.training.test_distributed import ALONE
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def draw(folder: Path, names: str, count: int = 10) -> None:
@@ -84,6 +90,19 @@ def test_added_pictures_are_said(photos: Path, tmp_path: Path, capsys: pytest.Ca
     assert evaluate(tmp_path / "run") == before
 
 
+def test_pictures_are_checked_once(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    checked: list[bool] = []
+    monkeypatch.setattr(folders, "check_pictures", lambda images, *, quiet: checked.append(quiet))
+    resume(tmp_path / "run")
+    assert not checked
+    train(open_run(tmp_path / "run").config, launch(tmp_path / "other"))
+    assert checked == [True]
+    draw(photos, "cat", 13)
+    with pytest.raises(ValueError, match="has changed"):
+        resume(tmp_path / "run")
+    assert checked == [True, True]
+
+
 def test_more_text_is_said(novel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     novel.write_text(novel.read_text() + "ja na ja na, ja\n\n" * 20)
     evaluate(tmp_path / "run")
@@ -91,6 +110,24 @@ def test_more_text_is_said(novel: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert said in capsys.readouterr().err
     with pytest.raises(ValueError, match=rf"^{said}"):
         resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("limit", "null", 300),
+        ("data", r'"\S+novel.txt"', "another.txt"),
+        ("prompt", '"[na j]*"', "j"),
+    ],
+)
+def test_other_settings_are_no_changed_data(
+    name: str, old: str, new: object, novel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("another.txt").write_text("ja na ja na, ja\n\n" * 50)
+    said = rf"of another run: {name} was {old} there and is {json.dumps(new)} here"
+    with pytest.raises(ValueError, match=rf"^train: checkpoint run/step-00000002 is {said}"):
+        train(replace(open_run("run").config, **{name: new}), launch(Path("run")))
 
 
 def test_other_characters_are_refused(novel: Path, tmp_path: Path):
@@ -108,7 +145,24 @@ def test_a_checkpoint_from_before_it_was_kept_is_read(photos: Path, tmp_path: Pa
     resume(tmp_path / "run")
 
 
+def test_a_shipped_model_knows_its_classes():
+    models = ROOT / "data" / "models"
+    assert open_run(models / "gka-cifar10").classes[:3] == ("airplane", "automobile", "bird")
+    assert open_run(models / "gpa-dickens").classes == ()
+
+
+def test_a_folder_called_as_a_photograph_has_a_checksum_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The registry has a photograph called grass; a folder of that name is one's own data all the same."""
+    monkeypatch.chdir(tmp_path)
+    draw(Path("grass"), "cat dog")
+    assert train(picture_run(data="grass", steps=1), launch(Path("run"))).data_sha256 == ""
+    known = open_run("run").fingerprint
+    assert known and checksum("grass") not in known and known.train != known.held_out
+
+
 def test_many_classes_are_named_by_a_few():
     there, here = (Fingerprint(tuple(f"{word}{i}" for i in range(9)), word, "") for word in "ab")
-    with pytest.raises(ValueError, match=r"lacks a0, a1, a2, a3, a4 and 4 more and it has b0, .* 4 more, wh"):
+    with pytest.raises(ValueError, match=r"lacks a0, a1, a2, a3, a4, and 4 more and it has b0, .* 4 more, w"):
         changes("photos", there, here)

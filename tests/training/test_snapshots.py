@@ -50,6 +50,15 @@ def test_the_weights_of_their_steps_stay(unbroken: Path, tmp_path: Path):
     assert len(trajectory(unbroken / "step-00000003")) == len(STEPS)
 
 
+def test_a_trajectory_is_read_whole_or_not_at_all(unbroken: Path, tmp_path: Path):
+    folder = Path(shutil.copytree(unbroken, tmp_path / "run"))
+    kept = folder / "step-00000003" / MODEL
+    kept.write_bytes(kept.read_bytes()[:99])
+    assert trajectory(folder, least=len(STEPS) + 1) == []
+    with pytest.raises(ValueError, match=r"checkpoint .*00003 is damaged: model\.safetensors has changed"):
+        trajectory(folder)
+
+
 def test_they_change_nothing_of_the_run(unbroken: Path, tmp_path: Path):
     folder = tmp_path / "run"
     assert lives.live(toy.toy(), folder)[0] == 0

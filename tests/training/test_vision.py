@@ -35,7 +35,7 @@ def made_up_sets():
     with pytest.MonkeyPatch.context() as patch:
         for size, classes in ((16, 4), (16, 2)):
             patch.setitem(
-                images._LOADERS, f"made-up-{size}x{classes}", partial(images.made_up, size, classes)
+                images.IMAGE_SETS, f"made-up-{size}x{classes}", partial(images.made_up, size, classes)
             )
         yield
 
