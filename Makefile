@@ -80,7 +80,7 @@ lint: $(FULL)/.ready ## style, import floors, spelling
 	@$(FULL)/bin/lint-imports
 	@$(FULL)/bin/codespell
 
-types: $(FULL)/.ready ## types of the library
+types: $(FULL)/.ready ## types of the library and of what lies beside the chapters
 	@$(FULL)/bin/pyright --pythonpath $(FULL)/bin/python
 
 pairs: $(FULL)/.ready ## chapters agree with their texts, outputs with the code and the records they came from

@@ -20,11 +20,13 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-# The library is imported through a hook that checks every annotated shape and type while a test runs.
-HOOK = jaxtyping.install_import_hook("gkalib", "beartype.beartype" if find_spec("beartype") else None)
+# The library and what lies beside the chapters are imported through a hook that checks every annotated shape
+# and type while a test runs.
+HOOKED = ["gkalib", "chapters.figures", "chapters.lab"]
+HOOK = jaxtyping.install_import_hook(HOOKED, "beartype.beartype" if find_spec("beartype") else None)
 # Triton's interpreter looks for a program's source and globals, which a check around it would hide.
 CHECKED = HOOK.hook.should_instrument
-TRITON = "gkalib.smoothing.fused."
+TRITON = ("gkalib.smoothing.fused.", "chapters.lab.rows")
 HOOK.hook.should_instrument = lambda name: CHECKED(name) and not name.startswith(TRITON)
 
 torch.set_num_threads(1)

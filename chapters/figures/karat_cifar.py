@@ -8,10 +8,11 @@ from matplotlib.figure import Figure
 
 from gkalib.viz import style
 
+Number = int | float
 Values = Sequence[float] | np.ndarray
 
 
-def bars(costs: Mapping[str, Mapping[str, float]], *, limits: tuple[float, float]) -> Figure:
+def bars(costs: Mapping[str, Mapping[str, Number]], *, limits: tuple[Number, Number]) -> Figure:
     """Draw a panel of bars for each cost on a logarithmic scale, each with its value at its end.
 
     Args:

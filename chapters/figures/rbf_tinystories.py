@@ -13,7 +13,7 @@ from gkalib.viz.style import COLUMN, PALETTE
 PAIRS = ("blue", "vermilion", "green")
 
 
-def position_terms(by_lag: Mapping[str, Any], added: Mapping[str, Any], *, bound: float) -> Figure:
+def position_terms(by_lag: Mapping[str, Any], added: Mapping[str, Any], *, bound: int | float) -> Figure:
     """Terms of a score against the lag, and what positions add to some scores along the text.
 
     Args:

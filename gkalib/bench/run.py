@@ -75,19 +75,25 @@ def run(
     Args:
         name: of the benchmark.
         shapes: those to time; none is all.
-        arms: those to time of each shape; none is all.
+        arms: those to time of each shape; none is all. A shape of smooth, decoding or loading has none.
         device: ``"cpu"`` or ``"cuda"``.
         scale: ``"smoke"``, ``"reduced"`` or ``"full"``.
         keep: whether a run a shape goes to ``data/results/bench``.
 
     Raises:
-        ValueError: if there is no such benchmark, or a result of ours is wrong; then it was not timed, while
-            its rivals were, and are kept.
+        ValueError: if there is no such benchmark, shape or arm, or a result of ours is wrong; then it was not
+            timed, while its rivals were, and are kept.
     """
     chosen, load = benchmark(name), results.load_average()
     recipes = chosen.shapes(scale, device)
     if unknown := [shape for shape in shapes if shape not in recipes]:
         raise ValueError(f"bench: {name} has no shape {unknown[0]!r}. Known: {', '.join(recipes)}")
+    for shape in (shapes or recipes) if arms else ():
+        recipe = recipes[shape]
+        known = attention.chosen(recipe) if name in problems.FAMILIES else recipe.get("arms", ())
+        if unknown := [arm for arm in arms if arm not in known]:
+            said = f"Known: {', '.join(known)}" if known else f"Its shapes have none: {', '.join(recipes)}"
+            raise ValueError(f"bench: {name} {shape} has no arm {unknown[0]!r}. {said}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"bench: {name} was asked for on cuda, and no CUDA device is there")
     if load is not None and load > results.BUSY:

@@ -23,11 +23,13 @@ STATUS = Path("/proc/self/status")
 
 
 def times(calls: Sequence[Call], device: str, *, seconds: float | None = None) -> list[float]:
-    """Milliseconds of a call, one number a run; the first are not counted.
+    """Milliseconds of a call, one number a measurement; the first runs are not counted.
 
     On a GPU ``triton.testing.do_bench`` times the first call between two events, and overwrites the cache
-    before each run. On a CPU a run does all calls, each on inputs of its own, and its time is divided by
-    their number; what they return is kept until the last has run, so that none writes where another just has.
+    before each run: a measurement is one run. On a CPU a run does all calls, each on inputs of its own; what
+    they return is kept until the last has run, so that none writes where another just has. A measurement is
+    there the mean of a call in a block of runs, as many as ``torch.utils.benchmark`` chooses: one where it is
+    long enough for the clock, else ten, a hundred and so on.
 
     Args:
         calls: that do the same on different inputs.

@@ -15,7 +15,7 @@ class Bench:
 
     name: Positional[str]  # what to time, for example smooth
     shape: Positional[tuple[str, ...]] = ()  # shapes of it; all of them where none is named
-    arm: tuple[str, ...] = ()  # arms of a shape; all of them where none is named
+    arm: tuple[str, ...] = ()  # arms of a shape, where it has some; all of them where none is named
     device: Device = "cpu"  # where
     scale: Scale = "full"  # how much of it
     keep: bool = False  # keep the rows in data/results

@@ -84,7 +84,7 @@ class Hub:
 
     Args:
         repo: owner and name.
-        revision: the commit; or a branch, of which nothing is fetched before ``$GKALIB_COMMIT`` names one.
+        revision: the commit; or a branch, of which nothing is fetched before ``$GKALIB_REVISION`` names one.
         folder: where the files lie, in any of the places, at any depth.
         files: the pattern of the file names of each part, such as ``{"train": "train-*.parquet"}``.
         size: of what is fetched, in words.
@@ -283,13 +283,13 @@ def fetch_hub(hub: Hub) -> Path:
     try:
         # asked first because it fails at once: what follows tries a silent hub again for half a minute
         named = re.fullmatch("[0-9a-f]{7,40}", hub.revision)
-        revision = hub.revision if named else os.environ.get("GKALIB_COMMIT", hub.revision)
+        revision = hub.revision if named else os.environ.get("GKALIB_REVISION", hub.revision)
         source = {"repo_id": hub.repo, "revision": revision}
         info = client.HfApi().dataset_info(**source, files_metadata=True, timeout=TIMEOUT)
         if revision == hub.revision and not named:
             raise ValueError(
                 f"no commit of it is known here; its {revision} is now {info.sha}. Who trusts that one sets "
-                f"GKALIB_COMMIT={info.sha}"
+                f"GKALIB_REVISION={info.sha}"
             )
         client.snapshot_download(
             **source, repo_type="dataset", allow_patterns=list(hub.wanted) or wanted, local_dir=folder

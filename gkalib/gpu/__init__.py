@@ -9,6 +9,8 @@ __getattr__ = moved(
             name: f"chapters.lab.{name}" for name in ("exact", "page", "pictures", "puzzles", "rows", "watch")
         },
         **{name: "gkalib.gpu.run" for name in ("jobs", "pack", "plan", "proofs", "queue", "trainings")},
+        "candidates": "gkalib.gpu.tune",
+        "limits": "gkalib.bench.roofline",
         **{name: "pytest -m gpu" for name in ("correctness", "invariance", "operations")},
     },
 )

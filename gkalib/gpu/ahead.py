@@ -98,17 +98,6 @@ def launches(case: Sample, config: Config | None = None) -> list[Launch]:
     return launched
 
 
-def ready(launch: Launch) -> str:
-    """Compile one launch, unless it lies in Triton's cache, so that a start on an H100 finds it there.
-
-    Returns:
-        What names the source.
-    """
-    source, options = source_of(launch)
-    triton.compile(source, target=TARGET, options=options.__dict__)
-    return source.hash()
-
-
 def source_of(launch: Launch) -> tuple[ASTSource, Any]:
     """What Triton makes of a launch on an H100: each argument specialized, and the options."""
     backend, program, config = make_backend(TARGET), launch.program, launch.config

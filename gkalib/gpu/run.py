@@ -32,10 +32,11 @@ from gkalib.smoothing.fused import configs, proved
 
 START, PATIENCE = 15.0, 3.0  # seconds for a process to begin, and times its estimate that it may take
 HELD = 20.0  # seconds that a process may need to end when it is killed
-EXPERIMENT, ARM = "correctness", "tests"  # of the run that says how the tests ended
 OUTCOMES = ("failure", "error", "skipped")
-PROVEN = ("decode", "gka", "gka-eps", "rows", "smooth", "smooth-unnormalized")
-"""The operations of ``auto`` that the tests compare."""
+PROVEN = {"decode": proved.DIRECTIONS[:1]} | dict.fromkeys(
+    ("gka", "gka-eps", "rows", "smooth", "smooth-unnormalized"), proved.DIRECTIONS
+)
+"""The operations of ``auto`` that the tests compare, and in which directions."""
 TUNED = (
     "gka_forward", "gka_backward", "gka_forward_described", "gka_backward_head", "smooth_forward",
     "smooth_backward_query", "smooth_backward_key", "decode_split",
@@ -84,7 +85,7 @@ def _runs(store: Path, experiment: str, arm: str) -> list[results.Record]:
 def commands(device: str) -> Iterator[Command]:
     """The list, for a card or in small for a CPU."""
     small = device == "cpu"
-    yield Command(("-c", f"from gkalib.gpu.run import check; check({device!r})"), (EXPERIMENT, ARM), 400.0)
+    yield Command(("-c", f"from gkalib.gpu.run import check; check({device!r})"), tune.TESTS, 400.0)
     for program in () if small else TUNED:
         call = f"from gkalib.gpu import tune; tune.run([{program!r}], (64, 128), (16,))"
         yield Command(("-c", call), (tune.EXPERIMENT, f"{program.replace('_', '-')}-d64-d128"), 40.0)
@@ -104,6 +105,9 @@ def check(device: str) -> None:
     """Run the tests of fused operations on a card, or their rehearsal, and keep how they ended.
 
     The record is ``correctness/tests``: how many were run and how many are ``wrong``, with a row a test.
+
+    Raises:
+        ValueError: if no test was run, or pytest did not come to its end: what is cut off proves nothing.
     """
     root, start = results.repository() or Path(), time.perf_counter()
     folder = root / "tests" / "smoothing" / "fused"
@@ -121,8 +125,10 @@ def check(device: str) -> None:
             "no:cacheprovider",
             f"--junitxml={report}",
         ]
-        subprocess.run([sys.executable, *words], cwd=root)
+        status = subprocess.run([sys.executable, *words], cwd=root).returncode
         rows = outcomes(report.read_text(encoding="utf-8")) if report.exists() else []
+    if status not in (0, 1):  # all passed, some failed
+        raise ValueError(f"run: pytest was cut off, with status {status}; the output above says why")
     metrics = {
         "cases": sum(row["outcome"] != "skipped" for row in rows),
         "wrong": sum(row["outcome"] in ("failure", "error") for row in rows),
@@ -130,7 +136,7 @@ def check(device: str) -> None:
     if not metrics["cases"]:
         raise ValueError("run: no test was run; the output above says why")
     keep(
-        EXPERIMENT, ARM, metrics, rows, device=device, scale="smoke" if device == "cpu" else "full",
+        *tune.TESTS, metrics, rows, device=device, scale="smoke" if device == "cpu" else "full",
         recipe={"programs": proved.programs()}, wall_seconds=round(time.perf_counter() - start, 1),
     )  # fmt: skip
 
@@ -150,11 +156,10 @@ def outcomes(report: str) -> list[dict[str, str]]:
 def by_record(stores: Sequence[Path]) -> tuple[str, str]:
     """The table of block sizes, and what is proved, by the runs in these stores, as text.
 
-    All of PROVEN is proved on a card where each test was right with the programs that are here, for the block
-    sizes that recorded times choose: one is chosen only if it computes what the shipped one does.
+    All of PROVEN is proved on a card where ``tune.tested`` found each test right, for the block sizes that
+    recorded times choose: one is chosen only if it computes what the shipped one does.
     """
     table = tune.by_record(stores)
-    runs = [run for store in stores for run in _runs(store, EXPERIMENT, ARM) if run.scale == "full"]
     current = {"programs": proved.programs(), "blocks": configs.blocks(table)}
     proofs = {
         proved.Proof(
@@ -165,10 +170,10 @@ def by_record(stores: Sequence[Path]) -> tuple[str, str]:
             **current,
             **{n: run.versions[n] for n in ("torch", "triton")},
         )
-        for run in runs
-        if run.metrics["wrong"] == 0 and run.recipe["programs"] == current["programs"]
-        for operation in PROVEN
-        for direction in proved.DIRECTIONS
+        for run in tune.tested(stores)
+        if run.metrics["wrong"] == 0
+        for operation, directions in PROVEN.items()
+        for direction in directions
         for dtype in ("bfloat16", "float16", "float32")
     }
     return tune.text(table), proved.text(proofs)
@@ -202,6 +207,9 @@ def run(minutes: float, out: Path, device: str = "cuda") -> list[Command]:
     end, store = time.monotonic() + 60 * minutes, (out / "results").resolve()
     store.mkdir(parents=True, exist_ok=True)
     commit, name, failed = results.provenance()["commit"], device_name(device), []
+    environment = {"GKALIB_RESULTS": str(store), "GKALIB_RUNS": str((out / "runs").resolve())}
+    environment |= {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
+    environment |= _adopted(out, store)
     for command in commands(device):
         left = end - time.monotonic()
         if command.done(store, commit, name):
@@ -210,15 +218,21 @@ def run(minutes: float, out: Path, device: str = "cuda") -> list[Command]:
             print(f"{command}: {left:.0f} s are left, not enough", flush=True)
         elif left > 0:
             print(f"{command}: starts", flush=True)
-            environment = {"GKALIB_RESULTS": str(store), "GKALIB_RUNS": str((out / "runs").resolve())}
-            environment |= {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
-            for key, text in zip(("configs", "proved"), by_record([results.folder(), store]), strict=True):
-                (out / f"{key}.json").write_text(text)
-                environment[f"GKALIB_{key.upper()}"] = str((out / f"{key}.json").resolve())
             limit = min(left, START + PATIENCE * command.seconds)
             failed += [] if _ended_well(command, limit, environment, out / "log.txt") else [command]
+            _adopted(out, store)
             shutil.make_archive(str(out / "results"), "gztar", store)
     return failed
+
+
+def _adopted(out: Path, store: Path) -> dict[str, str]:
+    """Write what the runs leave to configs.json and proved.json; the variables that name these files."""
+    environment = {}
+    for key, text in zip(("configs", "proved"), by_record([results.folder(), store]), strict=True):
+        path = (out / f"{key}.json").resolve()
+        path.write_text(text)
+        environment[f"GKALIB_{key.upper()}"] = str(path)
+    return environment
 
 
 def _ended_well(command: Command, limit: float, environment: dict[str, str], log: Path) -> bool:

@@ -23,9 +23,9 @@ from gkalib import results
 from gkalib.bench import timing
 from gkalib.bench.attention import TOLERANCE, relative_error
 from gkalib.gpu.samples import CALLS, Call, Sample, prepared
-from gkalib.smoothing.fused import configs
+from gkalib.smoothing.fused import configs, proved
 from gkalib.smoothing.fused.configs import TABLE, Config, Table, forced, forget, served
-from gkalib.smoothing.fused.launch import Launch, collected
+from gkalib.smoothing.fused.launch import collected
 
 Clock = Callable[[Call], float]
 """Milliseconds of a call."""
@@ -33,12 +33,11 @@ Computed = Callable[[Call], Sequence[Tensor]]
 """What a call computes."""
 
 EXPERIMENT = "tuning"
+TESTS = "correctness", "tests"
+"""Experiment and arm of the runs that say how the tests on a card ended."""
 
 UNTESTED = ("gka_forward_specialized", "gka_backward_specialized")
 """Programs that no test runs on a card, since a wrong barrier hangs: they are not shipped."""
-
-ASKED_OFTEN = ("smooth_forward", "smooth_backward_key", "smooth_backward_query", "decode_split")
-"""The programs of which about three sample calls ask for an entry; of others it is one."""
 
 ALLOWED = 10
 """Times the tolerance that a candidate's result may lie from that of the shipped one."""
@@ -183,19 +182,6 @@ def choice(table: Table, program: str, width: int, kind: str, sizes: Sequence[in
         yield
 
 
-def launches(
-    table: Table, programs: Sequence[str] = (), widths: Sequence[int] = (), bits: Sequence[int] = ()
-) -> Iterator[tuple[str, int, str, list[int], Sample, list[Launch]]]:
-    """What timing the candidates would start: entry, block sizes, case and launches."""
-    for program, width, kind in entries(table, programs, widths, bits):
-        for case in cases(program, width, kind):
-            call = prepared(case)  # its tensors lie in memory that nobody touches
-            for sizes in table[program][str(width)][kind]["candidates"]:
-                with collected() as launched, choice(table, program, width, kind, sizes):
-                    call()
-                yield program, width, kind, sizes, case, launched
-
-
 def choose(table: Table, timings: Iterable[Timing]) -> Table:
     """The table with the fastest candidate of every timed entry shipped, by the mean ratio over its cases."""
     changed = json.loads(json.dumps(table))
@@ -318,40 +304,37 @@ def run(
         table = changed
 
 
-def compiled(
-    programs: Sequence[str] = (),
-    widths: Sequence[int] = (),
-    bits: Sequence[int] = (),
-    *,
-    device: str = "cuda",
-) -> int:
-    """Compile what ``run`` will start, so that it lies in Triton's cache; says how many programs that are."""
-    from gkalib.gpu.ahead import ready
-
-    table = by_record()
-    every = launches(table, programs, widths, bits)
-    return len({ready(launch) for *_, launched in every for launch in launched})
-
-
 def by_record(stores: Sequence[Path] = ()) -> Table:
-    """The table as the times recorded in these stores would have it, the newest last."""
+    """The table as the times recorded in these stores would have it, the newest last.
+
+    A program that stands in for another is chosen only if the tests were right on every card that ran them.
+    """
     table, roots = configs.table(), list(stores) or [results.folder()]
-    held = [root for root in dict.fromkeys(roots) if EXPERIMENT in results.experiments(root=root)]
-    records = [(record, root) for root in held for record in results.load(EXPERIMENT, root=root)]
-    for record, root in sorted(records, key=lambda each: each[0].date):
+    wrong = [run.metrics["wrong"] for run in tested(roots)]
+    barred = UNTESTED if wrong and not any(wrong) else configs.STAND_INS
+    for record, root in _records(EXPERIMENT, roots):
         times = timings(results.rows(record, root=root))
-        table = choose(table, [each for each in times if _may_ship(each, roots)])
+        table = choose(table, [each for each in times if not each.config or each.program not in barred])
     return table
 
 
-def _may_ship(each: Timing, roots: Sequence[Path]) -> bool:
-    """Whether a program may be shipped: one that stands in for another, only if it was right on a card."""
-    if each.program not in configs.STAND_INS or not each.config:
-        return True
-    stores = [root for root in roots if "correctness" in results.experiments(root=root)]
-    runs = [run for root in stores for run in results.load("correctness", root=root)]
-    wrong = [run.metrics["wrong"] for run in runs if run.scale == "full" and run.arm == "tests"]
-    return each.program not in UNTESTED and bool(wrong) and not any(wrong)
+def tested(stores: Sequence[Path]) -> list[results.Record]:
+    """How the tests ended on each card with each PyTorch and Triton, for the programs that are here.
+
+    It is the newest run that counts, in whichever store it lies.
+    """
+    newest = {}
+    for run, _ in _records(TESTS[0], stores):
+        if (run.scale, run.arm, run.recipe.get("programs")) == ("full", TESTS[1], proved.programs()):
+            newest[run.device, run.versions["torch"], run.versions["triton"]] = run
+    return list(newest.values())
+
+
+def _records(experiment: str, stores: Sequence[Path]) -> list[tuple[results.Record, Path]]:
+    """The runs of an experiment, the newest last, each with its store."""
+    held = [root for root in dict.fromkeys(stores) if experiment in results.experiments(root=root)]
+    records = [(record, root) for root in held for record in results.load(experiment, root=root)]
+    return sorted(records, key=lambda each: each[0].date)
 
 
 def adopt() -> list[str]:

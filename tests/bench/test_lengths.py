@@ -24,6 +24,14 @@ def test_a_wrong_result_is_not_timed_and_an_error(here, monkeypatch):
     assert kept["smooth-eager-matmul"] == {"wrong": 1} and kept["smooth-dense"]["ms_64"] > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "shape"), [("smooth", "dense"), ("decoding", "gka-cached"), ("loading", "windows")]
+)
+def test_shapes_that_have_no_arms_take_none(name, shape, here):
+    with pytest.raises(ValueError, match=f"{name} {shape} has no arm 'fused'. Its shapes have none: "):
+        run.run(name, [shape], arms=["fused"], scale="smoke")
+
+
 @pytest.mark.parametrize("arm", ["softmax-whole", "softmax-window", "gka-cached"])
 def test_a_step_of_decoding_is_right_and_kept_by_its_length(arm, here, capsys):
     rows = run.run("decoding", [arm], scale="smoke", keep=True)

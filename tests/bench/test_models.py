@@ -48,6 +48,12 @@ def test_whole_models_run_beside_deit(quick, here):
     assert metrics["throughput_best"] == ran["gka-fused"] / ran["deit-sdpa-flash"]
 
 
+@pytest.mark.parametrize("arm", ["gka-fast", "deit"])
+def test_an_arm_that_no_model_has_is_refused_before_anything_is_timed(arm, here):
+    with pytest.raises(ValueError, match=f"models ti-training has no arm '{arm}'. Known: deit-sdpa-cudnn, "):
+        run.run("models", arms=["gka-dense", arm], scale="smoke")
+
+
 def test_training_steps_change_the_model(quick):
     case = recipe("training")
     built = models.model("gka-dense", case)

@@ -74,14 +74,14 @@ def test_fetched_files_are_found_with_the_sums_that_the_hub_states(cache, monkey
 def test_a_branch_is_not_fetched_before_somebody_names_its_commit(cache, monkeypatch):
     """Sums that come with the files vouch for whatever comes."""
     branch = dataclasses.replace(SET, revision="main")
-    monkeypatch.delenv("GKALIB_COMMIT", raising=False)
+    monkeypatch.delenv("GKALIB_REVISION", raising=False)
     patterns = serve(monkeypatch, revision="main")
     with pytest.raises(
-        ValueError, match=f"its main is now {COMMIT}. Who trusts that one sets GKALIB_COMMIT="
+        ValueError, match=f"its main is now {COMMIT}. Who trusts that one sets GKALIB_REVISION="
     ):
         fetch_hub(branch)
     assert not patterns and not cache.exists()
-    monkeypatch.setenv("GKALIB_COMMIT", COMMIT)
+    monkeypatch.setenv("GKALIB_REVISION", COMMIT)
     patterns = serve(monkeypatch, revision=COMMIT)
     assert fetch_hub(branch) == cache and patterns
 

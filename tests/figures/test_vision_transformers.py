@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from chapters.figures import vision_transformers as figures
-from gkalib.results.verdicts import Estimate, Judgment
 from gkalib.viz import style
+from tests.judgments import FOUND
 
 
 def test_normalized_images_are_drawn_in_their_colors(axes):
@@ -20,18 +20,6 @@ def test_normalized_images_are_drawn_in_their_colors(axes):
     assert axes.images[-1].get_array().max() == 1.0
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         figures.images([axes], [])
-
-
-def judged(verdict: str, low: float, value: float, high: float) -> Judgment:
-    found = Estimate(value=value, error=0.01, degrees=16)
-    return Judgment(verdict=verdict, estimate=found, low=low, high=high)
-
-
-FOUND = {
-    "a": judged("as good as", -0.005, 0.0, 0.005),
-    "b": judged("not reproduced", -0.4, -0.3, -0.2),
-    "c": judged("undecided", -0.01, 0.01, 0.03),
-}
 
 
 def test_contrasts_of_a_row_lie_one_below_another_with_their_seeds(axes):

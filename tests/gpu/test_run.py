@@ -3,15 +3,17 @@
 import tarfile
 from importlib import import_module
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from gkalib import results
 from gkalib.bench.goals import goals
-from gkalib.gpu import run
+from gkalib.gpu import run, tune
 from gkalib.gpu.run import PROVEN, Command, by_record, commands, main
 from gkalib.smoothing.fused import configs, proved
 
+PROOFS = 3 * (2 * len(PROVEN) - 1)  # of a card: types, and directions, of which decoding has one
 SAVES = """
 import os, pathlib
 from gkalib import results
@@ -22,12 +24,21 @@ results.save(results.Record(experiment="toy", arm="one", scale="full", recipe={}
 """
 
 
-def saved(store, *, wrong=0, programs=None, scale="full"):
+PROVES = """
+from gkalib import results
+from gkalib.smoothing.fused import proved
+results.save(results.Record(experiment="correctness", arm="tests", scale="full", seed=0, wall_seconds=1,
+    recipe={"programs": proved.programs()}, device="A card", metrics={"wrong": 0},
+    **results.provenance("torch", "triton")))
+"""
+
+
+def saved(store, *, wrong=0, programs=None, scale="full", day=1, triton="3"):
     """A run of the tests on a card."""
     record = results.Record(
         experiment="correctness", arm="tests", scale=scale, seed=0, device="A card", commit="0" * 12,
-        clean=True, recipe={"programs": programs or proved.programs()}, date="2026-01-01T00:00:00+00:00",
-        wall_seconds=1.0, versions={"torch": "2", "triton": "3"}, metrics={"cases": 9, "wrong": wrong},
+        clean=True, recipe={"programs": programs or proved.programs()}, date=f"2026-01-0{day}T00:00:00+00:00",
+        wall_seconds=1.0, versions={"torch": "2", "triton": triton}, metrics={"cases": 9, "wrong": wrong},
     )  # fmt: skip
     results.save(record, root=store)
 
@@ -67,6 +78,16 @@ def test_what_ended_well_is_done_and_the_rest_goes_on(tmp_path, monkeypatch, cap
     assert ", about 20 s: starts" in capsys.readouterr().out, "other code has not run"
 
 
+def test_what_the_last_command_proves_is_written(tmp_path, monkeypatch):
+    listed = [Command(("-c", PROVES), tune.TESTS, 20.0)]
+    monkeypatch.setattr(run, "commands", lambda device: iter(listed[1:]))
+    run.run(1.0, tmp_path, "cpu")
+    assert (tmp_path / "proved.json").read_text() == "[]\n"
+    monkeypatch.setattr(run, "commands", lambda device: iter(listed))
+    assert run.run(1.0, tmp_path, "cpu") == []
+    assert (tmp_path / "proved.json").read_text().count('"A card"') == PROOFS
+
+
 def test_what_cannot_be_asked_for_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     for words, said in ((["--minutes", "0"], "minutes must be above 0"), ([], "no CUDA device is here")):
@@ -88,14 +109,17 @@ def test_how_the_tests_ended_is_a_record(tmp_path, monkeypatch):
             return real(words, **options)
         if said:
             Path(words[-1].removeprefix("--junitxml=")).write_text(said.pop())
+        return CompletedProcess(words, statuses.pop())
 
-    said, real = [REPORT], run.subprocess.run
+    said, statuses, real = [REPORT, REPORT], [1, 2, 1], run.subprocess.run
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
     monkeypatch.setattr(run.subprocess, "run", tests)
     run.check("cpu")
     (record,) = results.load("correctness")
     assert record.metrics == {"cases": 2, "wrong": 1} and record.recipe["programs"] == proved.programs()
     assert [row["outcome"] for row in results.rows(record)] == ["passed", "failure", "skipped"]
+    with pytest.raises(ValueError, match="pytest was cut off, with status 2"):
+        run.check("cpu")
     with pytest.raises(ValueError, match="no test was run"):
         run.check("cpu")
 
@@ -110,14 +134,28 @@ def test_a_card_is_proved_by_tests_that_were_right_there_with_this_code(change, 
     proved.forget()
     found = proved.read()
     proved.forget()
-    assert {each.operation for each in found} == set(PROVEN) and len(found) == 2 * 3 * len(PROVEN)
+    assert {each.operation for each in found} == set(PROVEN) and len(found) == PROOFS
+    assert {each.direction for each in found if each.operation == "decode"} == {"forward"}
     assert {(each.device, each.blocks, each.torch) for each in found} == {("A card", configs.blocks(), "2")}
+
+
+@pytest.mark.parametrize("triton", ["3", "2"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_newest_run_of_the_tests_counts_in_whichever_store(order, triton, tmp_path):
+    saved(tmp_path / "old", day=1, triton=triton)
+    saved(tmp_path / "new", day=2, wrong=1)
+    text = by_record([tmp_path / "old", tmp_path / "new"][::order])[1]
+    assert text.count('"A card"') == (0 if triton == "3" else PROOFS)
+    saved(tmp_path / "old", day=3)
+    assert by_record([tmp_path / "old", tmp_path / "new"][::order])[1].count('"A card"') == PROOFS
 
 
 GONE = [
     ("bench", "fused", "gkalib.bench.attention"),
     ("gpu", "queue", "gkalib.gpu.run"),
     ("gpu", "correctness", "pytest"),
+    ("gpu", "limits", "gkalib.bench.roofline"),
+    ("gpu", "candidates", "gkalib.gpu.tune"),
 ]
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gkalib.results.verdicts import Estimate, Judgment
 from gkalib.viz import dots, style
+from tests.judgments import FOUND, judged
 
 
 def rows(axes) -> list[str]:
@@ -55,18 +55,6 @@ def test_arms_of_other_kinds_and_kinds_without_a_mark_are_refused(axes):
         dots.kinds(axes, {"a": {"x": [1.0]}, "b": {"y": [1.0]}})
     with pytest.raises(ValueError, match=r"^kinds: each arm needs the same kinds, at most 3"):
         dots.kinds(axes, {"a": {kind: [1.0] for kind in "wxyz"}})
-
-
-def judged(verdict: str, low: float, value: float, high: float) -> Judgment:
-    found = Estimate(value=value, error=0.01, degrees=16)
-    return Judgment(verdict=verdict, estimate=found, low=low, high=high)
-
-
-FOUND = {
-    "a": judged("as good as", -0.005, 0.0, 0.005),
-    "b": judged("not reproduced", -0.4, -0.3, -0.2),
-    "c": judged("undecided", -0.01, 0.01, 0.03),
-}
 
 
 def _of(lines, place):
