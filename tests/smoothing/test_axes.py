@@ -9,6 +9,8 @@ import torch
 
 import gkalib
 from gkalib import kernels, masks
+from gkalib.smoothing.axes import problem_of
+from gkalib.smoothing.problem import ROW_SUM
 
 B, H, N, M, D, E = 2, 3, 5, 7, 4, 2
 KERNEL = kernels.Gaussian(torch.tensor([0.5, 1.0, 2.0]).double())
@@ -56,6 +58,11 @@ def test_what_is_given_comes_back(axes: int, values: str, array: bool):
 @pytest.mark.parametrize("axes", SIZES)
 def test_one_tensor_stays_one_and_learns(axes: int):
     x = draw(axes, N).requires_grad_()
+    given = (kernels.Gaussian(1.0), None, None, ROW_SUM, None)
+    for array in (x, x.detach().numpy(), torch.arange(5)):
+        assert problem_of("smooth", array, array, array, *given)[0].one_tensor
+        assert problem_of("smooth", array, None, None, *given)[0].one_tensor
+        assert not problem_of("smooth", array, array, array + 1, *given)[0].one_tensor
     out = gkalib.smooth(x, kernel=kernels.Gaussian(1.0, learn=True), mask=masks.Causal())
     assert out.shape == x.shape
     (slope,) = torch.autograd.grad(out.square().sum(), x)
