@@ -100,7 +100,7 @@ STORY_RATES = {
     "dot-susie": 32e-3,
     "dot-double-rope": 8e-3,
     "dot-double-susie": 16e-3,
-    "rbf-rope": 32e-3,
+    "rbf-rope": 8e-3,
     "rbf-susie": 16e-3,
     "rbf-half-rope": 16e-3,
     "rbf-half-susie": 32e-3,
