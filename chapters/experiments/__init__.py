@@ -20,6 +20,7 @@ FILES = {
     "gpa-novels-3000": "gpa_novels",
     "kan-cifar": "kan",
     "kan-mlp": "kan",
+    "karat-perceptrons": "kan",
     "karat-arms": "karat",
     "karat-pictures": "karat",
     "karat-rank": "karat_rank",
