@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import final
 
 from gkalib.results import find
-from gkalib.results.claims import Contrast, claims
+from gkalib.results.claims import OWN, Contrast, claims
 from gkalib.results.verdicts import Judgment, together
 
 from .claims import DATA, Cell, Papers
@@ -27,6 +27,7 @@ TRAINED = (
     "partly",
     *dict.fromkeys(ELSEWHERE.values()),
     "not reproduced",
+    *OWN.values(),
     "undecided",
 )
 """The verdicts of runs."""
@@ -216,14 +217,16 @@ class Judge:
         if not seeds:
             reason = f"python -m chapters.experiments {experiment} --seeds 5, and {how}"
             return Proof(status="ready", compares=cell.compares, reason=reason)
-        arms = {arm for claim in named for arm in judged[claim][0].weights}
-        first, *others = {record.arm: record for record in found.records if record.arm in arms}.values()
+        behind = [record for claim in named for record in found.behind(judged[claim][0])]
+        first, *others = {record.arm: record for record in behind}.values()
         scale = self.runs.scale_of(first, beside=others)
         verdict = together(judged[claim][2].verdict for claim in named)
-        if first.recipe["task"] not in DATA[cell.paper]:
+        if all(judged[claim][0].own for claim in named):
+            verdict = OWN.get(verdict, verdict)
+        elif first.scale != "full" and first.recipe["task"] not in DATA[cell.paper]:
             verdict = ELSEWHERE.get(verdict, verdict)
         return Proof(
-            status="reduced",
+            status=first.scale,
             verdict=verdict,
             compares=cell.compares or "order",
             ours="; ".join(dict.fromkeys(_measured(*judged[claim][::2]) for claim in named)),

@@ -17,11 +17,13 @@ from .proof import COUNTED, MEASURED, NO_CELL, STATUSES, TRAINED, Judge, Proof
 MARKS = {
     "agrees": "\N{CHECK MARK}",
     "reproduced": "\N{CHECK MARK}",
+    "shown": "\N{CHECK MARK}",
     "as good as": "\N{CHECK MARK}",
     "partly": "\N{CIRCLE WITH LEFT HALF BLACK}",
     "consistent, other data": "\N{TILDE OPERATOR}",
     "differs": "\N{NOT EQUAL TO}",
     "not reproduced": "\N{NOT EQUAL TO}",
+    "not shown": "\N{NOT EQUAL TO}",
     "undecided": "?",
     "rounding": "\N{ALMOST EQUAL TO}",
     "paper's error": "!",

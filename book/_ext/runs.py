@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from gkalib.results import SCALES, Record, load, rows
+from gkalib.results.claims import millions
 from gkalib.results.record import RUN
 
 from .claims import Cell, read
@@ -213,11 +214,6 @@ def _wrap(recipe: Mapping[str, Any]) -> int | None:
     recipe = recipe.get("run") or recipe
     data = recipe["data"] if isinstance(recipe.get("data"), dict) else {}
     return recipe.get("wrap") or data.get("wrap")
-
-
-def millions(count: float) -> str:
-    """A number of parameters in millions, to three digits from 1 on, else to two decimals."""
-    return f"{count / 1e6:.3g}M" if count >= 1e6 else f"{count / 1e6:.2f}M"
 
 
 def measured(record: Record, metric: str) -> float:

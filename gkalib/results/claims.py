@@ -1,13 +1,14 @@
 """What decides an experiment, as data that lie beside its records, and what its records then say.
 
-``data/results/<experiment>/claims.json`` is written before a run. It has ``contrasts``, ``checks``, and under
-``arms`` the recipe of each arm: a record of another recipe decides nothing.
+``data/results/<experiment>/claims.json`` is written before a run. It has ``contrasts``, ``checks``, under
+``arms`` the recipe of each arm (a record of another recipe decides nothing), and under ``full`` the arms of
+the paper's own training recipe that ask the same.
 """
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -18,7 +19,8 @@ from gkalib.results.table import as_html
 from gkalib.results.verdicts import Claim, Estimate, Judgment, pooled, verdicts, with_items
 
 SEEDS = 5  # below so many nothing is decided
-HEADER = ("claim", "paper", "ours", "interval", "δ", "seeds", "verdict")
+HEADER = ("claim", "paper", "ours", "interval", "δ", "scale", "seeds", "verdict")
+OWN = {"reproduced": "shown", "not reproduced": "not shown"}  # nobody else claims it
 UNKNOWN = Judgment(
     verdict="undecided",
     estimate=Estimate(value=math.nan, error=math.inf, degrees=0),
@@ -45,6 +47,7 @@ class Contrast:
         unit: of the metric; of ``"points"`` there are a hundred in 1.
         size: in the paper, how many times the parameters of the arms with a negative weight the others have.
             Where ours have a tenth more, size could be the reason, and the contrast is undecided.
+        own: whether we claim it and the paper does not.
     """
 
     claim: str
@@ -57,6 +60,7 @@ class Contrast:
     paper: str = ""
     unit: str = "nats"
     size: float = math.inf
+    own: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what claims nothing."""
@@ -90,6 +94,23 @@ class Check:
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
+class Full:
+    """The paper's own training recipe, whose full runs decide an experiment's claims where they are there.
+
+    Args:
+        recipe: its name, which its records have as their experiment.
+        arms: by arms of the experiment, what they are called there and the steps of a full run; one of fewer
+            decides nothing.
+        metrics: what metrics of the experiment are called there, where they have another name.
+    """
+
+    recipe: str
+    arms: Mapping[str, tuple[str, int]]
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+@final
 @dataclass(frozen=True)
 class Stated:
     """The content of a ``claims.json``.
@@ -97,11 +118,13 @@ class Stated:
     Args:
         contrasts, checks: of the experiment.
         arms: the recipe of each arm.
+        full: the recipe whose full runs decide the same, if there is one.
     """
 
     contrasts: tuple[Contrast, ...]
     checks: tuple[Check, ...]
     arms: Mapping[str, Mapping[str, Any]]
+    full: Full | None = None
 
 
 @final
@@ -112,17 +135,26 @@ class Claims:
     Args:
         experiment: its name.
         judged: each claim, how many seeds all its arms have, and the judgment. The interval is adjusted for
-            the other primary claims of the table; claims beside them have their own.
-        records: the newest of each arm and seed.
+            the other primary claims of its scale; claims beside them have their own.
+        records: the newest of each arm and seed of the experiment.
+        whole: those of full runs of the paper's recipe, under the experiment's names of arms and metrics.
+            They decide a claim whose arms all have one.
     """
 
     experiment: str
     judged: tuple[tuple[Contrast, int, Judgment], ...]
     records: tuple[Record, ...]
+    whole: tuple[Record, ...] = ()
+
+    def behind(self, one: Contrast) -> tuple[Record, ...]:
+        """The records that decide a claim: those of full runs where all its arms have one."""
+        whole = [record for record in self.whole if one.metric in record.metrics]
+        records = whole if _seeds(whole, one) else self.records
+        return tuple(record for record in records if record.arm in one.weights)
 
     @property
     def cells(self) -> list[list[str]]:
-        """The rows as text; what was not run is a dash."""
+        """The rows as text: a dash where nothing was run, no row where runs could not test the claim."""
         return [
             [
                 one.claim + ("" if one.primary else " (beside)"),
@@ -130,10 +162,12 @@ class Claims:
                 number(one, found.estimate.value) if seeds else "–",
                 _interval(one, found),
                 _expected(one),
+                _scale(self.behind(one)),
                 str(seeds),
                 word(one, found) if seeds else "not run",
             ]
             for one, seeds, found in self.judged
+            if not seeds or math.isfinite(found.estimate.value)
         ]
 
     def __str__(self) -> str:
@@ -163,25 +197,19 @@ def claims(name: str, said: Stated | None = None, *, root: Path | None = None) -
         ValueError: if there is no such file.
     """
     said = said or stated(name, root=root)
-    records = newest(name, said.arms, root=root)
-    judged = decide(records, said.contrasts, said.checks, root=root)
-    ran = {arm: {record.seed for record in records if record.arm == arm} for arm in said.arms}
-    seeds = {
-        each.claim: len(set.intersection(*(ran[arm] for arm in each.weights))) for each in said.contrasts
-    }
-    return Claims(
-        name,
-        tuple(
-            (
-                one,
-                seeds[one.claim],
-                found if seeds[one.claim] >= SEEDS else replace(found, verdict="undecided"),
-            )
-            for one in said.contrasts
-            for found in [judged[one.claim]]
-        ),
-        tuple(records),
-    )
+    records, whole = newest(name, said.arms, root=root), _whole(said, root=root)
+    table = Claims(name, (), tuple(records), tuple(whole))
+    reduced = decide(records, said.contrasts, said.checks, root=root)
+    full = decide(whole, said.contrasts, root=root)
+    judged = []
+    for one in said.contrasts:
+        behind = table.behind(one)
+        seeds = len(_seeds(behind, one))
+        found = (full if behind and behind[0] in whole else reduced)[one.claim]
+        if seeds == 1:
+            found = replace(found, estimate=replace(found.estimate, value=_once(behind, one)))
+        judged.append((one, seeds, found if seeds >= SEEDS else replace(found, verdict="undecided")))
+    return replace(table, judged=tuple(judged))
 
 
 def stated(name: str, *, root: Path | None = None) -> Stated:
@@ -198,6 +226,7 @@ def stated(name: str, *, root: Path | None = None) -> Stated:
                 tuple(Contrast(**one) for one in said["contrasts"]),
                 tuple(Check(**one) for one in said["checks"]),
                 said["arms"],
+                _full(**said["full"]) if "full" in said else None,
             )
     missing = "" if repository() else f": {absent()}"
     raise ValueError(f"claims: no experiment {name!r} states what decides it{missing}")
@@ -214,6 +243,38 @@ def newest(name: str, arms: Mapping[str, Mapping[str, Any]], *, root: Path | Non
             found.setdefault((record.arm, record.seed), record)
     order = [*arms]
     return [found[key] for key in sorted(found, key=lambda key: (order.index(key[0]), key[1]))]
+
+
+def _full(*, arms: Mapping[str, Sequence[Any]], **others: Any) -> Full:
+    """What a file says of the paper's recipe."""
+    return Full(arms={ours: (theirs, steps) for ours, (theirs, steps) in arms.items()}, **others)
+
+
+def _whole(said: Stated, *, root: Path | None) -> list[Record]:
+    """The newest full run of each arm and seed, under the experiment's names of arms and metrics."""
+    if said.full is None:
+        return []
+    metrics = {theirs: ours for ours, theirs in said.full.metrics.items()}
+    found: dict[tuple[str, int], Record] = {}
+    for record in recorded(said.full.recipe, root=root):
+        for arm, (theirs, steps) in said.full.arms.items():
+            done = (record.arm, record.scale, record.recipe.get("steps")) == (theirs, "full", steps)
+            if done and record.clean and record.source == "measured":
+                named = {metrics.get(name, name): value for name, value in record.metrics.items()}
+                found.setdefault((arm, record.seed), replace(record, arm=arm, metrics=named))
+    return [*found.values()]
+
+
+def _once(records: Sequence[Record], one: Contrast) -> float:
+    """The sum of a contrast in single runs, which have no interval."""
+    return math.fsum(weight * _mean(records, one.metric, arm) for arm, weight in one.weights.items())
+
+
+def _seeds(records: Sequence[Record], one: Contrast) -> set[int]:
+    """The seeds that all arms of a contrast have."""
+    return set.intersection(
+        *({record.seed for record in records if record.arm == arm} for arm in one.weights)
+    )
 
 
 def recorded(name: str, *, root: Path | None = None) -> list[Record]:
@@ -362,9 +423,9 @@ def number(one: Contrast, value: float) -> str:
 
 
 def word(one: Contrast, found: Judgment) -> str:
-    """The verdict as a table shows it: what is not as good as another is *ahead* of it or *behind*."""
+    """The verdict in a table: our own claims are *shown*, and what is not as good is *ahead* or *behind*."""
     if found.verdict != "not reproduced" or one.sign or one.between:
-        return found.verdict
+        return OWN.get(found.verdict, found.verdict) if one.own else found.verdict
     return "ahead" if (found.estimate.value > 0) == (one.metric == "accuracy") else "behind"
 
 
@@ -373,6 +434,22 @@ def _interval(one: Contrast, found: Judgment) -> str:
     if not math.isfinite(found.low):
         return "–"
     return f"{number(one, found.low)} to {number(one, found.high)} {one.unit}"
+
+
+def _scale(records: Sequence[Record]) -> str:
+    """Which scale runs have: how many parameters and steps; a dash where there are none."""
+    if not records:
+        return "–"
+    sizes = sorted(record.metrics["parameters"] for record in records if "parameters" in record.metrics)
+    steps = sorted({record.recipe["steps"] for record in records if "steps" in record.recipe})
+    ends = dict.fromkeys(millions(size) for size in (sizes[0], sizes[-1])) if sizes else ()
+    words = [" to ".join(ends) + " parameters"] * bool(sizes) + [f"{count:,} steps" for count in steps]
+    return f"{records[0].scale}: {', '.join(words)}" if words else records[0].scale
+
+
+def millions(count: int | float) -> str:
+    """A number of parameters in millions, to three digits from 1 on, else to two decimals."""
+    return f"{count / 1e6:.3g}M" if count >= 1e6 else f"{count / 1e6:.2f}M"
 
 
 def _expected(one: Contrast) -> str:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from _ext.claims import Papers
+from _ext.ledger import LOST
 from _ext.proof import Judge, number
 
-from gkalib.results import Record, find, load, rows, save
+from gkalib.results import Record, experiments, find, load, rows, save
 from gkalib.results.claims import stated
 from tests.book.conftest import ROOT
 
@@ -245,3 +246,15 @@ def test_claims_are_decided_without_torch():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "book")))}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+def test_commits_that_the_history_lacks_are_named():
+    """In a clone with all of history: the commits of runs that are not in it, and no others."""
+    git = ("git", "-C", str(ROOT))
+    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True)
+    if shallow.stdout.strip() != "false":
+        pytest.skip("there is no whole history here")
+    known = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True, check=True).stdout
+    there = {one[:12] for one in known.split()}
+    recorded = {run.commit for name in experiments() for run in load(name)}
+    assert recorded - there == LOST

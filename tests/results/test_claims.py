@@ -163,13 +163,13 @@ def rows(name: str) -> dict[str, dict[str, str]]:
 
 def test_without_runs_nothing_is_claimed(store):
     for row in claims("gka-pictures").cells:
-        assert row[2:4] == ["–", "–"] and row[5:] == ["0", "not run"]
+        assert row[2:4] == ["–", "–"] and row[5:] == ["–", "0", "not run"]
 
 
-def test_what_runs_did_not_measure_has_no_interval(store):
+def test_what_runs_could_not_test_has_no_row(store):
     keep("gpa-novels", "val_loss", {"both": 0.7})
     found = rows("gpa-novels")
-    assert found["a head with a flat bank can go (both)"]["interval"] == "–"
+    assert "a head with a flat bank can go (both)" not in found
     assert found["the lowest loss is that of a bank beside rotary positions (both)"]["interval"].endswith(
         " nats"
     )
@@ -227,6 +227,49 @@ def test_arms_that_are_larger_than_in_the_paper_decide_nothing(store):
             size = 1000 * (times if record.arm == "damped" else 1)
             results.save(replace(record, metrics={**record.metrics, "parameters": size}))
         assert rows("karat-pictures")[claim]["verdict"] == verdict
+
+
+def full(recipe: str, arm: str, steps: int, metrics: dict[str, float], *, seed=0, **changes) -> None:
+    """A record of a full run, as ``gkalib train --keep`` writes it."""
+    record = records({arm: 0.0}, seeds=[seed])[0]
+    own = {
+        "experiment": recipe,
+        "scale": "full",
+        "recipe": {"steps": steps, "data": "whole"},
+        "metrics": metrics,
+    }
+    results.save(replace(record, **(own | changes)))
+
+
+def test_full_runs_of_the_papers_recipe_decide_as_soon_as_all_arms_have_one(store):
+    keep("gka-pictures", "accuracy", {"softmax": 0.86, "gka": 0.81})
+    claim = "GKA is behind softmax attention"
+    reduced = rows("gka-pictures")[claim]
+    assert (reduced["scale"], reduced["seeds"]) == ("reduced: 2,000 steps", "5")
+    full("gka-imagenet-tiny", "deit", 214_481, {"top1": 0.722, "parameters": 5.7e6})
+    assert rows("gka-pictures")[claim] == reduced  # one arm of two
+    full("gka-imagenet-tiny", "gka", 2_000, {"top1": 0.5})
+    assert rows("gka-pictures")[claim] == reduced  # stopped short
+    full("gka-imagenet-tiny", "gka", 214_481, {"top1": 0.715, "parameters": 4.4e6})
+    one = rows("gka-pictures")[claim]
+    assert (one["ours"], one["interval"], one["seeds"], one["verdict"]) == ("+0.7", "–", "1", "undecided")
+    assert one["scale"] == "full: 4.4M to 5.7M parameters, 214,481 steps"
+    for seed in range(1, 5):
+        full("gka-imagenet-tiny", "deit", 214_481, {"top1": 0.722 + seed / 1e4}, seed=seed)
+        full("gka-imagenet-tiny", "gka", 214_481, {"top1": 0.702 + seed / 1.1e4}, seed=seed)
+    five = rows("gka-pictures")
+    assert (five[claim]["seeds"], five[claim]["verdict"]) == ("5", "reproduced")
+    assert five["attention without values is more accurate than softmax attention"]["scale"].startswith(
+        "reduced"
+    )
+
+
+def test_our_own_claims_are_shown_and_not_reproduced(store):
+    keep("gka-pictures", "accuracy", {"softmax": 0.9, "gka": 0.81, "gka-frozen-1": 0.7, "gka-frozen-4": 0.9})
+    found = rows("gka-pictures")
+    learned = "learned bandwidths are worth something beside gka-frozen-{}"
+    assert [found[learned.format(one)]["verdict"] for one in (1, 4)] == ["shown", "not shown"]
+    assert found["GKA is behind softmax attention"]["verdict"] == "reproduced"
 
 
 def test_a_store_may_have_claims_of_its_own(store, tmp_path):

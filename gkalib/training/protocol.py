@@ -1,0 +1,74 @@
+"""How a paper trains and how its recipe does: what is printed, what the recipe has, and why."""
+
+import csv
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, final
+
+from gkalib.results.checkout import absent, repository
+from gkalib.results.table import as_html, as_text
+from gkalib.training.recipes import recipe
+
+HEADER = ("setting", "the paper", "here", "why")
+
+
+@final
+@dataclass(frozen=True)
+class Protocol:
+    """A table of settings; a notebook shows it as HTML, a terminal as text.
+
+    Args:
+        cells: for each setting what the paper prints, what the recipe has, and why.
+    """
+
+    cells: tuple[tuple[str, str, str, str], ...]
+
+    def __str__(self) -> str:
+        return as_text(HEADER, self.cells)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return as_html(HEADER, self.cells, kind="gkalib-protocol")
+
+
+def protocol(name: str) -> Protocol:
+    """How a paper trains, setting by setting, beside its recipe's own values at full size.
+
+    Args:
+        name: of a recipe.
+
+    Raises:
+        ValueError: if there is no such recipe, no table of its paper, or no repository to read it from.
+    """
+    arms, root = recipe(name).arms, repository()
+    if root is None:
+        raise ValueError(f"protocol: {absent()}")
+    with (root / "data/results/papers/protocol.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["recipe"] == name]
+    if not rows:
+        raise ValueError(f"protocol: there is no table for {name!r}")
+    settings = arms[rows[0]["arm"]]().settings()
+    return Protocol(
+        tuple(
+            (row["setting"], row["paper"] or "not printed", _ours(row["ours"], settings), row["why"])
+            for row in rows
+        )
+    )
+
+
+def _ours(words: str, settings: dict[str, Any]) -> str:
+    """A text in quotes as it is; else the values of the settings that are named, parted by semicolons."""
+    if words.startswith('"'):
+        return words.strip('"')
+    values = [reduce(lambda part, key: part[key], path.split("."), settings) for path in words.split("; ")]
+    return ", ".join(map(_shown, values))
+
+
+def _shown(value: Any) -> str:
+    """A value as a reader writes it."""
+    if value is None:
+        return "none"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_shown, value))}]"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else value
