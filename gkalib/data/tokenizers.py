@@ -4,7 +4,6 @@ import json
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -159,13 +158,7 @@ class BytePairs(Tokenizer):
         self.name, self._backend = name, backend
         self.vocab_size = backend.get_vocab_size()
         self.bos, self._bos = backend.token_to_id(bos), bos
-        special = {number: token.content for number, token in backend.get_added_tokens_decoder().items()}
-        letters = {letter: byte for byte, letter in enumerate(_byte_letters())}
-        self._bytes = [b""] * self.vocab_size
-        self._names = special
-        for token, number in backend.get_vocab().items():
-            if number not in special:
-                self._bytes[number] = bytes(letters[letter] for letter in token)
+        self._letters = require("tokenizers.decoders", "byte pairs").ByteLevel()  # one stands for a byte
 
     def encode(self, text: str) -> np.ndarray:
         """The tokens of a text."""
@@ -178,13 +171,13 @@ class BytePairs(Tokenizer):
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of some tokens; bytes that are no UTF-8, as at a cut, become replacement characters."""
-        names = {number: name.encode() for number, name in self._names.items()}
-        pieces = (names.get(int(number)) or self._bytes[int(number)] for number in ids)
-        return b"".join(pieces).decode("utf-8", "replace")
+        return self._letters.decode([self._backend.id_to_token(int(number)) for number in ids])
 
     def byte_lengths(self) -> np.ndarray:
         """The number of bytes of each token."""
-        return np.array([len(piece) for piece in self._bytes])
+        special = self._backend.get_added_tokens_decoder()
+        tokens = map(self._backend.id_to_token, range(self.vocab_size))
+        return np.array([0 if number in special else len(token) for number, token in enumerate(tokens)])
 
     def to_json(self) -> str:
         """The merges and everything else the backend holds."""
@@ -233,7 +226,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL),
-        initial_alphabet=sorted(_byte_letters()),
+        initial_alphabet=sorted(splitters.ByteLevel.alphabet()),
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer)
@@ -256,14 +249,3 @@ def tokenizer_of(stored: str) -> Tokenizer:
         return BytePairs(content["name"], backend, bos=content["bos"])
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"data: this is not a stored tokenizer ({error!r})") from None
-
-
-@cache
-def _byte_letters() -> str:
-    """The printable letter that byte pairs are written with for each byte, by its number.
-
-    A byte that is a visible character of Latin-1 is that character; the others take the letters from 256 on.
-    """
-    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    hidden = iter(range(256, 512))
-    return "".join(chr(byte if byte in visible else next(hidden)) for byte in range(256))
