@@ -15,7 +15,7 @@ from gkalib.data.registry import checksum, digest
 from gkalib.data.rows import IGNORED, Documents, Packed, Rows, Windows
 from gkalib.data.tokenizers import Characters
 from gkalib.data.tokens import TextData, is_own_text, text_data
-from gkalib.evaluation import bit_sums, bits_of, evaluating
+from gkalib.evaluation import evaluating, text_loss
 from gkalib.models import GPT
 from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LanguageConfig
@@ -165,8 +165,8 @@ def loss_and_bits(
 ) -> dict[str, float]:
     """The loss per token and the bits per byte of ``eval_rows`` held-out rows, over all processes."""
     with config.precision(processes.device):
-        sums = bit_sums(model, held_out(config, processes, data.held_out), data.tokenizer.byte_lengths())
-    numbers = bits_of(processes.total(sums))
+        rows = held_out(config, processes, data.held_out)
+        numbers = text_loss(model, rows, data.tokenizer.byte_lengths(), total=processes.total)
     return {"val_loss": numbers["loss"], "bits_per_byte": numbers["bpb"]}
 
 

@@ -1,13 +1,14 @@
 """Accuracy and bits per byte follow their definitions, in parts that add up; a model stays as it was."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from gkalib.evaluation import accuracy, accuracy_of, accuracy_sums, bit_sums, bits_of, bits_per_byte
+from gkalib.evaluation import accuracy, bits_per_byte, text_loss
 from gkalib.models import gpt
 
 
@@ -44,15 +45,22 @@ def test_a_broken_model_is_never_right():
     assert math.isnan(actual["loss"])
 
 
+def in_parts(measure, batches):
+    """What processes find that each measure one of the batches."""
+    sums = []
+    for batch in batches:
+        found = measure([batch], total=lambda part: sums.append(part) or sum(sums))
+    return found
+
+
 def test_parts_of_images_add_up_and_left_out_labels_do_not_count():
     torch.manual_seed(1)
     model, images = nn.Linear(8, 12), torch.randn(30, 8)
     labels = torch.randint(12, (30,))
     whole = accuracy(model, [(images, labels)])
-    padded = torch.cat([labels[20:], torch.full((5,), -1)])
-    parts = accuracy_sums(model, [(images[:7], labels[:7]), (images[7:20], labels[7:20])])
-    parts = parts + accuracy_sums(model, [(torch.cat([images[20:], torch.randn(5, 8)]), padded)])
-    assert accuracy_of(parts) == pytest.approx(whole, rel=1e-6)
+    padded = torch.cat([images[20:], torch.randn(5, 8)]), torch.cat([labels[20:], torch.full((5,), -1)])
+    parts = in_parts(partial(accuracy, model), [(images[:20], labels[:20]), padded])
+    assert parts == pytest.approx(whole, rel=1e-6)
     assert 0 < whole["top1"] < whole["top5"] < 1
 
 
@@ -96,11 +104,12 @@ def test_special_and_left_out_tokens_are_in_neither_sum():
     """A special token and an ignored one would cost infinitely many bits here."""
     labels = torch.tensor([[0, 1, 7, -1], [1, 7, 7, 0]])
     lengths = np.array([1, 1, 1, 1, 1, 1, 1, 0])
-    actual = bit_sums(even(2), [(labels.clamp(0), labels)], lengths)
-    assert actual[:2].tolist() == pytest.approx([4 * math.log(2), 4])
-    assert bits_of(actual)["bpb"] == pytest.approx(1, abs=1e-7)
-    assert bits_of(actual)["loss"] == math.inf
-    assert actual[3] == 7
+    sums = []
+    actual = text_loss(
+        even(2), [(labels.clamp(0), labels)], lengths, total=lambda part: sums.append(part) or part
+    )
+    assert sums[0][:2].tolist() == pytest.approx([4 * math.log(2), 4]) and sums[0][3] == 7
+    assert actual == {"bpb": pytest.approx(1, abs=1e-7), "loss": math.inf}
 
 
 def test_parts_add_up_and_the_loss_is_the_mean_of_the_tokens():
@@ -108,9 +117,8 @@ def test_parts_add_up_and_the_loss_is_the_mean_of_the_tokens():
     model = gpt("gpa-dickens", vocab_size=11, context=6, dim=16, depth=1, num_heads=2)
     ids = torch.randint(11, (5, 7))
     inputs, labels, lengths = ids[:, :-1], ids[:, 1:], np.arange(11) % 4
-    parts = bit_sums(model, [(inputs[:2], labels[:2])], lengths)
-    parts = parts + bit_sums(model, [(inputs[2:], labels[2:])], lengths)
-    actual = bits_of(parts)
+    measure = partial(text_loss, model, byte_lengths=lengths)
+    actual = in_parts(measure, [(inputs[:2], labels[:2]), (inputs[2:], labels[2:])])
     logits = model(inputs).detach().flatten(0, 1)
     nats = torch.nn.functional.cross_entropy(logits, labels.flatten(), reduction="none")
     size = torch.tensor(lengths)[labels.flatten()]
