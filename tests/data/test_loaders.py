@@ -1,7 +1,6 @@
 """Every data set loads with the registered content, or is skipped because it would have to be fetched."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,12 +37,6 @@ def test_every_row_of_the_registry_says_what_where_and_under_which_terms(name):
     assert entry.name == name
     assert min(map(len, (entry.description, entry.source, entry.license))) > 3
     assert len(entry.sha256) == (0 if entry.hub else 64)
-
-
-def test_the_readme_prints_the_registry():
-    readme = Path(__file__).parents[2] / "data" / "README.md"
-    printed = readme.read_text(encoding="utf-8").split("<!-- sets -->\n")[1].split("\n<!-- /sets -->")[0]
-    assert printed == registry.as_table()
 
 
 @pytest.mark.data("dickens")
