@@ -1,5 +1,6 @@
 """Finds the files that a data set is read from, or fetches them: whole and checked, or not at all."""
 
+import codecs
 import hashlib
 import io
 import lzma
@@ -251,7 +252,7 @@ def read_file(folder: Folder, file: str) -> str:
             f"{' or '.join(map(str, places()))}. It is to be had from {folder.source}"
         )
     with (lzma.open if path.suffix == ".xz" else open)(path, "rb") as stream:
-        text = stream.read().decode("utf-8-sig").replace("\r\n", "\n")
+        text = plain(stream.read(), str(path))
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     if sha256 != folder.files[file]:
         raise ValueError(f"{path} holds a text with sha256 {sha256}, not {folder.files[file]}: replace it")
@@ -261,6 +262,42 @@ def read_file(folder: Folder, file: str) -> str:
 def _find_file(folder: Folder, file: str) -> Path | None:
     paths = [place / folder.name / name for place in places() for name in (file, f"{file}.xz")]
     return next((path for path in paths if path.is_file()), None)
+
+
+# What a file may begin with, longest first: the mark that says how its characters are written.
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def plain(content: bytes, name: str) -> str:
+    """The text of a file, in the encoding that its byte-order mark names, else UTF-8, a line end a character.
+
+    Args:
+        content: its bytes.
+        name: of the file, for errors.
+
+    Raises:
+        ValueError: if it is in another encoding, or no text.
+    """
+    encoding = next((each for mark, each in MARKS.items() if content.startswith(mark)), "utf-8")
+    remedy = "store it as UTF-8, which every editor can"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as failure:
+        raise ValueError(
+            f"data: {name} is no text in {encoding} ({failure.reason}, byte {failure.start}); if it is one "
+            f"in Windows-1252 or another encoding, {remedy}"
+        ) from failure
+    if "\0" in text:
+        raise ValueError(
+            f"data: {name} has bytes of zero: no text in {encoding}; if it is one in UTF-16, {remedy}"
+        )
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\x1a", "")
 
 
 def find_hub(hub: Hub, part: str) -> list[Path]:

@@ -167,7 +167,8 @@ def folder_text(name: str, file: str) -> str:
     try:
         return files.read_file(folder, file)
     except (ValueError, OSError) as failure:
-        raise ValueError(f"data: {name!r} is not here: {failure}") from failure
+        reason = str(failure).removeprefix("data: ")
+        raise ValueError(f"data: {name!r} is not here: {reason}") from failure
 
 
 def hub_files(name: str, part: str) -> list[Path]:

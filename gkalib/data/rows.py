@@ -128,15 +128,7 @@ class Packed(Rows):
         return _shifted(self.table.take(_numbers(rows, len(self))))
 
 
-def cut_off(documents: list[np.ndarray], width: int, dtype: type[np.unsignedinteger]) -> np.ndarray:
-    """The first tokens of each document, ``[n width]``, and the type's largest number behind its end."""
-    table = np.full((len(documents), width), np.iinfo(dtype).max, dtype)
-    for row, document in zip(table, documents, strict=True):
-        row[: len(document)] = document[:width]
-    return table
-
-
-class Packing(NamedTuple):
+class Filled(NamedTuple):
     """Rows and what became of the tokens.
 
     Args:
@@ -150,9 +142,21 @@ class Packing(NamedTuple):
     cropped: int
 
 
+def cut_off(documents: Iterable[np.ndarray], width: int, *, dtype: type[np.unsignedinteger]) -> Filled:
+    """The first tokens of each document, and the type's largest number behind its end."""
+    rows, lengths = [], []
+    for document in documents:
+        row = np.full(width, np.iinfo(dtype).max, dtype)
+        row[: len(document)] = document[:width]
+        rows.append(row)
+        lengths.append(len(document))
+    cropped = sum(max(0, length - width) for length in lengths)
+    return Filled(np.array(rows, dtype).reshape(-1, width), sum(lengths), cropped)
+
+
 def pack(
     documents: Iterable[np.ndarray], width: int, *, dtype: type[np.unsignedinteger], buffer: int = BUFFER
-) -> Packing:
+) -> Filled:
     """Fill rows from a buffer of documents by best fit, so that each row begins where a document does.
 
     A row takes the longest document of the buffer that still fits, again and again. Where none fits, the
@@ -185,7 +189,7 @@ def pack(
             full.append(np.concatenate(row).astype(dtype))
             row, room = [], width
     rows = np.stack(full) if full else np.empty((0, width), dtype)
-    return Packing(rows, tokens, tokens - rows.size)
+    return Filled(rows, tokens, tokens - rows.size)
 
 
 def _length(entry: tuple[int, int, np.ndarray]) -> int:

@@ -1,6 +1,5 @@
 """Novels, stories, speeches and web pages, and how each text is cut into two parts and into documents."""
 
-import codecs
 import re
 import textwrap
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gkalib.data.fetch import plain
 from gkalib.data.registry import folder_text, hub_files, registered, unpacked, verified
 from gkalib.data.tokenizers import END
 
@@ -92,42 +92,6 @@ def _utf8(content: bytes) -> bytes:
     except UnicodeDecodeError:
         return content.decode("latin-1").encode()
     return content
-
-
-# What a file may begin with, longest first: the mark that says how its characters are written.
-MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-
-
-def plain(content: bytes, name: str) -> str:
-    """The text of a file, in the encoding that its byte-order mark names, else UTF-8, a line end a character.
-
-    Args:
-        content: its bytes.
-        name: of the file, for errors.
-
-    Raises:
-        ValueError: if it is in another encoding, or no text.
-    """
-    encoding = next((each for mark, each in MARKS.items() if content.startswith(mark)), "utf-8")
-    remedy = "store it as UTF-8, which every editor can"
-    try:
-        text = content.decode(encoding)
-    except UnicodeDecodeError as failure:
-        raise ValueError(
-            f"data: {name} is no text in {encoding} ({failure.reason}, byte {failure.start}); if it is one "
-            f"in Windows-1252 or another encoding, {remedy}"
-        ) from failure
-    if "\0" in text:
-        raise ValueError(
-            f"data: {name} has bytes of zero: no text in {encoding}; if it is one in UTF-16, {remedy}"
-        )
-    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\x1a", "")
 
 
 class TextParts(NamedTuple):
