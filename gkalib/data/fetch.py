@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -238,28 +238,8 @@ def members(archive: Path, *patterns: str) -> dict[str, bytes]:
         return {name: file.read() for name, file in found if file is not None}
 
 
-def missing_files(folder: Folder, files: Iterable[str]) -> list[str]:
-    """Which of these files of a folder are in none of the places."""
-    return [file for file in files if _find_file(folder, file) is None]
-
-
-def read_file(folder: Folder, file: str) -> str:
-    """The text of one file of a folder, plain or packed as ``.xz``, checked."""
-    path = _find_file(folder, file)
-    if path is None:
-        raise ValueError(
-            f"no package carries {file}: put it, as it is or packed by xz, into the folder {folder.name} of "
-            f"{' or '.join(map(str, places()))}. It is to be had from {folder.source}"
-        )
-    with (lzma.open if path.suffix == ".xz" else open)(path, "rb") as stream:
-        text = plain(stream.read(), str(path))
-    sha256 = hashlib.sha256(text.encode()).hexdigest()
-    if sha256 != folder.files[file]:
-        raise ValueError(f"{path} holds a text with sha256 {sha256}, not {folder.files[file]}: replace it")
-    return text
-
-
-def _find_file(folder: Folder, file: str) -> Path | None:
+def find_text(folder: Folder, file: str) -> Path | None:
+    """One file of a folder on this machine, plain or packed as ``.xz``."""
     paths = [place / folder.name / name for place in places() for name in (file, f"{file}.xz")]
     return next((path for path in paths if path.is_file()), None)
 
@@ -350,7 +330,7 @@ def fetch_hub(hub: Hub) -> Path:
         reason = str(failure).strip().splitlines()[0] if str(failure).strip() else type(failure).__name__
         raise ValueError(
             f"data: the hub's {hub.repo} could not be fetched: {reason}; if it cannot be reached "
-            f"from here, {_manual_instructions(hub)}"
+            f"from here, {by_hand(hub)}"
         ) from failure
     sums = {file.rfilename: file.lfs.sha256 for file in info.siblings if file.lfs}
     here = {path: sha256 for path, sha256 in sorted(sums.items()) if (folder / path).is_file()}
@@ -374,13 +354,8 @@ def verify_hub(hub: Hub) -> int:
     return compared
 
 
-def hub_instructions(hub: Hub) -> str:
-    """What to do where the files are not here."""
-    terms = f", {hub.terms}" if hub.terms else ""
-    return f"{hub.size} of the hub's data set {hub.repo}{terms}; or {_manual_instructions(hub)}"
-
-
-def _manual_instructions(hub: Hub) -> str:
+def by_hand(hub: Hub) -> str:
+    """What to do where nothing can be fetched."""
     patterns, where = " and ".join(hub.files.values()), " or ".join(map(str, places()))
     return f"put its files {patterns} into the folder {hub.folder} of {where}"
 

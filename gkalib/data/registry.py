@@ -1,6 +1,7 @@
 """What each data set is, where it comes from, under which terms, and how its content is checked."""
 
 import hashlib
+import lzma
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,28 +160,38 @@ def unpacked(name: str, *patterns: str) -> dict[str, bytes]:
 
 
 def folder_text(name: str, file: str) -> str:
-    """The text of one of the files that were put in place by hand for a data set."""
+    """The text of one of the files that were put in place by hand for a data set, checked."""
     folder = registered(name).folder
     assert folder is not None
     if file not in folder.files:
         raise ValueError(f"data: {name!r} has no file {file!r}. Its files: {', '.join(folder.files)}")
-    try:
-        return files.read_file(folder, file)
-    except (ValueError, OSError) as failure:
-        reason = str(failure).removeprefix("data: ")
-        raise ValueError(f"data: {name!r} is not here: {reason}") from failure
+    path = files.find_text(folder, file)
+    if path is None:
+        where = " or ".join(map(str, files.places()))
+        raise ValueError(
+            f"data: {name!r} is not here: no package carries {file}: put it, as it is or packed by xz, into "
+            f"the folder {folder.name} of {where}. It is to be had from {folder.source}"
+        )
+    content = path.read_bytes()
+    text = files.plain(lzma.decompress(content) if path.suffix == ".xz" else content, str(path))
+    if (sha256 := digest(text)) != folder.files[file]:
+        raise ValueError(
+            f"data: {path} holds a text with sha256 {sha256}, not {folder.files[file]}: replace it"
+        )
+    return text
 
 
 def hub_files(name: str, part: str) -> list[Path]:
     """The files of one part of a data set of the hub, by name."""
-    source = registered(name).hub
-    assert source is not None
-    if not (paths := files.find_hub(source, part)):
-        raise ValueError(
-            f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
-            f"({files.hub_instructions(source)})"
-        )
-    return paths
+    hub = registered(name).hub
+    assert hub is not None
+    if paths := files.find_hub(hub, part):
+        return paths
+    terms = f", {hub.terms}" if hub.terms else ""
+    raise ValueError(
+        f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
+        f"({hub.size} of the hub's data set {hub.repo}{terms}; or {files.by_hand(hub)})"
+    )
 
 
 def ready(name: str) -> bool:
@@ -190,7 +201,7 @@ def ready(name: str) -> bool:
         parts = all(files.find_hub(entry.hub, part) for part in entry.hub.files)
         return parts or files.find_pictures(entry.hub) is not None
     if entry.folder is not None:
-        return not files.missing_files(entry.folder, entry.needs or entry.folder.files)
+        return all(files.find_text(entry.folder, file) for file in entry.needs or entry.folder.files)
     if not entry.archives or entry.carried:
         return True
     return any(map(files.find, entry.archives))

