@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib.data.registry import checksum, digest
-from gkalib.data.rows import IGNORED, Documents, Packed, Rows, Windows
+from gkalib.data.rows import IGNORED, Documents, Rows, Stored, Windows
 from gkalib.data.tokenizers import Characters
 from gkalib.data.tokens import TextData, is_own_text, text_data
 from gkalib.evaluation import evaluating, text_loss
@@ -87,8 +87,8 @@ def fingerprint(config: LanguageConfig, data: TextData) -> Fingerprint:
 def _checksum(config: LanguageConfig, rows: Rows) -> str:
     if not is_own_text(config.data):
         return checksum(config.data)
-    assert isinstance(rows, Windows | Documents | Packed)
-    return digest([rows.tokens] if isinstance(rows, Windows) else rows.table.arrays)
+    assert isinstance(rows, Windows | Stored)
+    return digest([rows.tokens] if isinstance(rows, Windows) else rows.arrays)
 
 
 @final

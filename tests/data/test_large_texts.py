@@ -55,7 +55,7 @@ def test_files_are_prepared_once_and_then_read_from_the_cache(place, monkeypatch
     assert again.tokenizer.to_json() == first.tokenizer.to_json()
     for part in ("train", "held_out"):
         assert everything(getattr(again, part)) == everything(getattr(first, part))
-    array = again.train.table.arrays[0]
+    array = again.train.arrays[0]
     assert isinstance(array, np.memmap) and array.dtype == np.uint16 and array.shape[1] == 49
 
 
@@ -81,7 +81,7 @@ def test_each_file_is_packed_by_itself_so_that_more_files_change_no_row(place, m
 
 def test_a_limit_reads_no_more_than_it_has_to(place, sentences):
     data = text_data("fineweb-edu", **PAGES, limit=20_000)
-    assert len(data.train.table.arrays) == 1
+    assert len(data.train.arrays) == 1
     reached = np.searchsorted(np.cumsum([len(sentence) for sentence in sentences]), 20_000) + 1
     count = sum(map(len, data.tokenizer.encode_documents(sentences[:reached])))
     assert 0.4 * count < len(data.train) * 49 < count
