@@ -6,7 +6,9 @@ import os
 import sys
 import tarfile
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from gkalib.data import fetch, registry
 
@@ -18,6 +20,28 @@ def write_tar(stream, files):
             member = tarfile.TarInfo(name)
             member.size = len(content)
             packed.addfile(member, io.BytesIO(content))
+
+
+def pixels(images, index):
+    """One of some pictures, as an array."""
+    return np.asarray(images.picture(index))
+
+
+def lay(root, layout, size=(20, 15)):
+    """A folder of pictures: words such as ``train/cat:3``, a folder and how many lie in it, five if not said.
+
+    A picture has the number of its class in red and its own in green.
+    """
+    classes = []
+    for word in layout.split():
+        path, _, count = word.partition(":")
+        folder = root / path
+        folder.mkdir(parents=True)
+        classes += [] if folder.name in classes else [folder.name]
+        for index in range(int(count or 5)):
+            shade = Image.new("RGB", size, (40 * classes.index(folder.name), 10 * index, 200))
+            shade.save(folder / f"{folder.name}_{index}.JPEG", quality=95)
+    return root
 
 
 @pytest.fixture

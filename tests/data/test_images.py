@@ -7,9 +7,7 @@ import pytest
 
 from gkalib.data import images
 from gkalib.data.images import image_data
-from tests.data.test_folders import folder, pixels
-
-CLASSES = {"n02": 3, "n01": 2, "n10": 4}
+from tests.data.conftest import lay, pixels
 
 
 def test_made_up_pictures_are_the_same_every_time_and_of_the_size_asked_for():
@@ -49,7 +47,11 @@ def test_articles_of_clothing_are_split_as_their_authors_did():
 
 
 def test_a_limit_takes_the_same_pictures_of_all_classes(tmp_path, capsys):
-    for name, limit in (("digits", 200), ("made-up", 200), (str(folder(tmp_path, CLASSES, CLASSES)), 4)):
+    for name, limit in (
+        ("digits", 200),
+        ("made-up", 200),
+        (str(lay(tmp_path, "train/a:3 train/b:2 train/c:4 val/a val/b val/c")), 4),
+    ):
         whole, some = image_data(name), image_data(name, limit=limit)
         rows = sorted(np.random.default_rng(0).permutation(len(whole.train))[:limit].tolist())
         assert some.train.labels.tolist() == whole.train.labels[rows].tolist()
