@@ -48,13 +48,27 @@ def test_novels_are_the_cut_that_is_trained_on():
     held_out = data.dickens("GE", "TTC")
     assert len(held_out) == 998_648 + 758_806
     assert held_out[:18] == "Great Expectations"
-    with pytest.raises(ValueError, match=r"'dickens' has no file 'XX.txt'. Its files: BH.txt, BR.txt"):
-        data.dickens("XX")
 
 
-def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"no picture named 'dog'. Known: camera, astronaut, cat"):
-        data.picture("dog")
+FEW = data.Table(np.ones((3, 1)), np.ones(3), ("one",), "one")
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (lambda: data.picture("dog"), "no picture named 'dog'. Known: camera, astronaut, cat"),
+        (lambda: data.picture("cat", side=0), "data: side must be at least 1"),
+        (lambda: data.image_data("cifar"), "data: no images named 'cifar'. Known: .*made-up; or a folder"),
+        (lambda: data.image_data("/no/where"), "data: there is no folder /no/where"),
+        (lambda: data.image_data("digits", limit=0), "data: limit must be at least 1, not 0"),
+        (lambda: data.benchmark("mmlu"), "data: no questions named 'mmlu'"),
+        (lambda: data.dickens("XX"), "'dickens' has no file 'XX.txt'. Its files: BH.txt, BR.txt"),
+        (lambda: data.random_splits(FEW, 1), "1 splits of 3 cases"),
+    ],
+)
+def test_what_there_is_not_is_answered_with_what_there_is(read, message):
+    with pytest.raises(ValueError, match=message):
+        read()
 
 
 def test_a_missing_library_is_named_with_its_command(monkeypatch):
@@ -121,9 +135,3 @@ def test_random_splits_share_no_case_and_are_standardized():
         assert len(np.unique(np.concatenate([fit, test]).round(9))) == 22
     assert not np.array_equal(y[0], y[1])
     np.testing.assert_array_equal(data.random_splits(table, 3)[1], y)
-
-
-def test_random_splits_need_cases_to_leave_out():
-    few = data.Table(np.ones((3, 1)), np.ones(3), ("one",), "one")
-    with pytest.raises(ValueError, match="1 splits of 3 cases"):
-        data.random_splits(few, 1)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gkalib.data import benchmark
 from gkalib.data.tasks import _SOURCES, _winograd
 
 ICE = {"query": "Question: What is ice?\nAnswer:", "choices": ["water", "iron", "salt"], "gold": 0}
@@ -66,8 +65,3 @@ def question(name):
 def test_a_question_reads_as_in_core(name):
     delimiter = "\nAnswer: " if name in ("jeopardy", "arc_easy", "arc_challenge", "piqa", "boolq") else " "
     assert question(name).solved(delimiter) == SOLVED[name]
-
-
-def test_unknown_questions_are_refused():
-    with pytest.raises(ValueError, match="data: no questions named 'mmlu'"):
-        benchmark("mmlu")

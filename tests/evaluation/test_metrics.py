@@ -8,8 +8,19 @@ import pytest
 import torch
 from torch import nn
 
-from gkalib.evaluation import accuracy, bits_per_byte, text_loss
+from gkalib.evaluation import (
+    TASKS,
+    Completion,
+    accuracy,
+    bits_per_byte,
+    compare,
+    core,
+    evaluate,
+    tasks,
+    text_loss,
+)
 from gkalib.models import gpt
+from tests.evaluation.toys import Words
 
 
 def scored(logits, labels):
@@ -73,15 +84,6 @@ def test_the_model_is_measured_without_dropout_and_left_as_it_was():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_accuracy_without_images_or_classes_is_refused():
-    with pytest.raises(ValueError, match="evaluate: there are no labeled images"):
-        accuracy(nn.Linear(2, 2), [])
-    with pytest.raises(ValueError, match="labels from 0 to 3, and the model has 3 classes"):
-        scored([[0.0] * 3] * 2, [0, 3])
-    with pytest.raises(ValueError, match="labels from -2 to 1"):
-        scored([[0.0] * 3] * 2, [-2, 1])
-
-
 def even(choices, vocabulary=8):
     """A model that finds the first ``choices`` tokens equally probable and the others impossible."""
     logits = torch.full((vocabulary,), -torch.inf)
@@ -127,9 +129,36 @@ def test_parts_add_up_and_the_loss_is_the_mean_of_the_tokens():
     assert actual["bpb"] == pytest.approx(bits_per_byte(model, [(inputs, labels)], torch.tensor(lengths)))
 
 
-def test_bits_without_bytes_or_tokens_are_refused():
-    labels = torch.full((1, 3), 7)
-    with pytest.raises(ValueError, match="evaluate: there are no bytes"):
-        bits_per_byte(even(8), [(labels, labels)], np.zeros(8))
-    with pytest.raises(ValueError, match=r"labels from 7 to 7; the model has 8 tokens, .* byte lengths of 6"):
-        bits_per_byte(even(8), [(labels, labels)], np.ones(6))
+SEVENS = [(torch.full((1, 3), 7),) * 2]
+
+
+@pytest.mark.parametrize(
+    ("measure", "message"),
+    [
+        (lambda: accuracy(nn.Linear(2, 2), []), "evaluate: there are no labeled images"),
+        (lambda: scored([[0.0] * 3] * 2, [0, 3]), "labels from 0 to 3, and the model has 3 classes"),
+        (lambda: scored([[0.0] * 3] * 2, [-2, 1]), "labels from -2 to 1"),
+        (lambda: bits_per_byte(even(8), SEVENS, np.zeros(8)), "evaluate: there are no bytes"),
+        (lambda: bits_per_byte(even(8), SEVENS, np.ones(6)), "7 to 7; the model has 8 tokens, .* of 6"),
+        (lambda: compare([True, False], [True, False, True]), "the same questions, .*: 2 and 3 answers"),
+        (lambda: compare([True], [False]), "at least two: 1 and 1 answers"),
+        (lambda: core([]), "evaluate: CORE is a mean over tasks"),
+        (lambda: TASKS["winograd"].items(0), "evaluate: limit must be at least 1"),
+        (
+            lambda: tasks.drawn(3 * [Completion("a", "b")], 0, 3),
+            "3 examples cannot be drawn from 2 other questions",
+        ),
+        (lambda: evaluate(even(2), Words(), ["mmlu"]), "no task 'mmlu'. Known: hellaswag_zeroshot, copa"),
+        (
+            lambda: evaluate(even(2), Words(), share=(0, 2)),
+            "process 0 of 2 cannot share the questions",
+        ),
+        (
+            lambda: evaluate(even(2), Words(), share=(2, 2)),
+            "process 2 of 2 cannot share the questions",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_says_why(measure, message):
+    with pytest.raises(ValueError, match=message):
+        measure()
