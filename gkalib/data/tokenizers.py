@@ -174,9 +174,10 @@ class BytePairs(Tokenizer):
 
     def byte_lengths(self) -> np.ndarray:
         """The number of bytes of each token."""
-        special = self._backend.get_added_tokens_decoder()
-        tokens = map(self._backend.id_to_token, range(self.vocab_size))
-        return np.array([0 if number in special else len(token) for number, token in enumerate(tokens)])
+        special, lengths = self._backend.get_added_tokens_decoder(), np.zeros(self.vocab_size, np.int64)
+        for token, number in self._backend.get_vocab().items():
+            lengths[number] = 0 if number in special else len(token)
+        return lengths
 
     def to_json(self) -> str:
         """The merges and everything else the backend holds."""

@@ -102,7 +102,8 @@ def text_data(
     def read(part: list[str], stride: int) -> Rows:
         if rows == "windows":
             return Windows(np.concatenate(encoder.encode_documents(part)), context, stride=stride)
-        return _rows_of([_filled(part, encoder, rows, width).rows], encoder, rows)
+        table = _filled(part, encoder, rows, width).rows
+        return Packed(table) if rows == "packed" else Documents(table, pad=encoder.bos or 0)
 
     return TextData(read(train, 1), read(held_out, context), encoder)
 
@@ -133,23 +134,16 @@ def _filled(texts: list[str], tokenizer: Tokenizer, layout: Layout, width: int) 
     return pack(chain.from_iterable(map(tokenizer.encode_documents, parts)), width, dtype=tokenizer.dtype)
 
 
-def _rows_of(
-    arrays: list[np.ndarray], tokenizer: Tokenizer, layout: Layout, chosen: np.ndarray | None = None
-) -> Rows:
-    if layout == "packed":
-        return Packed(*arrays)
-    return Documents(*arrays, pad=tokenizer.bos or 0, chosen=chosen)
-
-
 def _large(
     name: str, kind: Literal["gpt2", "bpe"], vocab_size: int, width: int, limit: int | None
 ) -> TextData:
-    """A large text: of pages the last file is held out, of which a tenth of the limit is read; of stories a
-    thousandth, drawn from all as ``datasets`` draws it with seed 42.
+    """The rows of a large text.
+
+    Of pages the last file is held out, of which a tenth of the limit is read; of stories a thousandth.
     """
     find, layout = LARGE[name]
     files = find()
-    train, held_out = (files[:-1], files[-1:]) if layout == "packed" else (files, [])
+    train = files[:-1] if layout == "packed" else files
     if not train:
         raise ValueError(
             f"data: {name} needs two files, since its last is held out; there is {files[0]} alone"
@@ -158,10 +152,13 @@ def _large(
     _refuse_other_size(encoder, vocab_size)
     arrays = _load_rows(name, train, encoder, width, limit)
     if layout == "packed":
-        others = _load_rows(name, held_out, encoder, width, None if limit is None else limit // 10)
-        return TextData(_rows_of(arrays, encoder, layout), _rows_of(others, encoder, layout), encoder)
-    parts = _split_stories(sum(map(len, arrays)))
-    return TextData(*(_rows_of(arrays, encoder, layout, chosen) for chosen in parts), encoder)
+        others = _load_rows(name, files[-1:], encoder, width, None if limit is None else limit // 10)
+        return TextData(Packed(*arrays), Packed(*others), encoder)
+    numbers, others = _split_stories(sum(map(len, arrays)))
+    pad = encoder.bos or 0
+    return TextData(
+        Documents(*arrays, pad=pad, chosen=numbers), Documents(*arrays, pad=pad, chosen=others), encoder
+    )
 
 
 def _large_bpe(name: str, files: list[Path], vocab_size: int, limit: int | None) -> Tokenizer:

@@ -160,44 +160,43 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(place, tmp_path, monkeypatc
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("tinystories-full", {"rows": "packed"}, "tinystories-full is read in rows of documents, not packed"),
-        ("fineweb-edu", {"rows": "windows"}, "fineweb-edu is read in rows of packed, not windows"),
-        ("fineweb-edu", {"tokenizer": "characters"}, "fineweb-edu is too large for characters"),
-        (
-            "fineweb-edu",
-            {"vocab_size": 30_000},
-            r"the text yields \d+ tokens, fewer than the 30000 asked for",
-        ),
-    ],
-)
-def test_what_cannot_be_laid_out_says_why(place, name, changes, message):
-    with pytest.raises(ValueError, match=rf"^data: {message}"):
-        text_data(name, **PAGES | changes)
-
-
-def test_one_file_alone_has_none_to_hold_out(place):
+def alone(place):
     for number in ("00000", "00001"):
         (place / "fineweb-edu" / f"shard_{number}.parquet").unlink()
-    with pytest.raises(
-        ValueError, match=r"needs two files, since its last is held out; there is .*01822.parquet"
-    ):
-        text_data("fineweb-edu", **PAGES)
 
 
-@pytest.mark.parametrize("content", [b"not a table", None], ids=["other bytes", "other columns"])
-def test_other_files_are_refused(place, content):
+def other_columns(place):
+    import pyarrow
+    import pyarrow.parquet
+
     path = place / "fineweb-edu" / "shard_00000.parquet"
-    if content is None:
-        import pyarrow
-        import pyarrow.parquet
+    pyarrow.parquet.write_table(pyarrow.table({"url": ["a"]}), path)
 
-        pyarrow.parquet.write_table(pyarrow.table({"url": ["a"]}), path)
-    else:
-        path.write_bytes(content)
-    with pytest.raises(
-        ValueError, match=r"^data: .*shard_00000.parquet is no Parquet file with a column text"
-    ):
-        text_data("fineweb-edu", **PAGES)
+
+def other_bytes(place):
+    (place / "fineweb-edu" / "shard_00000.parquet").write_bytes(b"not a table")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "spoil", "message"),
+    [
+        (
+            "tinystories-full",
+            {"rows": "packed"},
+            None,
+            "tinystories-full is read in rows of documents, not",
+        ),
+        ("fineweb-edu", {"rows": "windows"}, None, "fineweb-edu is read in rows of packed, not windows"),
+        ("fineweb-edu", {"tokenizer": "characters"}, None, "fineweb-edu is too large for characters"),
+        ("tinystories-full", {"wrap": 70}, None, "tinystories-full is too large for characters or wrapped"),
+        ("fineweb-edu", {"vocab_size": 30_000}, None, r"the text yields \d+ tokens, fewer than the 30000 as"),
+        ("fineweb-edu", {}, alone, r".* two files, since its last is held out; there is .*01822.parquet"),
+        ("fineweb-edu", {}, other_columns, ".*shard_00000.parquet is no Parquet file with a column text"),
+        ("fineweb-edu", {}, other_bytes, ".*shard_00000.parquet is no Parquet file with a column text"),
+    ],
+)
+def test_what_cannot_be_read_says_why(place, name, changes, spoil, message):
+    if spoil:
+        spoil(place)
+    with pytest.raises(ValueError, match=rf"^data: {message}"):
+        text_data(name, **PAGES | changes)

@@ -118,10 +118,6 @@ def test_a_file_of_text_is_read_and_never_in_the_place_of_a_known_text(tmp_path,
         ({"limit": 300, "rows": "windows", "context": 512, "vocab_size": 265}, r"holds no window of 512 and"),
         ({"limit": 3}, r"3 characters of 'state-of-the-union' hold too few documents for two parts"),
         ({"limit": 1_000, "context": 512, "vocab_size": 265}, r"too few tokens for one row"),
-        (
-            {"data": "tinystories-full", "wrap": 70},
-            r"tinystories-full is too large for characters or wrapped",
-        ),
     ],
 )
 def test_what_cannot_be_read_says_why(changes, message):
