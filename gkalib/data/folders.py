@@ -4,8 +4,8 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any, final
 
@@ -26,7 +26,6 @@ HELD_OUT = ("val", "valid", "validation", "test", "testing")
 _LAYOUT = "train/CLASS/PICTURE and val/CLASS/PICTURE"
 COUNTS = (1000, 1_281_167, 50_000)  # classes, pictures to train on, pictures held out
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
-AT_ONCE = 256  # pictures that are checked between two looks at the bar
 
 
 def image_folder(root: Path, *, as_shown: bool = True) -> ImageData:
@@ -95,15 +94,11 @@ def check_pictures(data: ImageData, *, quiet: bool = False) -> None:
             return str(failure).removeprefix("data: ")
         return ""
 
-    blocks = [places[begin : begin + AT_ONCE] for begin in range(0, len(places), AT_ONCE)]
     bar = {"console": Console(stderr=True), "disable": quiet or not sys.stderr.isatty()}
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        found = [
-            found
-            for block in track(blocks, "checking pictures", **bar)
-            for found in threads.map(problem, block)
-        ]
-    if problems := list(filter(None, found)):
+    with ThreadPool(os.cpu_count()) as pool:
+        found = pool.imap(problem, places, chunksize=64)
+        problems = list(filter(None, track(found, "checking pictures", len(places), **bar)))
+    if problems:
         count = f"{len(problems)} of {len(places)} pictures"
         raise ValueError(f"data: {count} cannot be read:\n" + few(problems, 10, "\n"))
 

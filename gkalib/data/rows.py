@@ -68,13 +68,42 @@ class Windows(Rows):
         return _shifted(self.tokens[starts[:, None] + np.arange(self.context + 1)])
 
 
+class Stored(Rows):
+    """Rows that lie in arrays of equal width, read as if these stood one below the other.
+
+    Args:
+        arrays: ``[n T+1]`` each; they may be files that are mapped into memory.
+
+    Raises:
+        ValueError: if they hold no row.
+    """
+
+    def __init__(self, *arrays: np.ndarray):
+        self.arrays, self.begins = arrays, np.cumsum([0, *map(len, arrays)])
+        if not self.begins[-1]:
+            raise ValueError(
+                "data: the text has too few tokens for one row: give more text or a shorter context"
+            )
+        self.context = arrays[0].shape[1] - 1
+
+    def __len__(self) -> int:
+        """The rows of all arrays."""
+        return int(self.begins[-1])
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The tokens of some rows, ``[rows T+1]``."""
+        arrays = np.searchsorted(self.begins, rows, side="right") - 1
+        inside = zip(arrays, rows - self.begins[arrays], strict=True)
+        return np.stack([self.arrays[array][row] for array, row in inside])
+
+
 @final
-class Documents(Rows):
+class Documents(Stored):
     """One document a row, from its beginning: cut off where it is longer, and padded where it is shorter.
 
     Args:
-        arrays: ``[n T+1]`` each, one after the other, as :func:`cut_off` makes them; the largest number of
-            their type stands where a document has ended.
+        arrays: as :func:`cut_off` makes them; the largest number of their type stands where a document has
+            ended.
         pad: the token that the model reads there; its labels are −1.
         chosen: the numbers of the documents that are rows; all where it is not given.
 
@@ -83,9 +112,8 @@ class Documents(Rows):
     """
 
     def __init__(self, *arrays: np.ndarray, pad: int = 0, chosen: np.ndarray | None = None):
-        self.table, self.pad = _Table(arrays), pad
-        self.chosen = np.arange(self.table.rows) if chosen is None else chosen
-        self.context = self.table.width - 1
+        super().__init__(*arrays)
+        self.pad, self.chosen = pad, np.arange(super().__len__()) if chosen is None else chosen
 
     def __len__(self) -> int:
         """One for each document."""
@@ -93,50 +121,31 @@ class Documents(Rows):
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Beginnings of documents, and the same one token later."""
-        tokens = self.table.take(self.chosen[_numbers(rows, len(self))])
+        tokens = self.take(self.chosen[_numbers(rows, len(self))])
         padding = tokens == np.iinfo(tokens.dtype).max
         inputs, labels = _shifted(np.where(padding, self.pad, tokens))
         return inputs, labels.masked_fill(torch.from_numpy(padding[:, 1:]), IGNORED)
 
     def targets(self) -> np.ndarray:
         """How many labels each row has, ``[rows]``: the tokens of its document after the first."""
-        counts = [(array[:, 1:] != np.iinfo(array.dtype).max).sum(axis=1) for array in self.table.arrays]
+        counts = [(array[:, 1:] != np.iinfo(array.dtype).max).sum(axis=1) for array in self.arrays]
         return np.concatenate(counts)[self.chosen]
 
 
 @final
-class Packed(Rows):
+class Packed(Stored):
     """Rows that begin with a document and are filled with others, see :func:`pack`.
-
-    Args:
-        arrays: ``[n T+1]`` each, one after the other; they may be files that are mapped into memory.
 
     References:
         Chapter 20 packs sentences.
     """
 
-    def __init__(self, *arrays: np.ndarray):
-        self.table = _Table(arrays)
-        self.context = self.table.width - 1
-
-    def __len__(self) -> int:
-        """The rows of all arrays."""
-        return self.table.rows
-
     def batch(self, rows: np.ndarray) -> Batch:
         """Rows without their last token, and without their first."""
-        return _shifted(self.table.take(_numbers(rows, len(self))))
+        return _shifted(self.take(_numbers(rows, len(self))))
 
 
-def cut_off(documents: list[np.ndarray], width: int, dtype: type[np.unsignedinteger]) -> np.ndarray:
-    """The first tokens of each document, ``[n width]``, and the type's largest number behind its end."""
-    table = np.full((len(documents), width), np.iinfo(dtype).max, dtype)
-    for row, document in zip(table, documents, strict=True):
-        row[: len(document)] = document[:width]
-    return table
-
-
-class Packing(NamedTuple):
+class Filled(NamedTuple):
     """Rows and what became of the tokens.
 
     Args:
@@ -150,9 +159,21 @@ class Packing(NamedTuple):
     cropped: int
 
 
+def cut_off(documents: Iterable[np.ndarray], width: int, *, dtype: type[np.unsignedinteger]) -> Filled:
+    """The first tokens of each document, and the type's largest number behind its end."""
+    rows, lengths = [], []
+    for document in documents:
+        row = np.full(width, np.iinfo(dtype).max, dtype)
+        row[: len(document)] = document[:width]
+        rows.append(row)
+        lengths.append(len(document))
+    cropped = sum(max(0, length - width) for length in lengths)
+    return Filled(np.array(rows, dtype).reshape(-1, width), sum(lengths), cropped)
+
+
 def pack(
     documents: Iterable[np.ndarray], width: int, *, dtype: type[np.unsignedinteger], buffer: int = BUFFER
-) -> Packing:
+) -> Filled:
     """Fill rows from a buffer of documents by best fit, so that each row begins where a document does.
 
     A row takes the longest document of the buffer that still fits, again and again. Where none fits, the
@@ -185,30 +206,11 @@ def pack(
             full.append(np.concatenate(row).astype(dtype))
             row, room = [], width
     rows = np.stack(full) if full else np.empty((0, width), dtype)
-    return Packing(rows, tokens, tokens - rows.size)
+    return Filled(rows, tokens, tokens - rows.size)
 
 
 def _length(entry: tuple[int, int, np.ndarray]) -> int:
     return entry[0]
-
-
-@final
-class _Table:
-    """Arrays of equal width, read as if they stood one below the other."""
-
-    def __init__(self, arrays: tuple[np.ndarray, ...]):
-        if not sum(map(len, arrays)):
-            raise ValueError(
-                "data: the text has too few tokens for one row: give more text or a shorter context"
-            )
-        self.arrays = arrays
-        self.begins = np.cumsum([0, *map(len, arrays)])
-        self.rows, self.width = int(self.begins[-1]), arrays[0].shape[1]
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        arrays = np.searchsorted(self.begins, rows, side="right") - 1
-        inside = zip(arrays, rows - self.begins[arrays], strict=True)
-        return np.stack([self.arrays[array][row] for array, row in inside])
 
 
 def _numbers(rows: np.ndarray, length: int) -> np.ndarray:

@@ -3,13 +3,12 @@
 import gzip
 import io
 import json
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
-from gkalib.data.registry import archive_path, folder_text, verified
+from gkalib.data.registry import folder_text, unpacked, verified
 from gkalib.extras import require
 
 # Rows from here on are the others again, without their questions.
@@ -242,8 +241,7 @@ def benchmark(name: str) -> list[Item]:
         items: list[Any] = [_winograd(json.loads(line)) for line in lines]
     else:
         file, read = _SOURCES[name]
-        with zipfile.ZipFile(archive_path(name)) as packed:
-            content = packed.read(file)
+        (content,) = unpacked(name, file).values()
         items = [read(doc) for doc in (_table(content, name) if file.endswith(".arrow") else _docs(content))]
     lines = (json.dumps(asdict(item), ensure_ascii=False, sort_keys=True) for item in items)
     verified(name, "\n".join(lines))

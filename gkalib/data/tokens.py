@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gkalib.data.fetch import default_cache, say, whole
-from gkalib.data.rows import Documents, Packed, Rows, Windows, cut_off, pack
+from gkalib.data.rows import Documents, Filled, Packed, Rows, Windows, cut_off, pack
 from gkalib.data.text import TEXTS, fineweb_edu, split_text, tinystories_full
 from gkalib.data.tokenizers import Characters, Tokenizer, gpt2, tokenizer_of, train_bpe
 from gkalib.extras import require
@@ -62,7 +62,8 @@ def text_data(
     Args:
         data: ``dickens``, ``novels``, ``state-of-the-union``, ``tinystories`` or ``made-up``, the last tenth
             of which is held out; ``tinystories-full``, a thousandth of which is; ``fineweb-edu``, the last
-            file of which is; or a text file, the last tenth of which is held out.
+            file of which is; or a text file, the last tenth of which is held out. A file that is called as
+            one of these sets goes by its path, ``./dickens``.
         tokenizer: ``characters`` of the text, ``gpt2``, or ``bpe``, learned from the part to train on.
         vocab_size: V of the model, which has to be the tokenizer's but for the characters of a text file.
         rows: ``windows``, ``documents`` or ``packed``.
@@ -76,20 +77,15 @@ def text_data(
         ValueError: if there is no such text or it is not here, or it has no such rows, or V is not the
             tokenizer's.
     """
-    own = Path(data).is_file()
+    own = is_own_text(data)
     name = data if own else data.replace("_", "-")
     width = context - registers if rows == "documents" else context + 1
     if name in LARGE:
         if wrap is not None or tokenizer == "characters":
             raise ValueError(f"data: {name} is too large for characters or wrapped lines: take gpt2 or bpe")
-        find, layout = LARGE[name]
-        if rows != layout:
-            raise ValueError(f"data: {name} is read in rows of {layout}, not {rows}")
-        files = find()
-        encoder = _large_bpe(name, files, vocab_size, limit) if tokenizer == "bpe" else gpt2()
-        _refuse_other_size(encoder, vocab_size)
-        read = _large_stories if name == "tinystories-full" else _large_pages
-        return TextData(*read(name, files, encoder, width, limit), encoder)
+        if rows != LARGE[name][1]:
+            raise ValueError(f"data: {name} is read in rows of {LARGE[name][1]}, not {rows}")
+        return _large(name, tokenizer, vocab_size, width, limit)
     if not own and name not in TEXTS:
         raise ValueError(f"data: no text {data!r}. Known: {', '.join((*TEXTS, *LARGE))}, or a file of text")
     # Stories stay apart where there is a token to part them; characters read the mark as it is spelled.
@@ -102,14 +98,14 @@ def text_data(
         encoder = train_bpe(train, vocab_size) if tokenizer == "bpe" else gpt2()
     if not (own and tokenizer == "characters"):  # a file's characters are counted when it is read
         _refuse_other_size(encoder, vocab_size)
-    if rows == "windows":
 
-        def windows(documents: list[str], stride: int) -> Rows:
-            return Windows(np.concatenate(encoder.encode_documents(documents)), context, stride=stride)
+    def read(part: list[str], stride: int) -> Rows:
+        if rows == "windows":
+            return Windows(np.concatenate(encoder.encode_documents(part)), context, stride=stride)
+        table = _filled(part, encoder, rows, width).rows
+        return Packed(table) if rows == "packed" else Documents(table, pad=encoder.bos or 0)
 
-        return TextData(windows(train, 1), windows(held_out, context), encoder)
-    layout = _documents if rows == "documents" else _packed
-    return TextData(layout(train, encoder, width), layout(held_out, encoder, width), encoder)
+    return TextData(read(train, 1), read(held_out, context), encoder)
 
 
 def is_own_text(data: str) -> bool:
@@ -125,22 +121,49 @@ def _refuse_other_size(tokenizer: Tokenizer, vocab_size: int) -> None:
         )
 
 
-def _documents(part: list[str], tokenizer: Tokenizer, width: int) -> Rows:
-    # As in the run that this reproduces, no token stands before a story and none behind it.
-    return Documents(cut_off(tokenizer.encode_all(part), width, tokenizer.dtype), pad=tokenizer.bos or 0)
-
-
-def _packed(part: list[str], tokenizer: Tokenizer, width: int) -> Rows:
+def _filled(texts: list[str], tokenizer: Tokenizer, layout: Layout, width: int) -> Filled:
+    """Rows of one layout from texts, and what became of their tokens."""
+    parts = (texts[begin : begin + AT_ONCE] for begin in range(0, len(texts), AT_ONCE))
+    if layout == "documents":
+        # As in the run that this reproduces, no token stands before a story and none behind it.
+        return cut_off(chain.from_iterable(map(tokenizer.encode_all, parts)), width, dtype=tokenizer.dtype)
     if tokenizer.bos is None:
         raise ValueError(
             "data: packed rows begin with a special token, which characters do not have: take bpe or gpt2"
         )
-    return Packed(pack(tokenizer.encode_documents(part), width, dtype=tokenizer.dtype).rows)
+    return pack(chain.from_iterable(map(tokenizer.encode_documents, parts)), width, dtype=tokenizer.dtype)
+
+
+def _large(
+    name: str, kind: Literal["gpt2", "bpe"], vocab_size: int, width: int, limit: int | None
+) -> TextData:
+    """The rows of a large text.
+
+    Of pages the last file is held out, of which a tenth of the limit is read; of stories a thousandth.
+    """
+    find, layout = LARGE[name]
+    files = find()
+    train = files[:-1] if layout == "packed" else files
+    if not train:
+        raise ValueError(
+            f"data: {name} needs two files, since its last is held out; there is {files[0]} alone"
+        )
+    encoder = _large_bpe(name, train, vocab_size, limit) if kind == "bpe" else gpt2()
+    _refuse_other_size(encoder, vocab_size)
+    arrays = _load_rows(name, train, encoder, width, limit)
+    if layout == "packed":
+        others = _load_rows(name, files[-1:], encoder, width, None if limit is None else limit // 10)
+        return TextData(Packed(*arrays), Packed(*others), encoder)
+    numbers, others = _split_stories(sum(map(len, arrays)))
+    pad = encoder.bos or 0
+    return TextData(
+        Documents(*arrays, pad=pad, chosen=numbers), Documents(*arrays, pad=pad, chosen=others), encoder
+    )
 
 
 def _large_bpe(name: str, files: list[Path], vocab_size: int, limit: int | None) -> Tokenizer:
     """Byte pairs of a large text, learned once from no more than its first two billion characters."""
-    files, characters = _to_train_on(name, files), min(limit or LEARNED, LEARNED)
+    characters = min(limit or LEARNED, LEARNED)
     folder = default_cache() / "prepared"
     folder /= f"{name}-bpe-{vocab_size}-{_key(characters, *map(_identity, files))}"
     if not folder.is_dir():
@@ -151,36 +174,6 @@ def _large_bpe(name: str, files: list[Path], vocab_size: int, limit: int | None)
             partial.mkdir()
             (partial / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     return tokenizer_of((folder / "tokenizer.json").read_text(encoding="utf-8"))
-
-
-def _to_train_on(name: str, files: list[Path]) -> list[Path]:
-    """All files of stories, which are drawn from all; of pages those before the last, which is held out."""
-    if name == "tinystories-full":
-        return files
-    if len(files) < 2:
-        raise ValueError(
-            f"data: {name} needs two files, since its last is held out; there is {files[0]} alone"
-        )
-    return files[:-1]
-
-
-def _large_pages(
-    name: str, files: list[Path], tokenizer: Tokenizer, width: int, limit: int | None
-) -> tuple[Rows, Rows]:
-    """Packed rows of all files but the last, and of the last; of that, a tenth of the limit is read."""
-    train = _load_rows(name, _to_train_on(name, files), tokenizer, width, limit)
-    held_out = _load_rows(name, files[-1:], tokenizer, width, None if limit is None else limit // 10)
-    return Packed(*train), Packed(*held_out)
-
-
-def _large_stories(
-    name: str, files: list[Path], tokenizer: Tokenizer, width: int, limit: int | None
-) -> tuple[Rows, Rows]:
-    """One story a row; a thousandth is held out, drawn as ``datasets`` draws it with seed 42."""
-    arrays = _load_rows(name, files, tokenizer, width, limit)
-    train, held_out = _split_stories(sum(map(len, arrays)))
-    pad = tokenizer.bos or 0
-    return Documents(*arrays, pad=pad, chosen=train), Documents(*arrays, pad=pad, chosen=held_out)
 
 
 def page_texts(file: Path) -> Iterator[str]:
@@ -212,7 +205,7 @@ def _split_stories(count: int) -> tuple[np.ndarray, np.ndarray]:
 def _load_rows(
     name: str, files: list[Path], tokenizer: Tokenizer, width: int, limit: int | None
 ) -> list[np.ndarray]:
-    """The rows of each file."""
+    """The rows of each file; they are made once and kept, with the numbers of characters and tokens."""
     layout, arrays = LARGE[name][1], []
     tokens_of = hashlib.sha256(tokenizer.to_json().encode()).hexdigest()
     for file in files:
@@ -221,36 +214,22 @@ def _load_rows(
         folder = default_cache() / "prepared" / f"{name}-{layout}-{width}-{_key(tokens_of)}"
         folder /= f"{file.stem}-{_key(_identity(file), limit)}"
         if not folder.is_dir():
-            pages = page_texts(file) if limit is None else _first(limit, page_texts(file))
-            _write_rows(folder, list(pages), tokenizer, layout=layout, width=width)
+            start, pages = time.monotonic(), page_texts(file)
+            texts = list(pages if limit is None else _first(limit, pages))
+            rows, tokens, cropped = _filled(texts, tokenizer, layout, width)
+            counts = {"characters": sum(map(len, texts)), "tokens": tokens, "cropped": cropped}
+            with whole(folder) as partial:
+                partial.mkdir()
+                np.save(partial / "rows.npy", rows)
+                (partial / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
+            say(
+                f"{folder.name}: {tokens} tokens in {len(rows)} rows of {width}, "
+                f"{cropped / max(1, tokens):.0%} cut off, {time.monotonic() - start:.0f} s"
+            )
         counts = json.loads((folder / "counts.json").read_text(encoding="utf-8"))
         arrays.append(np.load(folder / "rows.npy", mmap_mode="r"))
         limit = None if limit is None else limit - counts["characters"]
     return arrays
-
-
-def _write_rows(folder: Path, pages: list[str], tokenizer: Tokenizer, *, layout: str, width: int) -> None:
-    """Write the rows of a file's texts, and how many characters and tokens they have."""
-    start, parts = time.monotonic(), (pages[i : i + AT_ONCE] for i in range(0, len(pages), AT_ONCE))
-    if layout == "packed":
-        documents = chain.from_iterable(map(tokenizer.encode_documents, parts))
-        rows, tokens, cropped = pack(documents, width, dtype=tokenizer.dtype)
-    else:
-        tables, tokens = [cut_off([], width, tokenizer.dtype)], 0
-        for encoded in map(tokenizer.encode_all, parts):
-            tables.append(cut_off(encoded, width, tokenizer.dtype))
-            tokens += sum(map(len, encoded))
-        rows = np.concatenate(tables)
-        cropped = tokens - int((rows != np.iinfo(rows.dtype).max).sum())
-    counts = {"characters": sum(map(len, pages)), "tokens": tokens, "cropped": cropped}
-    with whole(folder) as partial:
-        partial.mkdir()
-        np.save(partial / "rows.npy", rows)
-        (partial / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
-    say(
-        f"{folder.name}: {tokens} tokens in {len(rows)} rows of {width}, "
-        f"{cropped / max(1, tokens):.0%} cut off, {time.monotonic() - start:.0f} s"
-    )
 
 
 def _identity(file: Path) -> str:

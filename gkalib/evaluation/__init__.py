@@ -1,15 +1,7 @@
 """Measures trained models: images classified, bits per byte of text, tasks that a model of text can do."""
 
 from gkalib.data.tasks import Choice, Completion, Item, Schema
-from gkalib.evaluation.metrics import (
-    accuracy,
-    accuracy_of,
-    accuracy_sums,
-    bit_sums,
-    bits_of,
-    bits_per_byte,
-    evaluating,
-)
+from gkalib.evaluation.metrics import accuracy, bits_per_byte, evaluating, text_loss
 from gkalib.evaluation.scorer import (
     Answer,
     Comparison,
@@ -25,6 +17,17 @@ from gkalib.evaluation.scorer import (
     score,
 )
 from gkalib.evaluation.tasks import SIX, TASKS, Row, Task, rows
+from gkalib.extras import moved
+
+__getattr__ = moved(
+    __name__,
+    {
+        "accuracy_sums": "accuracy(total=)",
+        "accuracy_of": "accuracy(total=)",
+        "bit_sums": "text_loss(total=)",
+        "bits_of": "text_loss(total=)",
+    },
+)
 
 __all__ = [
     "SIX",
@@ -41,11 +44,7 @@ __all__ = [
     "Task",
     "TaskResult",
     "accuracy",
-    "accuracy_of",
-    "accuracy_sums",
     "answers",
-    "bit_sums",
-    "bits_of",
     "bits_per_byte",
     "centered",
     "compare",
@@ -55,4 +54,5 @@ __all__ = [
     "result_of",
     "rows",
     "score",
+    "text_loss",
 ]

@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 
 from gkalib.data.tokenizers import Tokenizer
-from gkalib.evaluation.metrics import evaluating
+from gkalib.evaluation.metrics import device_of, evaluating
 from gkalib.evaluation.scorer import context_of, score
 from gkalib.evaluation.tasks import Row
 from gkalib.extras import require
@@ -75,20 +75,14 @@ def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
             stops = settings.get("until") or []
             stops = [stops] if isinstance(stops, str) else stops
             ids = (self.tok_encode(context) or [self.eot_token_id])[-context_of(model) :]
-            count = int(settings.get("max_gen_toks", 256))
-            return _greedy_text(model, tokenizer, ids, count=count, stops=stops)
+            given, written = torch.tensor([ids], device=device_of(model)), []
+            with evaluating(model):
+                new = model.stream(given, temperature=0.0)
+                for number in islice(new, int(settings.get("max_gen_toks", 256))):
+                    written.append(int(number))
+                    text = tokenizer.decode(written)
+                    if places := [text.index(stop) for stop in stops if stop in text]:
+                        return text[: min(places)]
+            return tokenizer.decode(written)
 
     return Harness()
-
-
-def _greedy_text(model: Any, tokenizer: Tokenizer, ids: list[int], *, count: int, stops: list[str]) -> str:
-    device = next(model.parameters()).device
-    numbers: list[int] = []
-    with evaluating(model):
-        for new in islice(model.stream(torch.tensor([ids], device=device), temperature=0.0), count):
-            numbers.append(int(new))
-            text = tokenizer.decode(numbers)
-            places = [text.index(stop) for stop in stops if stop in text]
-            if places:
-                return text[: min(places)]
-    return tokenizer.decode(numbers)

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 Model = nn.Module | Callable[[Tensor], Tensor]
 """What is measured: a module, or any function from a batch to logits."""
+Total = Callable[[Tensor], Tensor]
 
 
 @contextmanager
@@ -35,7 +35,9 @@ def device_of(model: Model) -> torch.device:
     return torch.device("cpu") if parameter is None else parameter.device
 
 
-def accuracy(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+def accuracy(
+    model: Model, batches: Iterable[tuple[Tensor, Tensor]], *, total: Total | None = None
+) -> dict[str, float]:
     """Top-1 and top-5 accuracy and the mean cross-entropy in nats.
 
     A label is among the first k if fewer than k classes are ahead of it: those of a larger logit, and those
@@ -44,6 +46,7 @@ def accuracy(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str
     Args:
         model: from images ``[b channels height width]`` to logits ``[b classes]``.
         batches: images and labels ``[b]``; a label of -1 is left out.
+        total: sums a tensor over processes that each measure a part of the images; None where there is one.
 
     Returns:
         ``top1`` and ``top5``, shares from 0 to 1, and ``loss``.
@@ -53,14 +56,6 @@ def accuracy(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str
 
     Chapter 22 teaches its standard error.
     """
-    return accuracy_of(accuracy_sums(model, batches))
-
-
-def accuracy_sums(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> Float[Tensor, " 4"]:
-    """What ``accuracy`` is made of: images right at the first guess, in five, nats, images.
-
-    Sums of several processes add up, so each may measure a part of the images.
-    """
     device = device_of(model)
     sums = torch.zeros(4, dtype=torch.float64, device=device)
     with evaluating(model):
@@ -68,22 +63,14 @@ def accuracy_sums(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> Flo
             labels = labels.to(device)
             logits = model(images.to(device)).float()[labels != -1]
             sums += _accuracy_counts(logits, labels[labels != -1])
-    return sums
-
-
-def accuracy_of(sums: Float[Tensor, " 4"]) -> dict[str, float]:
-    """The numbers of ``accuracy`` from its sums.
-
-    Raises:
-        ValueError: if they are of no image.
-    """
-    top1, top5, loss, images = sums.tolist()
+    top1, top5, loss, images = (sums if total is None else total(sums)).tolist()
     if not images:
         raise ValueError("evaluate: there are no labeled images to measure accuracy on")
     return {"top1": top1 / images, "top5": top5 / images, "loss": loss / images}
 
 
 def _accuracy_counts(logits: Tensor, labels: Tensor) -> Tensor:
+    """Images right at the first guess and in five, nats, images."""
     classes = torch.arange(logits.shape[1], device=logits.device)
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(classes):
         raise ValueError(
@@ -117,15 +104,19 @@ def bits_per_byte(
     References:
         nanochat at commit 212bdae, ``nanochat/loss_eval.py``. Chapter 20 teaches it.
     """
-    return bits_of(bit_sums(model, batches, byte_lengths))["bpb"]
+    return text_loss(model, batches, byte_lengths)["bpb"]
 
 
-def bit_sums(
-    model: Model, batches: Iterable[tuple[Tensor, Tensor]], byte_lengths: np.ndarray | Tensor
-) -> Float[Tensor, " 4"]:
-    """What ``bits_of`` needs: nats of the tokens with bytes, their bytes, nats of all tokens, their number.
+def text_loss(
+    model: Model,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    byte_lengths: np.ndarray | Tensor,
+    *,
+    total: Total | None = None,
+) -> dict[str, float]:
+    """``bpb``, see ``bits_per_byte``, and ``loss``, the mean nats per token, special tokens included.
 
-    Sums of several processes add up, so each may measure a part of the text.
+    Arguments and errors are those of ``bits_per_byte``; ``total`` is that of ``accuracy``.
     """
     device = device_of(model)
     lengths = torch.as_tensor(byte_lengths).to(device, torch.float64)
@@ -134,23 +125,17 @@ def bit_sums(
         for inputs, labels in batches:
             for logits, expected in zip(model(inputs.to(device)), labels.to(device), strict=True):
                 sums += _bit_counts(logits, expected, lengths)
-    return sums
-
-
-def bits_of(sums: Float[Tensor, " 4"]) -> dict[str, float]:
-    """The bits per byte ``bpb``, and ``loss``, the mean nats per token, special tokens included.
-
-    Raises:
-        ValueError: if no token has bytes.
-    """
-    nats, size, all_nats, tokens = sums.tolist()
+    nats, size, all_nats, tokens = (sums if total is None else total(sums)).tolist()
     if not size:
         raise ValueError("evaluate: there are no bytes to count bits for: every label is special or left out")
     return {"bpb": nats / (math.log(2) * size), "loss": all_nats / tokens}
 
 
 def _bit_counts(logits: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
-    """The four sums of one row; row by row, since logits in full precision are large."""
+    """Nats of a row's tokens with bytes, their bytes, nats of all, their number.
+
+    Row by row, since logits in full precision are large.
+    """
     counted = labels != -1
     logits, labels = logits[counted], labels[counted]
     vocabulary = min(logits.shape[1], len(lengths))

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from gkalib.data.tasks import Completion, Item
 from gkalib.data.tokenizers import Tokenizer
@@ -235,11 +237,8 @@ def score(model: Model, sequences: Sequence[Row], *, tokens: int = 8192) -> list
             longest = len(rows[order[0]].tokens) - 1
             count = max(1, tokens // longest)
             places, order = order[:count], order[count:]
-            ids = torch.zeros(len(places), longest, dtype=torch.long)
-            for line, place in zip(ids, places, strict=True):
-                ids_read = rows[place].tokens[:-1]
-                line[: len(ids_read)] = torch.tensor(ids_read)
-            logits = model(ids.to(device))
+            read = [torch.tensor(rows[place].tokens[:-1], dtype=torch.long) for place in places]
+            logits = model(pad_sequence(read, batch_first=True).to(device))
             scores.update((place, _score(logits[index], rows[place])) for index, place in enumerate(places))
     return [scores[place] for place in range(len(rows))]
 
@@ -307,9 +306,7 @@ def _result(task: Task, count: int, right: int, cropped: int, *, shots: int, sec
     return TaskResult(task.name, accuracy, error, task.baseline, count, shots, cropped, seconds)
 
 
-@final
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The difference of two accuracies on the same questions.
 
     Args:
@@ -317,6 +314,9 @@ class Comparison:
         error: its standard error, from the differences question by question.
         only_first, only_second: how many questions one model alone answered rightly.
         items: how many questions there were.
+        probability: McNemar's exact test: how often a fair coin divides as unevenly what tells the models
+            apart. Twice the probability of at most min(only_first, only_second) heads in as many throws as
+            there are such questions, at most 1.
     """
 
     difference: float
@@ -324,17 +324,7 @@ class Comparison:
     only_first: int
     only_second: int
     items: int
-
-    @property
-    def probability(self) -> float:
-        """McNemar's exact test: how often a fair coin divides as unevenly what tells the models apart.
-
-        Twice the probability of at most min(only_first, only_second) heads in as many throws as there are
-        such questions, at most 1.
-        """
-        throws, fewer = self.only_first + self.only_second, min(self.only_first, self.only_second)
-        ways = sum(math.comb(throws, heads) for heads in range(fewer + 1))
-        return min(1.0, 2 * ways / 2**throws)
+    probability: float
 
 
 def compare(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
@@ -358,9 +348,16 @@ def compare(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
             f"evaluate: a comparison needs the same questions, at least two: {len(first)} and {len(second)} "
             "answers"
         )
-    count = len(first)
-    only_first = sum(a and not b for a, b in zip(first, second, strict=True))
-    only_second = sum(b and not a for a, b in zip(first, second, strict=True))
-    mean = (only_first - only_second) / count
-    spread = only_first + only_second - count * mean**2
-    return Comparison(mean, math.sqrt(spread / (count * (count - 1))), only_first, only_second, count)
+    from scipy.stats import binomtest, sem  # half a second, which who trains does not wait
+
+    difference = np.asarray(first, float) - np.asarray(second, float)
+    only_first, only_second = int((difference > 0).sum()), int((difference < 0).sum())
+    throws = only_first + only_second
+    return Comparison(
+        float(difference.mean()),
+        float(sem(difference)),
+        only_first,
+        only_second,
+        len(first),
+        float(binomtest(only_first, throws).pvalue) if throws else 1.0,
+    )

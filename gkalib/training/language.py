@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib.data.registry import checksum, digest
-from gkalib.data.rows import IGNORED, Documents, Packed, Rows, Windows
+from gkalib.data.rows import IGNORED, Documents, Rows, Stored, Windows
 from gkalib.data.tokenizers import Characters
 from gkalib.data.tokens import TextData, is_own_text, text_data
-from gkalib.evaluation import bit_sums, bits_of, evaluating
+from gkalib.evaluation import evaluating, text_loss
 from gkalib.models import GPT
 from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LanguageConfig
@@ -87,8 +87,8 @@ def fingerprint(config: LanguageConfig, data: TextData) -> Fingerprint:
 def _checksum(config: LanguageConfig, rows: Rows) -> str:
     if not is_own_text(config.data):
         return checksum(config.data)
-    assert isinstance(rows, Windows | Documents | Packed)
-    return digest([rows.tokens] if isinstance(rows, Windows) else rows.table.arrays)
+    assert isinstance(rows, Windows | Stored)
+    return digest([rows.tokens] if isinstance(rows, Windows) else rows.arrays)
 
 
 @final
@@ -165,8 +165,8 @@ def loss_and_bits(
 ) -> dict[str, float]:
     """The loss per token and the bits per byte of ``eval_rows`` held-out rows, over all processes."""
     with config.precision(processes.device):
-        sums = bit_sums(model, held_out(config, processes, data.held_out), data.tokenizer.byte_lengths())
-    numbers = bits_of(processes.total(sums))
+        rows = held_out(config, processes, data.held_out)
+        numbers = text_loss(model, rows, data.tokenizer.byte_lengths(), total=processes.total)
     return {"val_loss": numbers["loss"], "bits_per_byte": numbers["bpb"]}
 
 

@@ -20,7 +20,7 @@ from gkalib.data.folders import Files
 from gkalib.data.image_set import ImageData, Images
 from gkalib.data.images import image_data, is_own_folder
 from gkalib.data.registry import checksum
-from gkalib.evaluation import accuracy_of, accuracy_sums
+from gkalib.evaluation import accuracy
 from gkalib.extras import needed_by
 from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LOADERS, VisionConfig
@@ -160,8 +160,7 @@ def accuracy_and_loss(
 ) -> dict[str, float]:
     """Accuracy and loss of a model on held-out pictures, over all processes."""
     with config.precision(processes.device):
-        sums = accuracy_sums(model, held_out)
-    numbers = accuracy_of(processes.total(sums))
+        numbers = accuracy(model, held_out, total=processes.total)
     return {"top1": numbers["top1"], "top5": numbers["top5"], "val_loss": numbers["loss"]}
 
 

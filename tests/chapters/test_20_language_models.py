@@ -12,7 +12,7 @@ from torch import nn
 from gkalib.data import state_of_the_union
 from gkalib.data.rows import pack
 from gkalib.data.tokenizers import train_bpe
-from gkalib.evaluation import bit_sums, bits_of, bits_per_byte
+from gkalib.evaluation import bits_per_byte, text_loss
 from gkalib.training.optim import TrainState, optimizer_step, optimizers
 from tests.tolerance import equal
 from tests.training.runs import text_run
@@ -70,7 +70,7 @@ def test_bits_per_byte_times_bytes_per_token_is_the_loss():
     text = state_of_the_union()[:3000]
     tokenizer = train_bpe([text], 400)
     ids = torch.from_numpy(tokenizer.encode(text))[None]
-    found = bits_of(bit_sums(_Table(400), [(ids[:, :-1], ids[:, 1:])], tokenizer.byte_lengths()))
+    found = text_loss(_Table(400), [(ids[:, :-1], ids[:, 1:])], tokenizer.byte_lengths())
     lengths = tokenizer.byte_lengths()[ids[0, 1:]]
     assert found["loss"] == pytest.approx(math.log(2) * found["bpb"] * lengths.mean())
 

@@ -1,9 +1,7 @@
 """CIFAR out of every source: made-up rows in each layout give the same pictures."""
 
-import dataclasses
 import io
 import json
-import tarfile
 
 import numpy as np
 import pytest
@@ -18,28 +16,13 @@ from gkalib.data.registry import DATASETS
 TRAINING, TEST = 20, 4
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """An empty cache, with no other place to look in and nothing to be fetched."""
-    monkeypatch.setattr(fetching, "default_cache", lambda: tmp_path)
-    monkeypatch.setattr(fetching, "fetch", unreachable)
-    monkeypatch.delenv("GKALIB_DATA", raising=False)
-    return tmp_path
-
-
-def unreachable(archive):
-    raise ValueError(f"{archive.client} is out of reach")
-
-
 @pytest.fixture(params=["cifar10", "cifar100"])
 def small(request, monkeypatch):
-    """A set of 24 made-up pictures in the registry's place: its name and its records."""
+    """The name of a set and the records of 24 made-up pictures."""
     name, labels = request.param, 2 if request.param == "cifar100" else 1
     rows = np.random.default_rng(3).integers(0, 256, (TRAINING + TEST, labels + PIXELS)).astype(np.uint8)
     rows[:, :labels] %= 10
     monkeypatch.setattr(cifar, "TRAINING", TRAINING)
-    sha256 = registry.digest(cifar.checksums(name, rows))
-    monkeypatch.setitem(DATASETS, name, dataclasses.replace(DATASETS[name], sha256=sha256))
     return name, rows
 
 
@@ -48,58 +31,31 @@ def blocks(name, rows):
     return zip(FILES[name], [*np.split(rows[:TRAINING], len(FILES[name]) - 1), rows[TRAINING:]], strict=True)
 
 
-def write_archive(place, name, rows):
-    with packed(place, name, "url") as archive:
-        for file, block in blocks(name, rows):
-            add(archive, file, block.tobytes())
-    register(place, name, "url")
+def archive(name, rows):
+    """The authors' files."""
+    return {file: block.tobytes() for file, block in blocks(name, rows)}
 
 
-def write_package(place, name, rows):
-    """Sheets whose rows are pictures, red, green and blue together."""
-    with packed(place, name, "npm") as archive:
-        for file, block in blocks(name, rows):
-            sheet = block[:, 1:].reshape(-1, 3, 32 * 32).transpose(0, 2, 1)
-            stream = io.BytesIO()
-            Image.fromarray(np.ascontiguousarray(sheet)).save(stream, "PNG")
-            add(archive, f"package/{file.split('/')[1].removesuffix('.bin')}.png", stream.getvalue())
-        for part, of in (("train", rows[:TRAINING]), ("test", rows[TRAINING:])):
-            add(archive, f"package/{part}_lables.json", json.dumps(of[:, 0].tolist()).encode())
-    register(place, name, "npm")
+def package(name, rows):
+    """Sheets whose rows are pictures, red, green and blue together, and two lists of labels."""
+    files = {}
+    for file, block in blocks(name, rows):
+        sheet = block[:, 1:].reshape(-1, 3, 32 * 32).transpose(0, 2, 1)
+        Image.fromarray(np.ascontiguousarray(sheet)).save(stream := io.BytesIO(), "PNG")
+        files[f"package/{file.split('/')[1].removesuffix('.bin')}.png"] = stream.getvalue()
+    for part, of in (("train", rows[:TRAINING]), ("test", rows[TRAINING:])):
+        files[f"package/{part}_lables.json"] = json.dumps(of[:, 0].tolist()).encode()
+    return files
 
 
-def path_of(place, name, client):
-    return place / next(archive.file for archive in DATASETS[name].archives if archive.client == client)
-
-
-def packed(place, name, client):
-    return tarfile.open(path_of(place, name, client), "w:gz")
-
-
-def register(place, name, client):
-    """The file as it is now in the place of the one that the registry has."""
-    sha256 = fetching.sha256_of(path_of(place, name, client))
-    archives = tuple(
-        dataclasses.replace(archive, sha256=sha256) if archive.client == client else archive
-        for archive in DATASETS[name].archives
-    )
-    DATASETS[name] = dataclasses.replace(DATASETS[name], archives=archives)
-
-
-def add(archive, name, data):
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    archive.addfile(member, io.BytesIO(data))
-
-
-@pytest.mark.parametrize("write", [write_archive, write_package])
-def test_every_source_gives_the_same_pictures(place, small, write):
+@pytest.mark.parametrize(("files", "client"), [(archive, "url"), (package, "npm")])
+def test_every_source_gives_the_same_pictures(put, small, files, client):
     name, rows = small
-    if write is write_package and name == "cifar100":
-        assert [archive.client for archive in DATASETS[name].archives] == ["url"]
+    if client not in [source.client for source in DATASETS[name].archives]:
+        assert (name, client) == ("cifar100", "npm")
         return
     assert not registry.ready(name)
-    write(place, name, rows)
+    put(name, files(name, rows), cifar.checksums(name, rows), client)
     assert registry.ready(name)
     registry.check(name)
     data = image_data(name)
@@ -112,15 +68,16 @@ def test_every_source_gives_the_same_pictures(place, small, write):
     assert picture[1, 0, 0] == rows[TRAINING + 2, -PIXELS + 32]
 
 
-def test_what_is_not_the_authors_content_is_refused(place, small):
+def test_what_is_not_the_authors_content_is_refused(put, small):
     name, rows = small
-    write_archive(place, name, rows ^ np.uint8(1))
+    put(name, archive(name, rows ^ np.uint8(1)), cifar.checksums(name, rows), "url")
     with pytest.raises(ValueError, match=rf"the content of '{name}' has sha256 \w{{64}}, not \w{{64}}"):
         image_data(name)
 
 
-def test_a_damaged_archive_is_refused_before_another_source_is_asked(place, monkeypatch):
-    archive = path_of(place, "cifar10", "npm")
+def test_a_damaged_archive_is_refused_before_another_source_is_asked(cache, monkeypatch):
+    archive = cache / DATASETS["cifar10"].archives[-1].file
+    cache.mkdir(parents=True)
     archive.write_bytes(b"half of it")
     monkeypatch.setattr(fetching, "fetch", lambda source: pytest.fail("another source was asked"))
     for act in (registry.check, image_data):
@@ -128,7 +85,11 @@ def test_a_damaged_archive_is_refused_before_another_source_is_asked(place, monk
             act("cifar10")
 
 
-def test_the_public_source_is_tried_first_and_where_none_has_it_all_are_named(place):
+def test_the_public_source_is_tried_first_and_where_none_has_it_all_are_named(cache, monkeypatch):
+    def unreachable(archive):
+        raise ValueError(f"{archive.client} is out of reach")
+
+    monkeypatch.setattr(fetching, "fetch", unreachable)
     with pytest.raises(ValueError) as failure:
         image_data("cifar10")
     message = str(failure.value)

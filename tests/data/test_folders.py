@@ -13,36 +13,16 @@ from PIL.PngImagePlugin import PngInfo
 from gkalib.cli import main
 from gkalib.data import folders, registry
 from gkalib.data.images import image_data
+from tests.data.conftest import lay, pixels
 
 CLASSES = ("n01440764", "n01443537", "n02123394")
 
 
-def pixels(images, index):
-    return np.asarray(images.picture(index))
-
-
-def write_classes(root, classes, size=(20, 15)):
-    """Pictures in folders: the names of the classes and how many of each."""
-    for number, (name, count) in enumerate(classes.items()):
-        folder = root / name
-        folder.mkdir(parents=True)
-        for index in range(count):
-            shade = Image.new("RGB", size, (40 * number, 10 * index, 200))
-            shade.save(folder / f"{folder.name}_{index}.JPEG", quality=95)
-
-
-def folder(root, train, val, size=(20, 15)):
-    """A folder with the parts ``train`` and ``val``, as far as they have classes."""
-    for part, classes in (("train", train), ("val", val)):
-        write_classes(root / part, classes, size)
-    return root
-
-
-COUNTS = {"n02": 3, "n01": 2, "n10": 4}
+SET = "train/n02:3 train/n01:2 train/n10:4 val/n02:1 val/n01:1 val/n10:1"
 
 
 def test_a_folder_of_class_folders_is_a_data_set(tmp_path):
-    root = folder(tmp_path / "pictures", COUNTS, {name: 1 for name in COUNTS})
+    root = lay(tmp_path / "pictures", SET)
     (root / "train" / "n01" / "notes.txt").write_text("no picture")
     Image.new("L", (20, 15), 7).save(root / "train" / "n01" / "z.png")  # ImageNet has gray ones too
     data = image_data(str(root))
@@ -55,51 +35,51 @@ def test_a_folder_of_class_folders_is_a_data_set(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("train", "val", "message"),
+    ("layout", "message"),
     [
-        ({}, COUNTS, r"set has a folder val and no folder train; it holds "),
-        ({"n01": 1, "n02": 1}, {}, r"set has one picture of each class, so that none can be held out"),
+        ("val/n01 val/n02", r"set has a folder val and no folder train; it holds "),
+        ("train/n01:1 train/n02:1", r"set has one picture of each class, so that none can be held out"),
         (
-            COUNTS,
-            {"n01": 1, "n99": 1},
-            r"val has other classes than train: val lacks n02, n10; train l",
+            "train/n01 train/n02 train/n10 val/n01 val/n99",
+            r"val has other classes than train: val lacks n02, n10; train lacks n99",
         ),
-        ({**COUNTS, "n03": 0}, COUNTS, r"class folder .*n03 has no pictures \(.jpg"),
+        ("train/n01 train/n03:0 val/n01 val/n03", r"class folder .*n03 has no pictures \(.jpg"),
+        ("train:1", r"train has no class folders \(1 pictures lie in it direct"),
+        ("Train/cat train/cat val/cat", r"Train and .*train could both be the part train"),
     ],
 )
-def test_folders_of_another_layout_are_refused(tmp_path, train, val, message):
+def test_folders_of_another_layout_are_refused(tmp_path, layout, message):
     with pytest.raises(ValueError, match=f"^data: .*{message}"):
-        image_data(str(folder(tmp_path / "set", train, val)))
+        image_data(str(lay(tmp_path / "set", layout)))
 
 
-def test_pictures_without_class_folders_are_refused(tmp_path):
-    (tmp_path / "train").mkdir()
-    Image.new("RGB", (4, 4)).save(tmp_path / "train" / "a.png")
-    with pytest.raises(ValueError, match=r"train has no class folders \(1 pictures lie in it direct"):
-        image_data(str(tmp_path))
+PARTS = ("Train Val", "Training Testing", "TRAIN validation", "train Test", "training valid")
 
 
 @pytest.mark.parametrize(
-    ("train", "val"),
+    ("layout", "classes", "said"),
     [
-        ("Train", "Val"),
-        ("Training", "Testing"),
-        ("TRAIN", "validation"),
-        ("train", "Test"),
-        ("training", "valid"),
+        *((f"{a}/cat {a}/dog {b}/cat {b}/dog", "cat dog", "") for a, b in map(str.split, PARTS)),
+        ("train/cat train/dog test", "cat dog", "has no folder val"),  # test has no classes
+        ("cat test", "cat test", "has no folder val"),
+        ("cat training valid", "cat training valid", "has no folder val"),
+        ("test/cat test/dog", "cat dog", "holds nothing but"),
+        ("cat/2024", "cat", "has no folder val"),
+        ("train/one/x train/one/y val/one", "one", ""),
+        ("archive/train/cat archive/val/cat", "cat", "holds nothing but"),
     ],
 )
-def test_parts_have_their_usual_names_in_any_letter_case(tmp_path, capsys, train, val):
-    for part in (train, val):
-        write_classes(tmp_path / part, {"cat": 2, "dog": 1})
-    data = image_data(str(tmp_path))
-    assert (data.classes, len(data.train), len(data.held_out)) == (("cat", "dog"), 3, 3)
-    assert not capsys.readouterr().err
+def test_a_folder_is_a_class_or_a_part(tmp_path, capsys, layout, classes, said):
+    data = image_data(str(lay(tmp_path, layout)))
+    assert data.classes == tuple(classes.split())
+    assert len(data.train) and len(data.held_out)
+    printed = capsys.readouterr().err
+    assert said in printed and bool(said) == bool(printed)
 
 
 def test_a_folder_in_a_folder_is_read_as_itself(tmp_path, capsys):
     inner = tmp_path / "photos" / "photos"
-    write_classes(inner, {"cat": 5, "dog": 5})
+    lay(inner, "cat dog")
     (tmp_path / "photos" / "__MACOSX" / "cat").mkdir(parents=True)
     assert image_data(str(tmp_path)).classes == ("cat", "dog")
     assert f"data: {tmp_path} holds nothing but {inner}, which is read" in capsys.readouterr().err
@@ -108,45 +88,17 @@ def test_a_folder_in_a_folder_is_read_as_itself(tmp_path, capsys):
     assert image_data(str(tmp_path)).classes == ("cat", "dog")
 
 
-@pytest.mark.parametrize(
-    ("layout", "classes"),
-    [
-        ("train/cat train/dog test", "cat dog"),  # test has no classes
-        ("cat test", "cat test"),
-        ("cat training valid", "cat training valid"),
-        ("test/cat test/dog", "cat dog"),
-        ("cat/2024", "cat"),
-        ("train/one/x train/one/y val/one", "one"),
-        ("archive/train/cat archive/val/cat", "cat"),
-    ],
-)
-def test_a_folder_is_a_class_or_a_part(tmp_path, layout, classes):
-    for folder in layout.split():
-        write_classes(tmp_path, {folder: 5})
-    data = image_data(str(tmp_path))
-    assert data.classes == tuple(classes.split())
-    assert len(data.train) and len(data.held_out)
-
-
 def test_the_folder_where_one_stands_is_read(tmp_path, monkeypatch):
-    write_classes(tmp_path, {"cat": 5, "dog": 5})
+    lay(tmp_path, "cat dog")
     monkeypatch.chdir(tmp_path)
     here, there = image_data("."), image_data(str(tmp_path))
     assert here.classes == there.classes and np.array_equal(here.train.names, there.train.names)
     assert np.array_equal(pixels(here.train, 7), pixels(there.train, 7))
 
 
-def test_two_folders_of_one_part_are_refused(tmp_path):
-    for part in ("Train", "train", "val"):
-        write_classes(tmp_path / part, {"cat": 1})
-    with pytest.raises(ValueError, match=r"data: .*Train and .*train could both be the part train"):
-        image_data(str(tmp_path))
-
-
 def test_links_give_each_file_once(tmp_path):
     """A loop, a way up, a second link to a file, and one to a folder that lies elsewhere."""
-    write_classes(tmp_path / "set", {"cat": 5, "dog": 5})
-    write_classes(tmp_path / "elsewhere", {"more": 2})
+    lay(tmp_path, "set/cat set/dog elsewhere/more:2")
     cats = tmp_path / "set" / "cat"
     for name, to in (("loop", cats), ("up", tmp_path / "set"), ("more", tmp_path / "elsewhere" / "more")):
         (cats / name).symlink_to(to)
@@ -176,7 +128,7 @@ def huge():
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_picture_is_named(tmp_path, damage):
-    root = folder(tmp_path, COUNTS, COUNTS, size=(64, 64))
+    root = lay(tmp_path, SET, size=(64, 64))
     path = root / "train" / "n10" / "n10_2.JPEG"
     path.write_bytes(DAMAGED[damage](path.read_bytes()))
     with pytest.raises(ValueError, match=r"data: .*n10_2.JPEG cannot be decoded: "):
@@ -184,7 +136,7 @@ def test_a_damaged_picture_is_named(tmp_path, damage):
 
 
 def test_a_broken_held_out_picture_is_found_before_training(tmp_path, capsys):
-    root = folder(tmp_path / "set", dict.fromkeys("ab", 6), dict.fromkeys("ab", 2), size=(40, 40))
+    root = lay(tmp_path / "set", "train/a:6 train/b:6 val/a:2 val/b:2", size=(40, 40))
     paths = [root / "val" / "b" / "b_1.JPEG", root / "train" / "a" / "a_0.JPEG"]
     for path in paths:
         path.write_bytes(path.read_bytes()[:300])
@@ -266,7 +218,7 @@ def test_a_broken_note_turns_nothing(tmp_path):
 
 @pytest.mark.parametrize("inside", ["", "train"])
 def test_of_a_folder_without_val_a_fifth_of_each_class_is_held_out(tmp_path, capsys, inside):
-    write_classes(tmp_path / inside, {"cat": 11, "dog": 3, "eel": 1})
+    lay(tmp_path / inside, "cat:11 dog:3 eel:1")
     (tmp_path / inside / ".hidden").mkdir()
     data = image_data(str(tmp_path))
     assert data.classes == ("cat", "dog", "eel")
@@ -295,7 +247,8 @@ def place(tmp_path, monkeypatch):
 
 def imagenet(place, each):
     """A folder of that name with so many pictures of each class to train on, and one held out."""
-    return folder(place / "imagenet", dict.fromkeys(CLASSES, each), dict.fromkeys(CLASSES, 1))
+    words = [f"{part}/{name}:{count}" for part, count in (("train", each), ("val", 1)) for name in CLASSES]
+    lay(place / "imagenet", " ".join(words))
 
 
 def test_a_folder_of_that_name_is_imagenet(place):

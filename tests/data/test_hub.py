@@ -22,11 +22,8 @@ SET = Hub(
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("GKALIB_DATA", raising=False)
-    monkeypatch.setattr(sys, "platform", "linux")
-    return tmp_path / "gkalib" / "something"
+def folder(cache):
+    return cache / "something"
 
 
 def serve(monkeypatch, *, breaks=None, files=FILES, revision=SET.revision):
@@ -59,19 +56,19 @@ def serve(monkeypatch, *, breaks=None, files=FILES, revision=SET.revision):
     return patterns
 
 
-def test_fetched_files_are_found_with_the_sums_that_the_hub_states(cache, monkeypatch):
+def test_fetched_files_are_found_with_the_sums_that_the_hub_states(folder, monkeypatch):
     patterns = serve(monkeypatch)
     assert find_hub(SET, "train") == []
-    assert fetch_hub(SET) == cache
+    assert fetch_hub(SET) == folder
     assert patterns == ["*train-*.parquet", "*test-*.parquet"]
     assert [path.name for path in find_hub(SET, "train")] == ["train-0.parquet", "train-1.parquet"]
     assert verify_hub(SET) == 3
-    assert (cache / SUMS).read_text().splitlines()[
+    assert (folder / SUMS).read_text().splitlines()[
         0
     ] == f"{hashlib.sha256(b'three').hexdigest()}  data/test-0.parquet"
 
 
-def test_a_branch_is_not_fetched_before_somebody_names_its_commit(cache, monkeypatch):
+def test_a_branch_is_not_fetched_before_somebody_names_its_commit(folder, monkeypatch):
     """Sums that come with the files vouch for whatever comes."""
     branch = dataclasses.replace(SET, revision="main")
     monkeypatch.delenv("GKALIB_REVISION", raising=False)
@@ -80,20 +77,20 @@ def test_a_branch_is_not_fetched_before_somebody_names_its_commit(cache, monkeyp
         ValueError, match=f"its main is now {COMMIT}. Who trusts that one sets GKALIB_REVISION="
     ):
         fetch_hub(branch)
-    assert not patterns and not cache.exists()
+    assert not patterns and not folder.exists()
     monkeypatch.setenv("GKALIB_REVISION", COMMIT)
     patterns = serve(monkeypatch, revision=COMMIT)
-    assert fetch_hub(branch) == cache and patterns
+    assert fetch_hub(branch) == folder and patterns
 
 
-def test_a_fetch_that_broke_off_has_no_files_until_it_is_taken_up_again(cache, monkeypatch):
+def test_a_fetch_that_broke_off_has_no_files_until_it_is_taken_up_again(folder, monkeypatch):
     serve(monkeypatch, breaks=ConnectionError("the line is dead\nmore"))
     with pytest.raises(
         ValueError,
         match=r"^data: the hub.s somebody/something could not be fetched: the line is dead; if it cannot",
     ):
         fetch_hub(SET)
-    assert (cache / "data" / "train-0.parquet").is_file()
+    assert (folder / "data" / "train-0.parquet").is_file()
     assert find_hub(SET, "train") == []
     serve(monkeypatch, files=FILES | {"data/train-1.parquet": b"tw0"})
     with pytest.raises(ValueError, match=r"train-1.parquet has sha256 \w{64}, not \w{64}: delete it and get"):
@@ -104,17 +101,17 @@ def test_a_fetch_that_broke_off_has_no_files_until_it_is_taken_up_again(cache, m
     assert len(find_hub(SET, "train")) == 2
 
 
-def test_a_folder_put_in_place_by_hand_is_as_good(cache, tmp_path, monkeypatch):
+def test_a_folder_put_in_place_by_hand_is_as_good(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("GKALIB_DATA", str(tmp_path / "mine"))
-    folder = tmp_path / "mine" / "something" / "anywhere"
-    folder.mkdir(parents=True)
-    (folder / "train-7.parquet").write_bytes(b"seven")
+    mine = tmp_path / "mine" / "something" / "anywhere"
+    mine.mkdir(parents=True)
+    (mine / "train-7.parquet").write_bytes(b"seven")
     assert [path.name for path in find_hub(SET, "train")] == ["train-7.parquet"]
     assert find_hub(SET, "test") == []
     assert verify_hub(SET) == 0  # nobody stated a sum
 
 
-def test_missing_files_name_the_command_the_repository_and_the_folder(cache, monkeypatch):
+def test_missing_files_name_the_command_the_repository_and_the_folder(folder, monkeypatch):
     gated = dataclasses.replace(SET, terms="once its terms are accepted")
     entry = dataclasses.replace(registry.DATASETS["fineweb_edu"], name="something", hub=gated)
     monkeypatch.setitem(registry.DATASETS, "something", entry)
@@ -124,11 +121,11 @@ def test_missing_files_name_the_command_the_repository_and_the_folder(cache, mon
     assert str(failure.value) == (
         "data: 'something' is not here. Get it with: python -m gkalib data get something\n"
         "(11 bytes of the hub's data set somebody/something, once its terms are accepted; or put its files "
-        f"train-*.parquet and test-*.parquet into the folder something of {cache.parent})"
+        f"train-*.parquet and test-*.parquet into the folder something of {folder.parent})"
     )
 
 
-def test_getting_a_set_fetches_it_and_checking_compares_the_sums(cache, monkeypatch):
+def test_getting_a_set_fetches_it_and_checking_compares_the_sums(folder, monkeypatch):
     entry = registry.DATASETS["fineweb_edu"]
     actual = dataclasses.replace(
         entry, name="something", hub=SET, loader=lambda: registry.hub_files("something", "test")
@@ -137,12 +134,12 @@ def test_getting_a_set_fetches_it_and_checking_compares_the_sums(cache, monkeypa
     serve(monkeypatch)
     registry.get("something")
     registry.check("something")
-    (cache / "data" / "test-0.parquet").write_bytes(b"four")
+    (folder / "data" / "test-0.parquet").write_bytes(b"four")
     with pytest.raises(ValueError, match=r"test-0.parquet has sha256"):
         registry.check("something")
 
 
-def test_without_the_client_the_error_names_it(cache, monkeypatch):
+def test_without_the_client_the_error_names_it(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ValueError, match=r"the hub needs huggingface_hub: pip install 'gkalib\[hub\]'"):
         fetch_hub(SET)

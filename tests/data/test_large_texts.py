@@ -55,7 +55,7 @@ def test_files_are_prepared_once_and_then_read_from_the_cache(place, monkeypatch
     assert again.tokenizer.to_json() == first.tokenizer.to_json()
     for part in ("train", "held_out"):
         assert everything(getattr(again, part)) == everything(getattr(first, part))
-    array = again.train.table.arrays[0]
+    array = again.train.arrays[0]
     assert isinstance(array, np.memmap) and array.dtype == np.uint16 and array.shape[1] == 49
 
 
@@ -68,12 +68,12 @@ def test_the_last_file_is_held_out(place, sentences):
             assert any(text.startswith(begin) for text in among)
 
 
-def test_each_file_is_packed_by_itself_so_that_more_files_change_no_row(place):
-    before = everything(text_data("fineweb-edu", **PAGES).train)
-    tokenizer = text_data("fineweb-edu", **PAGES).tokenizer
+def test_each_file_is_packed_by_itself_so_that_more_files_change_no_row(place, monkeypatch):
+    before, _, tokenizer = text_data("fineweb-edu", **PAGES)
+    before = everything(before)
     (place / "fineweb-edu" / "shard_00001.parquet").unlink()
-    files = gkalib.data.fineweb_edu()
-    fewer, _ = tokens._large_pages("fineweb-edu", files, tokenizer, 49, None)
+    monkeypatch.setattr(tokens, "_large_bpe", lambda *_: tokenizer)
+    fewer = text_data("fineweb-edu", **PAGES).train
     count = len(fewer)
     assert everything(fewer) == [part[:count] for part in before]
     assert count < len(before[0])
@@ -81,7 +81,7 @@ def test_each_file_is_packed_by_itself_so_that_more_files_change_no_row(place):
 
 def test_a_limit_reads_no_more_than_it_has_to(place, sentences):
     data = text_data("fineweb-edu", **PAGES, limit=20_000)
-    assert len(data.train.table.arrays) == 1
+    assert len(data.train.arrays) == 1
     reached = np.searchsorted(np.cumsum([len(sentence) for sentence in sentences]), 20_000) + 1
     count = sum(map(len, data.tokenizer.encode_documents(sentences[:reached])))
     assert 0.4 * count < len(data.train) * 49 < count
@@ -160,44 +160,43 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(place, tmp_path, monkeypatc
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("tinystories-full", {"rows": "packed"}, "tinystories-full is read in rows of documents, not packed"),
-        ("fineweb-edu", {"rows": "windows"}, "fineweb-edu is read in rows of packed, not windows"),
-        ("fineweb-edu", {"tokenizer": "characters"}, "fineweb-edu is too large for characters"),
-        (
-            "fineweb-edu",
-            {"vocab_size": 30_000},
-            r"the text yields \d+ tokens, fewer than the 30000 asked for",
-        ),
-    ],
-)
-def test_what_cannot_be_laid_out_says_why(place, name, changes, message):
-    with pytest.raises(ValueError, match=rf"^data: {message}"):
-        text_data(name, **PAGES | changes)
-
-
-def test_one_file_alone_has_none_to_hold_out(place):
+def alone(place):
     for number in ("00000", "00001"):
         (place / "fineweb-edu" / f"shard_{number}.parquet").unlink()
-    with pytest.raises(
-        ValueError, match=r"needs two files, since its last is held out; there is .*01822.parquet"
-    ):
-        text_data("fineweb-edu", **PAGES)
 
 
-@pytest.mark.parametrize("content", [b"not a table", None], ids=["other bytes", "other columns"])
-def test_other_files_are_refused(place, content):
+def other_columns(place):
+    import pyarrow
+    import pyarrow.parquet
+
     path = place / "fineweb-edu" / "shard_00000.parquet"
-    if content is None:
-        import pyarrow
-        import pyarrow.parquet
+    pyarrow.parquet.write_table(pyarrow.table({"url": ["a"]}), path)
 
-        pyarrow.parquet.write_table(pyarrow.table({"url": ["a"]}), path)
-    else:
-        path.write_bytes(content)
-    with pytest.raises(
-        ValueError, match=r"^data: .*shard_00000.parquet is no Parquet file with a column text"
-    ):
-        text_data("fineweb-edu", **PAGES)
+
+def other_bytes(place):
+    (place / "fineweb-edu" / "shard_00000.parquet").write_bytes(b"not a table")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "spoil", "message"),
+    [
+        (
+            "tinystories-full",
+            {"rows": "packed"},
+            None,
+            "tinystories-full is read in rows of documents, not",
+        ),
+        ("fineweb-edu", {"rows": "windows"}, None, "fineweb-edu is read in rows of packed, not windows"),
+        ("fineweb-edu", {"tokenizer": "characters"}, None, "fineweb-edu is too large for characters"),
+        ("tinystories-full", {"wrap": 70}, None, "tinystories-full is too large for characters or wrapped"),
+        ("fineweb-edu", {"vocab_size": 30_000}, None, r"the text yields \d+ tokens, fewer than the 30000 as"),
+        ("fineweb-edu", {}, alone, r".* two files, since its last is held out; there is .*01822.parquet"),
+        ("fineweb-edu", {}, other_columns, ".*shard_00000.parquet is no Parquet file with a column text"),
+        ("fineweb-edu", {}, other_bytes, ".*shard_00000.parquet is no Parquet file with a column text"),
+    ],
+)
+def test_what_cannot_be_read_says_why(place, name, changes, spoil, message):
+    if spoil:
+        spoil(place)
+    with pytest.raises(ValueError, match=rf"^data: {message}"):
+        text_data(name, **PAGES | changes)

@@ -1,7 +1,6 @@
 """Every data set loads with the registered content, or is skipped because it would have to be fetched."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,12 +39,6 @@ def test_every_row_of_the_registry_says_what_where_and_under_which_terms(name):
     assert len(entry.sha256) == (0 if entry.hub else 64)
 
 
-def test_the_readme_prints_the_registry():
-    readme = Path(__file__).parents[2] / "data" / "README.md"
-    printed = readme.read_text(encoding="utf-8").split("<!-- sets -->\n")[1].split("\n<!-- /sets -->")[0]
-    assert printed == registry.as_table()
-
-
 @pytest.mark.data("dickens")
 def test_novels_are_the_cut_that_is_trained_on():
     novels = data.dickens()
@@ -55,13 +48,27 @@ def test_novels_are_the_cut_that_is_trained_on():
     held_out = data.dickens("GE", "TTC")
     assert len(held_out) == 998_648 + 758_806
     assert held_out[:18] == "Great Expectations"
-    with pytest.raises(ValueError, match=r"'dickens' has no file 'XX.txt'. Its files: BH.txt, BR.txt"):
-        data.dickens("XX")
 
 
-def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"no picture named 'dog'. Known: camera, astronaut, cat"):
-        data.picture("dog")
+FEW = data.Table(np.ones((3, 1)), np.ones(3), ("one",), "one")
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (lambda: data.picture("dog"), "no picture named 'dog'. Known: camera, astronaut, cat"),
+        (lambda: data.picture("cat", side=0), "data: side must be at least 1"),
+        (lambda: data.image_data("cifar"), "data: no images named 'cifar'. Known: .*made-up; or a folder"),
+        (lambda: data.image_data("/no/where"), "data: there is no folder /no/where"),
+        (lambda: data.image_data("digits", limit=0), "data: limit must be at least 1, not 0"),
+        (lambda: data.benchmark("mmlu"), "data: no questions named 'mmlu'"),
+        (lambda: data.dickens("XX"), "'dickens' has no file 'XX.txt'. Its files: BH.txt, BR.txt"),
+        (lambda: data.random_splits(FEW, 1), "1 splits of 3 cases"),
+    ],
+)
+def test_what_there_is_not_is_answered_with_what_there_is(read, message):
+    with pytest.raises(ValueError, match=message):
+        read()
 
 
 def test_a_missing_library_is_named_with_its_command(monkeypatch):
@@ -128,9 +135,3 @@ def test_random_splits_share_no_case_and_are_standardized():
         assert len(np.unique(np.concatenate([fit, test]).round(9))) == 22
     assert not np.array_equal(y[0], y[1])
     np.testing.assert_array_equal(data.random_splits(table, 3)[1], y)
-
-
-def test_random_splits_need_cases_to_leave_out():
-    few = data.Table(np.ones((3, 1)), np.ones(3), ("one",), "one")
-    with pytest.raises(ValueError, match="1 splits of 3 cases"):
-        data.random_splits(few, 1)

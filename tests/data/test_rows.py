@@ -108,7 +108,9 @@ def test_windows_held_out_share_no_label_and_leave_few_out():
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), width=st.integers(2, 7))
 def test_documents_are_cut_off_and_padded_and_padding_has_no_label(lengths, width):
     given_documents = documents(lengths)
-    rows = Documents(cut_off(given_documents, width, np.uint16), pad=7777)
+    table, tokens, cropped = cut_off(given_documents, width, dtype=np.uint16)
+    assert (tokens, cropped) == (sum(lengths), sum(max(0, length - width) for length in lengths))
+    rows = Documents(table, pad=7777)
     assert len(rows) == len(lengths)
     inputs, labels = rows.batch(np.arange(len(rows)))
     assert inputs.shape == labels.shape == (len(lengths), width - 1)
@@ -119,7 +121,8 @@ def test_documents_are_cut_off_and_padded_and_padding_has_no_label(lengths, widt
 
 
 def test_chosen_documents_are_rows_in_their_order():
-    rows = Documents(*(cut_off(documents([n]), 5, np.uint16) for n in (2, 3, 4)), chosen=np.array([2, 0]))
+    tables = [cut_off(documents([n]), 5, dtype=np.uint16).rows for n in (2, 3, 4)]
+    rows = Documents(*tables, chosen=np.array([2, 0]))
     labels = rows.batch(np.array([0, 1]))[1]
     assert (labels != IGNORED).sum(1).tolist() == [3, 1]
 

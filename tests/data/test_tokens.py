@@ -76,17 +76,28 @@ def test_all_lines_of_novels_are_read():
     assert len(data.train) + 256 + len(data.held_out.tokens) == 12_920_542
 
 
+def characters(data):
+    """The vocabulary of a text's characters."""
+    found = text_data(data, tokenizer="characters", vocab_size=28, rows="windows", context=16)
+    return found.tokenizer.vocab_size
+
+
 def test_a_file_of_text_is_read_and_never_in_the_place_of_a_known_text(tmp_path, monkeypatch):
+    """A set's name means the set, however a file is called; a file of such a name goes by its path."""
     monkeypatch.chdir(tmp_path)
     text = "".join(f"line {number}\r\n" for number in range(90))
-    for name in ("mine.txt", "dickens", "made-up"):
+    for name in ("mine.txt", "mine", "made-up", "made_up", "state_of_the_union", "fineweb_edu"):
         (tmp_path / name).write_bytes(text.encode())
-    data = text_data("mine.txt", tokenizer="characters", vocab_size=1, rows="windows", context=16)
-    assert data.tokenizer.vocab_size == len(set(text) - {"\r"})
-    assert len(data.train.tokens) + len(data.held_out.tokens) == len(text) - 90
-    made_up = text_data("made-up", tokenizer="characters", vocab_size=28, rows="windows", context=16)
-    assert made_up.tokenizer.vocab_size == 28
-    assert [is_own_text(name) for name in ("mine.txt", "dickens", "other.txt")] == [True, False, False]
+    symbols = len(set(text) - {"\r"})
+    for name in ("mine.txt", "mine", "./made-up", str(tmp_path / "state_of_the_union")):
+        assert is_own_text(name) and characters(name) == symbols
+    for name in ("made-up", "made_up", "state_of_the_union", "fineweb_edu", "other.txt"):
+        assert not is_own_text(name)
+    assert characters("made-up") == characters("made_up") == 28
+    with pytest.raises(ValueError, match="characters has 75 tokens"):
+        characters("state_of_the_union")
+    with pytest.raises(ValueError, match="fineweb-edu is too large for characters"):
+        characters("fineweb_edu")
 
 
 @pytest.mark.parametrize(
@@ -107,10 +118,6 @@ def test_a_file_of_text_is_read_and_never_in_the_place_of_a_known_text(tmp_path,
         ({"limit": 300, "rows": "windows", "context": 512, "vocab_size": 265}, r"holds no window of 512 and"),
         ({"limit": 3}, r"3 characters of 'state-of-the-union' hold too few documents for two parts"),
         ({"limit": 1_000, "context": 512, "vocab_size": 265}, r"too few tokens for one row"),
-        (
-            {"data": "tinystories-full", "wrap": 70},
-            r"tinystories-full is too large for characters or wrapped",
-        ),
     ],
 )
 def test_what_cannot_be_read_says_why(changes, message):

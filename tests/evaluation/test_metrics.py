@@ -1,14 +1,26 @@
 """Accuracy and bits per byte follow their definitions, in parts that add up; a model stays as it was."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from gkalib.evaluation import accuracy, accuracy_of, accuracy_sums, bit_sums, bits_of, bits_per_byte
+from gkalib.evaluation import (
+    TASKS,
+    Completion,
+    accuracy,
+    bits_per_byte,
+    compare,
+    core,
+    evaluate,
+    tasks,
+    text_loss,
+)
 from gkalib.models import gpt
+from tests.evaluation.toys import Words
 
 
 def scored(logits, labels):
@@ -44,15 +56,22 @@ def test_a_broken_model_is_never_right():
     assert math.isnan(actual["loss"])
 
 
+def in_parts(measure, batches):
+    """What processes find that each measure one of the batches."""
+    sums = []
+    for batch in batches:
+        found = measure([batch], total=lambda part: sums.append(part) or sum(sums))
+    return found
+
+
 def test_parts_of_images_add_up_and_left_out_labels_do_not_count():
     torch.manual_seed(1)
     model, images = nn.Linear(8, 12), torch.randn(30, 8)
     labels = torch.randint(12, (30,))
     whole = accuracy(model, [(images, labels)])
-    padded = torch.cat([labels[20:], torch.full((5,), -1)])
-    parts = accuracy_sums(model, [(images[:7], labels[:7]), (images[7:20], labels[7:20])])
-    parts = parts + accuracy_sums(model, [(torch.cat([images[20:], torch.randn(5, 8)]), padded)])
-    assert accuracy_of(parts) == pytest.approx(whole, rel=1e-6)
+    padded = torch.cat([images[20:], torch.randn(5, 8)]), torch.cat([labels[20:], torch.full((5,), -1)])
+    parts = in_parts(partial(accuracy, model), [(images[:20], labels[:20]), padded])
+    assert parts == pytest.approx(whole, rel=1e-6)
     assert 0 < whole["top1"] < whole["top5"] < 1
 
 
@@ -63,15 +82,6 @@ def test_the_model_is_measured_without_dropout_and_left_as_it_was():
     assert accuracy(model, batch) == accuracy(model, batch)
     assert [module.training for module in model.modules()] == [True, False, True, True]
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_accuracy_without_images_or_classes_is_refused():
-    with pytest.raises(ValueError, match="evaluate: there are no labeled images"):
-        accuracy(nn.Linear(2, 2), [])
-    with pytest.raises(ValueError, match="labels from 0 to 3, and the model has 3 classes"):
-        scored([[0.0] * 3] * 2, [0, 3])
-    with pytest.raises(ValueError, match="labels from -2 to 1"):
-        scored([[0.0] * 3] * 2, [-2, 1])
 
 
 def even(choices, vocabulary=8):
@@ -96,11 +106,12 @@ def test_special_and_left_out_tokens_are_in_neither_sum():
     """A special token and an ignored one would cost infinitely many bits here."""
     labels = torch.tensor([[0, 1, 7, -1], [1, 7, 7, 0]])
     lengths = np.array([1, 1, 1, 1, 1, 1, 1, 0])
-    actual = bit_sums(even(2), [(labels.clamp(0), labels)], lengths)
-    assert actual[:2].tolist() == pytest.approx([4 * math.log(2), 4])
-    assert bits_of(actual)["bpb"] == pytest.approx(1, abs=1e-7)
-    assert bits_of(actual)["loss"] == math.inf
-    assert actual[3] == 7
+    sums = []
+    actual = text_loss(
+        even(2), [(labels.clamp(0), labels)], lengths, total=lambda part: sums.append(part) or part
+    )
+    assert sums[0][:2].tolist() == pytest.approx([4 * math.log(2), 4]) and sums[0][3] == 7
+    assert actual == {"bpb": pytest.approx(1, abs=1e-7), "loss": math.inf}
 
 
 def test_parts_add_up_and_the_loss_is_the_mean_of_the_tokens():
@@ -108,9 +119,8 @@ def test_parts_add_up_and_the_loss_is_the_mean_of_the_tokens():
     model = gpt("gpa-dickens", vocab_size=11, context=6, dim=16, depth=1, num_heads=2)
     ids = torch.randint(11, (5, 7))
     inputs, labels, lengths = ids[:, :-1], ids[:, 1:], np.arange(11) % 4
-    parts = bit_sums(model, [(inputs[:2], labels[:2])], lengths)
-    parts = parts + bit_sums(model, [(inputs[2:], labels[2:])], lengths)
-    actual = bits_of(parts)
+    measure = partial(text_loss, model, byte_lengths=lengths)
+    actual = in_parts(measure, [(inputs[:2], labels[:2]), (inputs[2:], labels[2:])])
     logits = model(inputs).detach().flatten(0, 1)
     nats = torch.nn.functional.cross_entropy(logits, labels.flatten(), reduction="none")
     size = torch.tensor(lengths)[labels.flatten()]
@@ -119,9 +129,36 @@ def test_parts_add_up_and_the_loss_is_the_mean_of_the_tokens():
     assert actual["bpb"] == pytest.approx(bits_per_byte(model, [(inputs, labels)], torch.tensor(lengths)))
 
 
-def test_bits_without_bytes_or_tokens_are_refused():
-    labels = torch.full((1, 3), 7)
-    with pytest.raises(ValueError, match="evaluate: there are no bytes"):
-        bits_per_byte(even(8), [(labels, labels)], np.zeros(8))
-    with pytest.raises(ValueError, match=r"labels from 7 to 7; the model has 8 tokens, .* byte lengths of 6"):
-        bits_per_byte(even(8), [(labels, labels)], np.ones(6))
+SEVENS = [(torch.full((1, 3), 7),) * 2]
+
+
+@pytest.mark.parametrize(
+    ("measure", "message"),
+    [
+        (lambda: accuracy(nn.Linear(2, 2), []), "evaluate: there are no labeled images"),
+        (lambda: scored([[0.0] * 3] * 2, [0, 3]), "labels from 0 to 3, and the model has 3 classes"),
+        (lambda: scored([[0.0] * 3] * 2, [-2, 1]), "labels from -2 to 1"),
+        (lambda: bits_per_byte(even(8), SEVENS, np.zeros(8)), "evaluate: there are no bytes"),
+        (lambda: bits_per_byte(even(8), SEVENS, np.ones(6)), "7 to 7; the model has 8 tokens, .* of 6"),
+        (lambda: compare([True, False], [True, False, True]), "the same questions, .*: 2 and 3 answers"),
+        (lambda: compare([True], [False]), "at least two: 1 and 1 answers"),
+        (lambda: core([]), "evaluate: CORE is a mean over tasks"),
+        (lambda: TASKS["winograd"].items(0), "evaluate: limit must be at least 1"),
+        (
+            lambda: tasks.drawn(3 * [Completion("a", "b")], 0, 3),
+            "3 examples .* from 2 other questions",
+        ),
+        (lambda: evaluate(even(2), Words(), ["mmlu"]), "no task 'mmlu'. Known: hellaswag_zeroshot, copa"),
+        (
+            lambda: evaluate(even(2), Words(), share=(0, 2)),
+            "process 0 of 2 cannot share the questions",
+        ),
+        (
+            lambda: evaluate(even(2), Words(), share=(2, 2)),
+            "process 2 of 2 cannot share the questions",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_says_why(measure, message):
+    with pytest.raises(ValueError, match=message):
+        measure()

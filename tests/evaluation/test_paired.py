@@ -38,10 +38,3 @@ def test_the_probability_is_that_of_a_fair_coin():
 def test_models_that_agree_everywhere_are_told_apart_by_nothing():
     actual = compare([True, False, True], [True, False, True])
     assert (actual.difference, actual.error, actual.only_first, actual.only_second) == (0, 0, 0, 0)
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="the same questions, at least two: 2 and 3 answers"):
-        compare([True, False], [True, False, True])
-    with pytest.raises(ValueError, match="1 and 1 answers"):
-        compare([True], [False])

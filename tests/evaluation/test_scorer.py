@@ -158,8 +158,6 @@ def test_core_is_the_mean_of_centered_accuracies_with_its_error():
     assert actual.mean == pytest.approx((1 / 3 + 1 / 2) / 2)
     assert actual.error == pytest.approx(math.hypot(0.03 / 0.75, 0.02 / 0.5) / 2)
     assert actual.tasks == 2
-    with pytest.raises(ValueError, match="evaluate: CORE is a mean over tasks"):
-        core([])
 
 
 def test_the_standard_error_is_that_of_the_mean_of_zeros_and_ones():
@@ -187,8 +185,6 @@ def test_examples_are_other_questions_and_always_the_same(monkeypatch):
         places = [items.index(example) for example in drawn(items[:3], index, 2)]
         before = "".join(f"question {place} answer {place}\n\n" for place in places)
         assert any(text.startswith(f"{before}question {index}") for text in read)
-    with pytest.raises(ValueError, match="evaluate: 3 examples cannot be drawn from 2 other questions"):
-        drawn(items[:3], 0, 3)
 
 
 def test_questions_of_several_blocks_keep_their_order_and_their_examples(monkeypatch):
@@ -211,8 +207,6 @@ def test_questions_are_shuffled_before_they_are_limited(monkeypatch):
     random.Random(1337).shuffle(expected)
     assert [item.contexts[0] for item in TASKS["winograd"].items(7)] == [f"a{n}" for n in expected[:7]]
     assert len(TASKS["winograd"].items()) == 40
-    with pytest.raises(ValueError, match="evaluate: limit must be at least 1"):
-        TASKS["winograd"].items(0)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -241,17 +235,8 @@ def test_processes_share_blocks_of_all_tasks_and_what_they_sum_is_what_one_finds
     assert sums == [[result.items, result.items * result.accuracy, result.cropped] for result in alone]
 
 
-def test_a_share_needs_a_sum():
+def test_a_model_that_cannot_be_asked_is_refused(monkeypatch):
     model, words = preferring({})
-    for share in ((0, 2), (2, 2)):
-        with pytest.raises(ValueError, match="cannot share the questions"):
-            evaluate(model, words, ["copa"], share=share)
-
-
-def test_refusals(monkeypatch):
-    model, words = preferring({})
-    with pytest.raises(ValueError, match=r"evaluate: no task 'mmlu'\. Known: hellaswag_zeroshot, copa"):
-        evaluate(model, words, ["mmlu"])
     model.config.vocab_size = 60
     with pytest.raises(ValueError, match="'words' has 64 tokens and the model 60: they do not belong"):
         answers(model, words, asked(monkeypatch, [Completion("a", "b")]))
