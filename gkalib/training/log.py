@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, final
 
 from gkalib.training.checkpoint import sync
-from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import Processes
 
 CURVE, SAMPLES, BOARD = "metrics.csv", "samples.txt", "tensorboard"
 TIMINGS = ("seconds", "items_per_second")  # the columns that two equal runs do not share
@@ -63,25 +61,24 @@ class Log:
 
     Args:
         folder: of the run; None keeps the rows in memory alone.
-        config: its settings.
-        processes: of the run.
-        launch: whether to show progress.
-        start: how many steps are done.
+        name: of the run, beside the progress bar.
+        steps: how many it has.
+        start: how many of them are done.
+        main: whether this process is the one that writes.
+        quiet: whether to show no progress.
 
     Chapter 20 uses it.
     """
 
-    def __init__(
-        self, folder: Path | None, config: TrainConfig, processes: Processes, launch: LaunchConfig, start: int
-    ):
-        self.config, self.main = config, processes.main
+    def __init__(self, folder: Path | None, name: str, *, steps: int, start: int, main: bool, quiet: bool):
         self.rows: list[dict[str, str]] = []
-        self._folder = folder if processes.main else None
+        self._main, self._folder = main, folder if main else None
+        self._name, self._steps = name, steps
         self._start = self._last_step = start
         self._start_time = time.monotonic()
         self._board: Any = None
         self._bar: Any = None
-        self._shown = self.main and not launch.quiet
+        self._shown = main and not quiet
         if self._folder is not None:
             rows = read_curve(self._folder / CURVE)
             self.rows = [row for row in rows if row["step"].isdigit() and int(row["step"]) <= start]
@@ -96,7 +93,7 @@ class Log:
 
     def row(self, step: int, **numbers: int | float) -> None:
         """Add numbers to the curve; where columns are new, they are empty in the rows before."""
-        if not self.main:
+        if not self._main:
             return
         values = {name: str(value) for name, value in {"step": step, **numbers}.items()}
         self.rows.append(values)
@@ -129,15 +126,15 @@ class Log:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=step, **({"words": words} if words else {}))
         elif self._shown and words:
-            every = max(1, self.config.steps // LINES)
-            if step // every > self._last_step // every or step == self.config.steps:
+            every = max(1, self._steps // LINES)
+            if step // every > self._last_step // every or step == self._steps:
                 self._last_step = step
                 left = self._remaining_time(step)
-                self.say(f"step {step:,} of {self.config.steps:,}  {words}  {left} left")
+                self.say(f"step {step:,} of {self._steps:,}  {words}  {left} left")
 
     def say(self, text: str) -> None:
         """A line on the terminal, whatever else is shown."""
-        if self.main:
+        if self._main:
             console = self._console if self._shown else _console()
             console.print(text, highlight=False, markup=False)
 
@@ -180,13 +177,12 @@ class Log:
         texts = TextColumn("{task.description}"), TextColumn("{task.fields[words]}")
         columns = texts[0], BarColumn(), MofNCompleteColumn(), texts[1], TimeRemainingColumn()
         self._bar = Progress(*columns, console=self._console)
-        name = f"{self.config.experiment} {self.config.arm}"
-        self._bar.add_task(name, total=self.config.steps, completed=self._start, words="")
+        self._bar.add_task(self._name, total=self._steps, completed=self._start, words="")
         self._bar.start()
 
     def _remaining_time(self, step: int) -> str:
         done = max(1, step - self._start)
-        seconds = (time.monotonic() - self._start_time) / done * (self.config.steps - step)
+        seconds = (time.monotonic() - self._start_time) / done * (self._steps - step)
         return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
 
 

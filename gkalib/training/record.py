@@ -1,12 +1,10 @@
-"""A trained model by the name of a run or of data/models, what is asked of it, and the record of a run."""
+"""A run from its settings to its record, and what is asked of the model that it leaves."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from gkalib import results
@@ -19,14 +17,51 @@ from gkalib.evaluation import evaluate as evaluate_tasks
 from gkalib.models import GPT
 from gkalib.results.record import NAME
 from gkalib.training import checkpoint
-from gkalib.training.checkpoint import MODEL, STATE, TOKENIZER, TrainedModel, load_checkpoint, read_state
-from gkalib.training.config import LanguageConfig, TrainConfig, VisionConfig
+from gkalib.training.checkpoint import STATE, TrainedModel, load_checkpoint, read_state
+from gkalib.training.config import LanguageConfig, LaunchConfig, TrainConfig, VisionConfig
 from gkalib.training.distributed import Processes, start
 from gkalib.training.log import thinned
-from gkalib.training.loop import Fitted
+from gkalib.training.loop import Fitted, Workload, fit
+from gkalib.training.optim import TrainState
 
 PACKAGES = ("torch", "numpy", "timm", "torchvision", "tokenizers", "triton")
 EXPERIMENT = "core"  # what records of tasks belong to
+
+
+def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
+    """Train a model from its settings and measure it on the held-out part.
+
+    Under ``torchrun`` every process calls it; the record is the same in each. Of images it has ``top1``,
+    ``top5`` and ``val_loss``, of text ``val_loss``, nats per token, and ``bits_per_byte``; with ``ema_``
+    those of the weights' moving average; ``train_loss`` over the last tenth of the steps, how many
+    ``parameters`` there are, how many ``images`` or ``tokens`` were read, and how many a second.
+
+    Args:
+        config: every setting that decides the result; ``recipe("gpa-dickens").run("bank")`` is one.
+        launch: where and how.
+
+    Raises:
+        ValueError: if the run cannot be made as it is set, or data is missing, or another run writes to its
+            folder, or its checkpoints belong to other settings or are damaged; the message says what to do.
+
+    Chapter 20 reads the loop.
+    """
+    launch = launch or LaunchConfig()
+    processes = start(launch.device)
+    workload: Workload
+    # Imported here: text needs no timm, images no tokenizers.
+    if isinstance(config, VisionConfig):
+        from gkalib.training import vision
+
+        config, images = vision.load_data(config, processes)
+        workload = vision.ImageWorkload(config, images, processes, workers=launch.workers)
+    else:
+        from gkalib.training import language
+
+        assert isinstance(config, LanguageConfig)
+        config, text = language.load_data(config, processes)
+        workload = language.TextWorkload(config, text, processes)
+    return record_of(config, processes, fit(workload, launch), keep=launch.keep)
 
 
 def record_of(
@@ -261,19 +296,9 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
         "data_sha256": data_sha256(config),
         **results.provenance(*PACKAGES),
     }
-    target = models() / name
-    temporary = target.with_name(f".{name}.saving")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    save_file(checkpoint.tensors_of(trained.model), temporary / MODEL)
-    if trained.tokenizer_json is not None:
-        (temporary / TOKENIZER).write_text(trained.tokenizer_json, encoding="utf-8")
-    content = {"step": step, "seconds": seconds, "settings": config.settings(), "record": record}
-    if trained.fingerprint:
-        content["data"] = trained.fingerprint._asdict()
-    checkpoint.write_state(temporary, content)
-    shutil.rmtree(target, ignore_errors=True)
-    temporary.rename(target)
+    kept = trained.tokenizer_json, trained.fingerprint
+    state = TrainState(config, trained.model, [], None, None, *kept)
+    checkpoint.write(models() / name, state, step=step, seconds=seconds, record=record)
     return numbers
 
 

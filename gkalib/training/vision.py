@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from gkalib.data import folders
 from gkalib.data.folders import Files
 from gkalib.data.image_set import ImageData, Images
 from gkalib.data.images import image_data, is_own_folder
@@ -121,6 +122,7 @@ class ImageWorkload(Workload):
         self, config: VisionConfig, data: ImageData, processes: Processes, *, workers: int | None = None
     ):
         super().__init__(config, processes)
+        self.data = data
         self.fingerprint = fingerprint(config, data)
         self.workers = default_workers(processes) if workers is None else workers
         repeats = config.augment.repeats
@@ -128,6 +130,11 @@ class ImageWorkload(Workload):
         self.samples = Samples(data.train, training_transform(config))
         self.mix = mixer(config)
         self.held_out = held_out(config, data.held_out, processes, workers=self.workers)
+
+    def check(self, *, quiet: bool) -> None:
+        """Decode every picture of a folder of one's own."""
+        if is_own_folder(self.config.data):
+            folders.check_pictures(self.data, quiet=quiet)
 
     def parts(self, start: int) -> Iterator[Part]:
         """Pictures ``[n c s s]`` and targets ``[n classes]`` of this process's parts, from a step on."""
