@@ -167,7 +167,7 @@ class TrainConfig(ABC):
     def _at(self: R, scale: str, key: str) -> R:
         if key not in self.smaller:
             raise ValueError(f"train: {self.experiment} says nothing of a {key} run")
-        return replace(_merge(self, self.smaller[key]), scale=scale)
+        return replace(merged(self, self.smaller[key]), scale=scale)
 
     def settings(self) -> dict[str, Any]:
         """Every setting as JSON would give it back; ``config_of`` makes a configuration of it again."""
@@ -394,12 +394,12 @@ def _lists_to_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _merge(settings: Any, changes: Mapping[str, Any]) -> Any:
+def merged(settings: Any, changes: Mapping[str, Any]) -> Any:
     """A dataclass with changed fields; a mapping given for a field that is a dataclass is merged into it."""
     names = {setting.name for setting in fields(settings)}
     assert changes.keys() <= names, f"no setting {changes.keys() - names}"
-    merged = {}
+    values = {}
     for name, value in changes.items():
         old = getattr(settings, name)
-        merged[name] = _merge(old, value) if is_dataclass(old) and isinstance(value, Mapping) else value
-    return replace(settings, **merged)
+        values[name] = merged(old, value) if is_dataclass(old) and isinstance(value, Mapping) else value
+    return replace(settings, **values)

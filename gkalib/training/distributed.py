@@ -137,10 +137,6 @@ class Processes:
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return int(largest)
 
-    def any(self, flag: bool) -> bool:
-        """Whether some process has raised its flag."""
-        return bool(self.most(int(flag)))
-
     def first(self, action: Callable[[], object]) -> None:
         """Let the main process do something while the others wait, however long it takes.
 

@@ -1,6 +1,5 @@
 """Decoders of text: rows of tokens in a step's order, their loss, what is measured, and samples."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import final
@@ -20,7 +19,7 @@ from gkalib.models import GPT
 from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LanguageConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.fingerprint import Fingerprint, changes
+from gkalib.training.fingerprint import Fingerprint, say_changes
 from gkalib.training.loop import Part, Workload
 from gkalib.training.sampler import Kind, Sampler
 
@@ -59,10 +58,8 @@ def load_data(
         )
     )
     if trained:
-        known = trained.fingerprint
-        here = known and known._replace(held_out=_checksum(config, data.held_out))
-        if here and (changed := changes(config.data, known, here)) and processes.main:
-            print(f"train: {changed}", file=sys.stderr)
+        here = {"held_out": _checksum(config, data.held_out)}
+        say_changes(config.data, trained.fingerprint, main=processes.main, **here)
         if is_own_text(config.data) and trained.tokenizer_json != data.tokenizer.to_json():
             raise ValueError(
                 f"train: {config.data} gives other tokens than those that the run was trained on"

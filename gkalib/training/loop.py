@@ -325,7 +325,7 @@ class Trainer:
             raise ValueError("train: --fresh deletes the checkpoints that --from-step would go on from")
         path = None if launch.fresh else checkpoint.newest(self.folder, launch.from_step)
         step = checkpoint.step_of(path) if path else 0
-        if self.processes.any(step != self.processes.most(step)):
+        if self.processes.most(step) != -self.processes.most(-step):
             raise ValueError(f"train: {self.folder} is not the same folder for every process")
         if path is not None:
             after, self._earlier_seconds = checkpoint.restore(path, self._state)

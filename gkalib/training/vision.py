@@ -26,7 +26,7 @@ from gkalib.extras import needed_by
 from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LOADERS, VisionConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.fingerprint import Fingerprint, changes
+from gkalib.training.fingerprint import Fingerprint, say_changes
 from gkalib.training.loop import Part, Workload
 from gkalib.training.sampler import Sampler, key
 
@@ -58,10 +58,9 @@ def load_data(
         ValueError: if the data is not here, or has other classes than the model.
     """
     data = processes.in_turn(lambda: image_data(config.data, limit=config.limit))
-    if trained and (known := trained.fingerprint):
-        here = known._replace(classes=data.classes, held_out=_checksum(config, data.held_out))
-        if (changed := changes(config.data, known, here)) and processes.main:
-            print(f"train: {changed}", file=sys.stderr)
+    if trained:
+        here = {"classes": data.classes, "held_out": _checksum(config, data.held_out)}
+        say_changes(config.data, trained.fingerprint, main=processes.main, **here)
     classes, held_out = len(data.classes), len(data.held_out)
     if is_own_folder(config.data):
         config = replace(config, model=replace(config.model, num_classes=classes))

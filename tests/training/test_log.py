@@ -119,7 +119,7 @@ def test_only_the_main_process_writes(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_terminal_has_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
-    monkeypatch.setattr(log, "_console", lambda: console)
+    monkeypatch.setattr(log, "Console", lambda **_: console)
     run_log = opened(tmp_path, 10, quiet=False)
     run_log.advance(20, loss="2.31")
     run_log.advance(21)

@@ -33,7 +33,6 @@ def talk(processes: Processes) -> dict[str, Any]:
         "share": list(processes.share(4)),
     }
     actual["total"] = processes.total(torch.tensor([1.0 + processes.rank, 10.0])).tolist()
-    actual["any"] = [processes.any(processes.rank == 1), processes.any(False)]
     actual["most"] = processes.most(-5 + processes.rank)
     try:
         processes.first(refuse)
