@@ -63,6 +63,7 @@ class TrainConfig(ABC):
     undecayed: ClassVar[tuple[str, ...]] = ("position", "class_token", "register_tokens", ".kernel.")
     kind: ClassVar[str] = "vision"
     unit: ClassVar[str] = "images"  # that training reads
+    measured: ClassVar[str] = "eval_images"  # the setting of how many held-out items a measurement reads
 
     experiment: str
     arm: str
@@ -275,6 +276,7 @@ class LanguageConfig(TrainConfig):
 
     kind: ClassVar[str] = "language"
     unit: ClassVar[str] = "tokens"
+    measured: ClassVar[str] = "eval_rows"
 
     @property
     def items(self) -> int:

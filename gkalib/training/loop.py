@@ -36,16 +36,24 @@ class Workload(ABC):
         processes: who computes it.
     """
 
+    data: Any  # ``train`` and ``held_out``
+
     def __init__(self, config: TrainConfig, processes: Processes):
         self.config, self.processes = config, processes
-        # Kept in checkpoints: the tokenizer of text, as JSON, and what data is read.
-        self.tokenizer: str | None = None
-        self.fingerprint: Fingerprint | None = None
-        self.share = processes.share(config.parts)
+        self.tokenizer: str | None = None  # of text, as JSON
 
     def build(self) -> nn.Module:
         """The model, untrained."""
         return self.config.build()
+
+    @property
+    def share(self) -> range:
+        """The parts of a step that this process computes."""
+        return self.processes.share(self.config.parts)
+
+    def fingerprint(self) -> Fingerprint | None:
+        """What data is read, where checkpoints keep that."""
+        return None
 
     def check(self, *, quiet: bool) -> None:
         """Look at the data once, before the first step of a run; raises a ``ValueError`` where it is bad."""
@@ -201,7 +209,7 @@ class Trainer:
         self._module = wrap(self.processes, self.model, compiled=launch.compile)
         scaler = GradScaler(self.processes.device.type) if config.dtype == "float16" else None
         of_model = optimizers(config, self.model)
-        kept = self.workload.tokenizer, self.workload.fingerprint
+        kept = self.workload.tokenizer, self.workload.fingerprint()
         self._state = TrainState(config, self.model, of_model, self.average, scaler, *kept)
         if not launch.in_memory:
             self._resume()

@@ -48,20 +48,38 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
     """
     launch = launch or LaunchConfig()
     processes = start(launch.device)
-    workload: Workload
+    workload = workload_of(config, processes, workers=launch.workers)
+    return record_of(workload.config, processes, fit(workload, launch), keep=launch.keep)
+
+
+def workload_of(
+    config: TrainConfig,
+    processes: Processes,
+    *,
+    workers: int | None = 0,
+    trained: TrainedModel | None = None,
+) -> Workload:
+    """The data of a run with what is done with them; data of one's own decide some of the settings.
+
+    Args:
+        config: the settings.
+        processes: of the run.
+        workers: processes that load images beside each.
+        trained: a model that is to be measured; it is said if what is held out has changed since.
+
+    Raises:
+        ValueError: if the data is not here, or has other classes or tokens than the model.
+    """
     # Imported here: text needs no timm, images no tokenizers.
     if isinstance(config, VisionConfig):
         from gkalib.training import vision
 
-        config, images = vision.load_data(config, processes)
-        workload = vision.ImageWorkload(config, images, processes, workers=launch.workers)
-    else:
-        from gkalib.training import language
+        loaded = vision.load_data(config, processes, trained=trained)
+        return vision.ImageWorkload(*loaded, processes, workers=workers)
+    from gkalib.training import language
 
-        assert isinstance(config, LanguageConfig)
-        config, text = language.load_data(config, processes)
-        workload = language.TextWorkload(config, text, processes)
-    return record_of(config, processes, fit(workload, launch), keep=launch.keep)
+    assert isinstance(config, LanguageConfig)
+    return language.TextWorkload(*language.load_data(config, processes, trained=trained), processes)
 
 
 def record_of(
@@ -109,24 +127,12 @@ def evaluate(
     Raises:
         ValueError: if the data is not here, or has other classes or tokens than the model.
     """
-    # Imported here: text needs no timm, images no tokenizers.
-    config, model = trained.config, trained.model.to(processes.device)
-    if isinstance(config, VisionConfig):
-        from gkalib.training import vision
-
-        config = replace(config, eval_images=None) if whole else config
-        config, images = vision.load_data(config, processes, trained=trained)
-        held_out = vision.held_out(config, images.held_out, processes)
-        numbers = vision.accuracy_and_loss(config, processes, model, held_out)
-        return numbers, config.eval_images or len(images.held_out), len(images.held_out)
-    from gkalib.training import language
-
-    assert isinstance(config, LanguageConfig)
-    config = replace(config, eval_rows=None) if whole else config
-    config, data = language.load_data(config, processes, trained=trained)
-    total = len(data.held_out)
-    numbers = language.loss_and_bits(config, processes, model, data)
-    return numbers, min(config.eval_rows or total, total), total
+    config = trained.config
+    if whole:
+        config = replace(config, **{config.measured: None})
+    workload = workload_of(config, processes, trained=trained)
+    numbers, total = workload.measure(trained.model.to(processes.device)), len(workload.data.held_out)
+    return numbers, min(getattr(workload.config, config.measured) or total, total), total
 
 
 def score_tasks(

@@ -66,10 +66,7 @@ class Sampler:
 
     def times(self, steps: int) -> np.ndarray:
         """How often each row is read in so many steps, ``[length]``, in an order that draws none anew."""
-        if self.kind == "random" or self.repeats != 1:
-            raise ValueError(
-                f"train: an order {self.kind!r} with {self.repeats} repeats does not count its rows"
-            )
+        assert self.kind != "random" and self.repeats == 1
         whole, rest = divmod(steps * self.batch, self.length)
         counts = np.full(self.length, whole)
         last = _shuffled(self.length, self.seed, whole) if self.kind == "shuffled" else np.arange(self.length)

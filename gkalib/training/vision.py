@@ -79,11 +79,6 @@ def load_data(
     return config, data
 
 
-def fingerprint(config: VisionConfig, data: ImageData) -> Fingerprint:
-    """What pictures a run reads."""
-    return Fingerprint(data.classes, *(_checksum(config, part) for part in (data.train, data.held_out)))
-
-
 def _checksum(config: VisionConfig, part: Images) -> str:
     if not is_own_folder(config.data):
         return checksum(config.data)
@@ -112,23 +107,28 @@ class ImageWorkload(Workload):
         workers: processes that load ahead; 0 loads here, None is for ``default_workers`` to say.
 
     Raises:
-        ValueError: if the processes cannot share the parts of a step, or parts cannot be mixed.
+        ValueError: if the parts of a step cannot be mixed, or there are too few pictures to measure on.
     """
 
     config: VisionConfig
+    data: ImageData
 
     def __init__(
         self, config: VisionConfig, data: ImageData, processes: Processes, *, workers: int | None = None
     ):
         super().__init__(config, processes)
         self.data = data
-        self.fingerprint = fingerprint(config, data)
         self.workers = default_workers(processes) if workers is None else workers
         repeats = config.augment.repeats
         self.sampler = Sampler(len(data.train), config.batch, config.parts, config.seed, repeats=repeats)
         self.samples = Samples(data.train, training_transform(config))
         self.mix = mixer(config)
         self.held_out = held_out(config, data.held_out, processes, workers=self.workers)
+
+    def fingerprint(self) -> Fingerprint:
+        """The classes, and a checksum of each part."""
+        parts = self.data.train, self.data.held_out
+        return Fingerprint(self.data.classes, *(_checksum(self.config, part) for part in parts))
 
     def check(self, *, quiet: bool) -> None:
         """Decode every picture of a folder of one's own."""
@@ -154,21 +154,14 @@ class ImageWorkload(Workload):
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Accuracy and loss on held-out pictures, over all processes."""
-        return accuracy_and_loss(self.config, self.processes, model, self.held_out)
+        with self.config.precision(self.processes.device):
+            sums = accuracy_sums(model, self.held_out)
+        numbers = accuracy_of(self.processes.total(sums))
+        return {"top1": numbers["top1"], "top5": numbers["top5"], "val_loss": numbers["loss"]}
 
     def sizes(self) -> dict[str, int]:
         """How many pictures a run reads."""
         return {"images": self.config.steps * self.config.batch}
-
-
-def accuracy_and_loss(
-    config: VisionConfig, processes: Processes, model: nn.Module, held_out: DataLoader
-) -> dict[str, float]:
-    """Accuracy and loss of a model on held-out pictures, over all processes."""
-    with config.precision(processes.device):
-        sums = accuracy_sums(model, held_out)
-    numbers = accuracy_of(processes.total(sums))
-    return {"top1": numbers["top1"], "top5": numbers["top5"], "val_loss": numbers["loss"]}
 
 
 def default_workers(processes: Processes) -> int:

@@ -75,8 +75,6 @@ def test_they_agree(actual: list[dict[str, Any]]):
     ("name", "changes"),
     [
         ("ddp", {}),
-        ("accumulated", {"device_batch": 1}),
-        ("muon", {"optimizer": "muon"}),
         ("bfloat16", {"dtype": "bfloat16"}),
         ("tied", {"model": workers.TIED}),
     ],
