@@ -128,7 +128,8 @@ class Log:
     def advance(self, step: int, **numbers: str) -> None:
         """Move the progress bar, or say a line now and then where there is no terminal."""
         words = "  ".join(f"{name} {value}" for name, value in numbers.items())
-        self._bar.update(self._task, completed=step, **({"words": words} if words else {}))
+        beside: dict[str, Any] = {"words": words} if words else {}
+        self._bar.update(self._task, completed=step, **beside)
         every = max(1, self._steps // LINES)
         due = step // every > self._last_step // every or step == self._steps
         if words and due and self._bar.disable and not self._quiet:
