@@ -30,13 +30,6 @@ KEPT = 2  # checkpoints from which training can go on
 DERIVED = {"model.num_classes", "model.vocab_size", "prompt", "eval_images"}
 
 
-class Progress(NamedTuple):
-    """How far a checkpoint is: steps done, and the seconds that they took."""
-
-    step: int
-    seconds: float
-
-
 class TrainedModel(NamedTuple):
     """A trained model and what it was trained by."""
 
@@ -75,29 +68,19 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float, keep_eve
         ValueError: if the disk is full or cannot be written to; nothing of the attempt is left.
     """
     target = folder / f"step-{step:08d}"
-    content: dict[str, Any] = {"step": step, "seconds": seconds, "settings": state.config.settings()}
-    if state.fingerprint:
-        content["data"] = state.fingerprint._asdict()
-    temporary = folder / f".{target.name}.saving"
     try:
         clear(folder)
-        temporary.mkdir()
-        for name, module in _modules(state).items():
-            save_file(tensors_of(module), temporary / name)
-        scaler = state.scaler.state_dict() if state.scaler else None
-        optimizers = [optimizer.state_dict() for optimizer in state.optimizers]
-        with (temporary / OPTIMIZER).open("wb") as file:
-            torch.save({"optimizers": optimizers, "scaler": scaler}, file)
-        if state.tokenizer is not None:
-            (temporary / TOKENIZER).write_text(state.tokenizer, encoding="utf-8")
-        write_state(temporary, content)
-        if target.exists():  # another life of this run got as far; both are the same to the bit
-            _delete(target)
-        temporary.rename(target)
-        sync(folder)
+        write(target, state, step=step, seconds=seconds)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch.save raises any of the first two
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise ValueError(_write_error(folder, state, step, error)) from None
+        clear(folder)
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        last = newest(folder)
+        whole = f"That of step {step_of(last)} is whole" if last else "There is none yet"
+        raise ValueError(
+            f"train: the checkpoint of step {step} could not be written to {folder}: "
+            f"{reason.split('I/O error: ')[-1]} ({shutil.disk_usage(folder).free / 2**20:.2f} MiB are free). "
+            f"{whole}; make room, and give the same command again"
+        ) from None
     for path in checkpoints(folder)[:-KEPT]:
         if keep_every and step_of(path) % keep_every == 0:
             for name in (AVERAGE, OPTIMIZER):  # the last by which it is told from a whole one
@@ -107,8 +90,38 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float, keep_eve
     return target
 
 
-def restore(path: Path, state: TrainState) -> Progress:
+def write(target: Path, state: TrainState, **content: Any) -> None:
+    """Write a folder of weights, of what else trains them, and of ``state.json`` with this content.
+
+    It is written under a temporary name, brought to the disk and renamed; what had the name is replaced.
+    """
+    temporary = target.with_name(f".{target.name}.saving")
+    if temporary.exists():
+        shutil.rmtree(temporary)
+    temporary.mkdir(parents=True)
+    for name, module in _modules(state).items():
+        save_file(tensors_of(module), temporary / name)
+    if state.optimizers:
+        scaler = state.scaler.state_dict() if state.scaler else None
+        optimizers = [optimizer.state_dict() for optimizer in state.optimizers]
+        with (temporary / OPTIMIZER).open("wb") as file:
+            torch.save({"optimizers": optimizers, "scaler": scaler}, file)
+    if state.tokenizer is not None:
+        (temporary / TOKENIZER).write_text(state.tokenizer, encoding="utf-8")
+    if state.fingerprint:
+        content["data"] = state.fingerprint._asdict()
+    write_state(temporary, {**content, "settings": state.config.settings()})
+    if target.exists():
+        _delete(target)
+    temporary.rename(target)
+    sync(target.parent)
+
+
+def restore(path: Path, state: TrainState) -> tuple[int, float]:
     """Put a checkpoint into a model, its optimizers, average and scaler, when it is whole and of this run.
+
+    Returns:
+        The steps that are done, and the seconds that they took.
 
     Raises:
         ValueError: if it is damaged or belongs to something else; the message says what is wrong, and how to
@@ -127,7 +140,7 @@ def restore(path: Path, state: TrainState) -> Progress:
         if isinstance(error, UnpicklingError):  # whoever wrote the file wrote its checksum
             problem = f"train: checkpoint {path} is refused: {OPTIMIZER} holds more than tensors and numbers"
         raise ValueError(f"{problem}. {_remedy(path, state)}") from None
-    return Progress(stored["step"], stored["seconds"])
+    return stored["step"], stored["seconds"]
 
 
 def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = False) -> TrainedModel:
@@ -182,14 +195,6 @@ def newest(folder: Path, step: int | None = None) -> Path | None:
         steps = ", ".join(map(str, by_step)) or "none"
         raise ValueError(f"train: {folder} has no checkpoint of step {step}. It has: {steps}")
     return by_step[step]
-
-
-def is_of(folder: Path, fingerprint: Fingerprint | None) -> bool:
-    """Whether the newest checkpoint of a run's folder was trained on the data of a fingerprint."""
-    path = newest(folder)
-    with suppress(ValueError):  # damaged, as whoever goes on from it is told
-        return path is not None and _fingerprint(read_state(path)) == fingerprint
-    return False
 
 
 def trajectory(folder: Path, *, least: int = 1) -> list[dict[str, Tensor]]:
@@ -369,23 +374,3 @@ def _remedy(path: Path, state: TrainState) -> str:
                 step = step_of(earlier)
                 return f"The one of step {step} is whole and fits: --from-step {step} goes on from there"
     return "No earlier one fits: train into another folder with --out, or begin anew with --fresh"
-
-
-def _write_error(folder: Path, state: TrainState, step: int, error: Exception) -> str:
-    weights = [tensor for module in _modules(state).values() for tensor in tensors_of(module).values()]
-    moments = [
-        value
-        for optimizer in state.optimizers
-        for values in optimizer.state.values()
-        for value in values.values()
-        if isinstance(value, Tensor)
-    ]
-    needed = sum(tensor.nbytes for tensor in weights + moments)
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error).split("I/O error: ")[-1]
-    last = newest(folder)
-    whole = f"That of step {step_of(last)} is whole" if last else "There is none yet"
-    return (
-        f"train: the checkpoint of step {step} could not be written to {folder}: {reason} (it needs "
-        f"{needed / 2**20:.2f} MiB, and {shutil.disk_usage(folder).free / 2**20:.2f} MiB are free). "
-        f"{whole}; make room, and give the same command again"
-    )

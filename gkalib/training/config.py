@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -62,6 +63,7 @@ class TrainConfig(ABC):
     undecayed: ClassVar[tuple[str, ...]] = ("position", "class_token", "register_tokens", ".kernel.")
     kind: ClassVar[str] = "vision"
     unit: ClassVar[str] = "images"  # that training reads
+    measured: ClassVar[str] = "eval_images"  # the setting of how many held-out items a measurement reads
 
     experiment: str
     arm: str
@@ -166,7 +168,7 @@ class TrainConfig(ABC):
     def _at(self: R, scale: str, key: str) -> R:
         if key not in self.smaller:
             raise ValueError(f"train: {self.experiment} says nothing of a {key} run")
-        return replace(_merge(self, self.smaller[key]), scale=scale)
+        return replace(merged(self, self.smaller[key]), scale=scale)
 
     def settings(self) -> dict[str, Any]:
         """Every setting as JSON would give it back; ``config_of`` makes a configuration of it again."""
@@ -274,6 +276,7 @@ class LanguageConfig(TrainConfig):
 
     kind: ClassVar[str] = "language"
     unit: ClassVar[str] = "tokens"
+    measured: ClassVar[str] = "eval_rows"
 
     @property
     def items(self) -> int:
@@ -329,6 +332,12 @@ class LaunchConfig:
             number, least = getattr(self, name), int(name == "log_every")
             if number is not None and not number >= least:
                 raise ValueError(f"train: {name} must be at least {least}, not {number}")
+
+
+def run_folder(config: TrainConfig, launch: LaunchConfig) -> Path:
+    """Where a run keeps its checkpoints: ``--out``, or a folder below ``$GKALIB_RUNS`` or ``./runs``."""
+    home = Path(os.environ.get("GKALIB_RUNS", "runs"))
+    return Path(launch.out or home / config.experiment / f"{config.arm}-{config.scale}-s{config.seed}")
 
 
 @final
@@ -387,12 +396,12 @@ def _lists_to_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _merge(settings: Any, changes: Mapping[str, Any]) -> Any:
+def merged(settings: Any, changes: Mapping[str, Any]) -> Any:
     """A dataclass with changed fields; a mapping given for a field that is a dataclass is merged into it."""
     names = {setting.name for setting in fields(settings)}
     assert changes.keys() <= names, f"no setting {changes.keys() - names}"
-    merged = {}
+    values = {}
     for name, value in changes.items():
         old = getattr(settings, name)
-        merged[name] = _merge(old, value) if is_dataclass(old) and isinstance(value, Mapping) else value
-    return replace(settings, **merged)
+        values[name] = merged(old, value) if is_dataclass(old) and isinstance(value, Mapping) else value
+    return replace(settings, **values)

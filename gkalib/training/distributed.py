@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import _get_default_store
 from torch.nn.parallel import DistributedDataParallel
 
-from gkalib.training.config import LaunchConfig, TrainConfig
+from gkalib.training.config import run_folder as run_folder  # where it was looked for
 
 T = TypeVar("T")
 LOOK = 0.1  # seconds between two looks for the main process's note
@@ -137,10 +137,6 @@ class Processes:
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return int(largest)
 
-    def any(self, flag: bool) -> bool:
-        """Whether some process has raised its flag."""
-        return bool(self.most(int(flag)))
-
     def first(self, action: Callable[[], object]) -> None:
         """Let the main process do something while the others wait, however long it takes.
 
@@ -177,64 +173,53 @@ def _either(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def run_folder(config: TrainConfig, launch: LaunchConfig) -> Path:
-    """Where a run keeps its checkpoints: ``--out``, or a folder below ``$GKALIB_RUNS`` or ``./runs``."""
-    if launch.out is not None:
-        return Path(launch.out)
-    home = Path(os.environ.get("GKALIB_RUNS", "runs"))
-    return home / config.experiment / f"{config.arm}-{config.scale}-s{config.seed}"
-
-
-def stop_message(config: TrainConfig, launch: LaunchConfig, *, step: int, number: int) -> str:
-    """What a run says that a signal stopped after a step; 0 for one that came to another process."""
-    name = signal.Signals(number).name if number else "a signal"
-    once = {"--fresh": launch.fresh, "--from-step": launch.from_step is not None}
-    without = "".join(f" without {option}" for option, given in once.items() if given)
-    return (
-        f"train: stopped by {name} after step {step} of {config.steps}; saved to "
-        f"{run_folder(config, launch)}/step-{step:08d}. The same command{without} goes on from there"
-    )
-
-
 @final
-class RunLock:
-    """A folder that is this process's until ``close`` or its end, however it ends; and the signals it gets.
+class Signals:
+    """SIGTERM, or SIGINT once, is kept in ``number`` until ``close``; the second does what it did before."""
 
-    SIGTERM, or SIGINT once, is kept in ``signal``; the second does what it did before.
-
-    Args:
-        folder: made if it is missing.
-        locks: whether this process is the one that writes.
-
-    Raises:
-        ValueError: if another process has the folder, which the message names, or it cannot be made.
-    """
-
-    def __init__(self, folder: Path, *, locks: bool):
-        self.signal = 0
+    def __init__(self):
+        self.number = 0
         self._process = os.getpid()
-        self._lock = _acquire_lock(folder) if locks else None
         self._handlers: dict[int, Any] = {}
-
-    def listen(self) -> None:
-        """Catch the signals; only a program's main thread can."""
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread():  # no other can catch them
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._handlers[number] = signal.signal(number, self._on_signal)
 
     def close(self) -> None:
-        """Give the folder and the signals back."""
+        """Give the signals back."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        if self._lock is not None:
-            self._lock.release()
 
     def _on_signal(self, number: int, _: object) -> None:
         signal.signal(number, self._handlers[number])
         if os.getpid() == self._process:
-            self.signal = number
+            self.number = number
         elif number == signal.SIGTERM:  # a child that inherited this; the terminal's SIGINT is its parent's
             os.kill(os.getpid(), number)
+
+
+def lock_folder(folder: Path) -> FileLock:
+    """Make a folder this process's, until the lock is released or the process ends, however it ends.
+
+    No child of this process keeps the lock when this process is gone.
+
+    Raises:
+        ValueError: if another process has the folder, which the message names, or it cannot be made.
+    """
+    lock = FileLock(folder / LOCK)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+        write_holder(folder, os.getpid())
+    except Timeout:
+        raise ValueError(
+            f"train: {folder} is being written to by {read_holder(folder)[0]}. Wait for it, stop it, or "
+            "choose another folder with --out"
+        ) from None
+    except OSError as error:
+        lock.release()
+        raise ValueError(f"train: {folder} cannot be written to: {error.strerror}") from None
+    return lock
 
 
 def write_holder(folder: Path, process: int) -> None:
@@ -260,21 +245,3 @@ def _start_of(process: int) -> str:
         asked = ["ps", "-o", "lstart=", "-p", str(process)]
         return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     return ""
-
-
-def _acquire_lock(folder: Path) -> FileLock:
-    """The lock of a folder, which no child of this process keeps when this process is gone."""
-    lock = FileLock(folder / LOCK)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
-        write_holder(folder, os.getpid())
-    except Timeout:
-        raise ValueError(
-            f"train: {folder} is being written to by {read_holder(folder)[0]}. Wait for it, stop it, or "
-            "choose another folder with --out"
-        ) from None
-    except OSError as error:
-        lock.release()
-        raise ValueError(f"train: {folder} cannot be written to: {error.strerror}") from None
-    return lock

@@ -1,6 +1,5 @@
 """Decoders of text: rows of tokens in a step's order, their loss, what is measured, and samples."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import final
@@ -20,7 +19,7 @@ from gkalib.models import GPT
 from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LanguageConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.fingerprint import Fingerprint, changes
+from gkalib.training.fingerprint import Fingerprint, say_changes
 from gkalib.training.loop import Part, Workload
 from gkalib.training.sampler import Kind, Sampler
 
@@ -59,29 +58,17 @@ def load_data(
         )
     )
     if trained:
-        known = trained.fingerprint
-        here = known and known._replace(held_out=_checksum(config, data.held_out))
-        if here and (changed := changes(config.data, known, here)) and processes.main:
-            print(f"train: {changed}", file=sys.stderr)
+        here = {"held_out": _checksum(config, data.held_out)}
+        say_changes(config.data, trained.fingerprint, main=processes.main, **here)
         if is_own_text(config.data) and trained.tokenizer_json != data.tokenizer.to_json():
             raise ValueError(
                 f"train: {config.data} gives other tokens than those that the run was trained on"
             )
-    size = data.tokenizer.vocab_size
     if is_own_text(config.data) and isinstance(data.tokenizer, Characters):
         prompt = "".join(symbol for symbol in config.prompt if symbol in data.tokenizer.symbols)
-        config = replace(config, prompt=prompt, model=replace(config.model, vocab_size=size))
-    if size != config.model.vocab_size:
-        raise ValueError(
-            f"train: the tokenizer has {size} tokens and the model a vocabulary of "
-            f"{config.model.vocab_size} (model.vocab_size)"
-        )
+        model = replace(config.model, vocab_size=data.tokenizer.vocab_size)
+        config = replace(config, prompt=prompt, model=model)
     return config, data
-
-
-def fingerprint(config: LanguageConfig, data: TextData) -> Fingerprint:
-    """What text a run reads."""
-    return Fingerprint((), *(_checksum(config, part) for part in (data.train, data.held_out)))
 
 
 def _checksum(config: LanguageConfig, rows: Rows) -> str:
@@ -102,19 +89,21 @@ class TextWorkload(Workload):
         config: the settings.
         data: the rows.
         processes: which parts are this one's, and where they are computed.
-
-    Raises:
-        ValueError: if the processes cannot share the parts of a step.
     """
 
     config: LanguageConfig
+    data: TextData
 
     def __init__(self, config: LanguageConfig, data: TextData, processes: Processes):
         super().__init__(config, processes)
         self.data, self.tokenizer = data, data.tokenizer.to_json()
-        self.fingerprint = fingerprint(config, data)
         rows = len(data.train)
         self.sampler = Sampler(rows, config.batch, config.parts, config.seed, ORDERS[config.rows])
+
+    def fingerprint(self) -> Fingerprint:
+        """A checksum of each part."""
+        parts = self.data.train, self.data.held_out
+        return Fingerprint((), *(_checksum(self.config, part) for part in parts))
 
     def parts(self, start: int) -> Iterator[Part]:
         """Tokens and the tokens that follow, ``[n context]``, and how many of a step's are no padding."""
@@ -134,7 +123,11 @@ class TextWorkload(Workload):
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """The loss per token and the bits per byte of held-out rows, over all processes."""
-        return loss_and_bits(self.config, self.processes, model, self.data)
+        rows = held_out(self.config, self.processes, self.data.held_out)
+        with self.config.precision(self.processes.device):
+            lengths = self.data.tokenizer.byte_lengths()
+            numbers = text_loss(model, rows, lengths, total=self.processes.total)
+        return {"val_loss": numbers["loss"], "bits_per_byte": numbers["bpb"]}
 
     def sample(self, model: nn.Module) -> str:
         """What the model writes after the prompt, from the same draws each time."""
@@ -158,16 +151,6 @@ class TextWorkload(Workload):
         padded = isinstance(rows, Documents)
         targets = int(rows.targets() @ self.sampler.times(config.steps)) if padded else tokens
         return {"tokens": tokens, "targets": targets}
-
-
-def loss_and_bits(
-    config: LanguageConfig, processes: Processes, model: nn.Module, data: TextData
-) -> dict[str, float]:
-    """The loss per token and the bits per byte of ``eval_rows`` held-out rows, over all processes."""
-    with config.precision(processes.device):
-        rows = held_out(config, processes, data.held_out)
-        numbers = text_loss(model, rows, data.tokenizer.byte_lengths(), total=processes.total)
-    return {"val_loss": numbers["loss"], "bits_per_byte": numbers["bpb"]}
 
 
 def held_out(config: LanguageConfig, processes: Processes, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
 from gkalib.training.checkpoint import sync
-from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import Processes
 
 CURVE, SAMPLES, BOARD = "metrics.csv", "samples.txt", "tensorboard"
 TIMINGS = ("seconds", "items_per_second")  # the columns that two equal runs do not share
@@ -63,25 +64,24 @@ class Log:
 
     Args:
         folder: of the run; None keeps the rows in memory alone.
-        config: its settings.
-        processes: of the run.
-        launch: whether to show progress.
-        start: how many steps are done.
+        name: of the run, beside the progress bar.
+        steps: how many it has.
+        start: how many of them are done.
+        main: whether this process is the one that writes.
+        quiet: whether to show no progress.
 
     Chapter 20 uses it.
     """
 
-    def __init__(
-        self, folder: Path | None, config: TrainConfig, processes: Processes, launch: LaunchConfig, start: int
-    ):
-        self.config, self.main = config, processes.main
+    def __init__(self, folder: Path | None, name: str, *, steps: int, start: int, main: bool, quiet: bool):
         self.rows: list[dict[str, str]] = []
-        self._folder = folder if processes.main else None
+        self._main, self._folder = main, folder if main else None
+        self._steps = steps
         self._start = self._last_step = start
         self._start_time = time.monotonic()
         self._board: Any = None
-        self._bar: Any = None
-        self._shown = self.main and not launch.quiet
+        self._quiet = quiet or not main
+        self._console = Console(stderr=True, soft_wrap=True, quiet=not main)
         if self._folder is not None:
             rows = read_curve(self._folder / CURVE)
             self.rows = [row for row in rows if row["step"].isdigit() and int(row["step"]) <= start]
@@ -89,14 +89,16 @@ class Log:
             self._write_curve()
             self._drop_later_samples()
             self._board = _board(self._folder / BOARD, start)
-        if self._shown:
-            self._console = _console()
-            if self._console.is_terminal:
-                self._start_bar()
+        words = TextColumn("{task.description}"), TextColumn("{task.fields[words]}")
+        columns = words[0], BarColumn(), MofNCompleteColumn(), words[1], TimeRemainingColumn()
+        hidden = self._quiet or not self._console.is_terminal
+        self._bar = Progress(*columns, console=self._console, disable=hidden)
+        self._task = self._bar.add_task(name, total=steps, completed=start, words="")
+        self._bar.start()
 
     def row(self, step: int, **numbers: int | float) -> None:
         """Add numbers to the curve; where columns are new, they are empty in the rows before."""
-        if not self.main:
+        if not self._main:
             return
         values = {name: str(value) for name, value in {"step": step, **numbers}.items()}
         self.rows.append(values)
@@ -126,20 +128,17 @@ class Log:
     def advance(self, step: int, **numbers: str) -> None:
         """Move the progress bar, or say a line now and then where there is no terminal."""
         words = "  ".join(f"{name} {value}" for name, value in numbers.items())
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=step, **({"words": words} if words else {}))
-        elif self._shown and words:
-            every = max(1, self.config.steps // LINES)
-            if step // every > self._last_step // every or step == self.config.steps:
-                self._last_step = step
-                left = self._remaining_time(step)
-                self.say(f"step {step:,} of {self.config.steps:,}  {words}  {left} left")
+        beside: dict[str, Any] = {"words": words} if words else {}
+        self._bar.update(self._task, completed=step, **beside)
+        every = max(1, self._steps // LINES)
+        due = step // every > self._last_step // every or step == self._steps
+        if words and due and self._bar.disable and not self._quiet:
+            self._last_step = step
+            self.say(f"step {step:,} of {self._steps:,}  {words}  {self._remaining_time(step)} left")
 
     def say(self, text: str) -> None:
         """A line on the terminal, whatever else is shown."""
-        if self.main:
-            console = self._console if self._shown else _console()
-            console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False)
 
     def sync(self) -> None:
         """Wait until the curve is on the disk."""
@@ -150,9 +149,9 @@ class Log:
         """End TensorBoard's file and the bar."""
         if self._board is not None:
             self._board.close()
-        if self._bar is not None:
+        self._board = None
+        if not self._bar.disable:  # rich 14.0 would print an empty line
             self._bar.stop()
-        self._board = self._bar = None
 
     def _writer(self, file: io.TextIOBase) -> csv.DictWriter:
         return csv.DictWriter(file, self._columns, lineterminator="\n", restval="")
@@ -174,26 +173,10 @@ class Log:
             later = [match.start() for match in steps if int(match[1]) > self._start]
             write_whole(samples, text[: min(later, default=len(text))])
 
-    def _start_bar(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        texts = TextColumn("{task.description}"), TextColumn("{task.fields[words]}")
-        columns = texts[0], BarColumn(), MofNCompleteColumn(), texts[1], TimeRemainingColumn()
-        self._bar = Progress(*columns, console=self._console)
-        name = f"{self.config.experiment} {self.config.arm}"
-        self._bar.add_task(name, total=self.config.steps, completed=self._start, words="")
-        self._bar.start()
-
     def _remaining_time(self, step: int) -> str:
         done = max(1, step - self._start)
-        seconds = (time.monotonic() - self._start_time) / done * (self.config.steps - step)
+        seconds = (time.monotonic() - self._start_time) / done * (self._steps - step)
         return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True, soft_wrap=True)
 
 
 def _board(folder: Path, start: int) -> Any:

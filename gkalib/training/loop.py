@@ -1,6 +1,7 @@
 """The training loop in reading order, and the trainer it stands on, which loses nothing on the way."""
 
 import contextlib
+import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -8,22 +9,16 @@ from statistics import fmean, median
 from typing import Any, NamedTuple, final
 
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
 from gkalib.training import checkpoint
-from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import Processes, RunLock, exchange, run_folder, stop_message, wrap
+from gkalib.training.config import LaunchConfig, TrainConfig, run_folder
+from gkalib.training.distributed import Processes, Signals, exchange, lock_folder, wrap
 from gkalib.training.fingerprint import Fingerprint
 from gkalib.training.log import Log
-from gkalib.training.optim import (
-    FiniteCheck,
-    TrainState,
-    optimizer_step,
-    optimizers,
-    set_rates,
-    weight_average,
-)
+from gkalib.training.optim import TrainState, optimizer_step, optimizers, set_rates, weight_average
 from gkalib.training.sampler import key
 
 SAVE, STOP = 1, 2  # what processes agree on after each step
@@ -41,16 +36,27 @@ class Workload(ABC):
         processes: who computes it.
     """
 
+    data: Any  # ``train`` and ``held_out``
+
     def __init__(self, config: TrainConfig, processes: Processes):
         self.config, self.processes = config, processes
-        # Kept in checkpoints: the tokenizer of text, as JSON, and what data is read.
-        self.tokenizer: str | None = None
-        self.fingerprint: Fingerprint | None = None
-        self.share = processes.share(config.parts)
+        self.tokenizer: str | None = None  # of text, as JSON
 
     def build(self) -> nn.Module:
         """The model, untrained."""
         return self.config.build()
+
+    @property
+    def share(self) -> range:
+        """The parts of a step that this process computes."""
+        return self.processes.share(self.config.parts)
+
+    def fingerprint(self) -> Fingerprint | None:
+        """What data is read, where checkpoints keep that."""
+        return None
+
+    def check(self, *, quiet: bool) -> None:
+        """Look at the data once, before the first step of a run; raises a ``ValueError`` where it is bad."""
 
     @abstractmethod
     def parts(self, start: int) -> Iterator[Part]:
@@ -128,7 +134,7 @@ def gradient(
     for number in trainer.share:
         trainer.seed(step, number)
         inputs, labels, count = next(parts)
-        with trainer.precision():
+        with trainer.config.precision(total.device):
             loss = workload.nats(model(inputs), labels) / count
         trainer.backward(loss)
         total += loss.detach()
@@ -165,28 +171,30 @@ class Trainer:
         self.average: Any = None
         self._module: nn.Module
         self._state: TrainState
-        self._log: Log
-        self._lock: RunLock | None = None
-        self._finite = FiniteCheck(self.processes)
+        self._log: Any = None
+        self._lock: FileLock | None = None
+        self._signals: Signals | None = None
+        # The first step with a number that is infinite or none; looked at now and then, for the GPU's sake.
+        self._first_bad = torch.full((), self.config.steps + 1, device=self.processes.device)
         self._earlier_seconds = 0.0  # seconds of earlier lives
-        self._start_time = self._saved_at = time.monotonic()
         self._saved_step: int | None = None
 
     def __enter__(self) -> "Trainer":
         """Take the folder and the signals."""
         if not self.launch.in_memory:
             self.processes.first(self._acquire_folder)
-            self._lock = self._lock or RunLock(self.folder, locks=False)
-            self._lock.listen()
+            self._signals = Signals()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give them back."""
-        if hasattr(self, "_log"):
+        if self._log is not None:
             with contextlib.suppress(OSError):
                 self._log.close()
+        if self._signals is not None:
+            self._signals.close()
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
 
     def build(self) -> nn.Module:
         """The model from its seed, on its device, with what trains it, from a checkpoint if there is one.
@@ -201,12 +209,20 @@ class Trainer:
         self._module = wrap(self.processes, self.model, compiled=launch.compile)
         scaler = GradScaler(self.processes.device.type) if config.dtype == "float16" else None
         of_model = optimizers(config, self.model)
-        kept = self.workload.tokenizer, self.workload.fingerprint
+        kept = self.workload.tokenizer, self.workload.fingerprint()
         self._state = TrainState(config, self.model, of_model, self.average, scaler, *kept)
         if not launch.in_memory:
             self._resume()
-        folder = None if launch.in_memory else self.folder
-        self._log = Log(folder, config, self.processes, launch, self.started)
+        if self._saved_step is None:  # no earlier life of the run has read the data
+            self.processes.first(lambda: self.workload.check(quiet=launch.quiet))
+        self._log = Log(
+            None if launch.in_memory else self.folder,
+            f"{config.experiment} {config.arm}",
+            steps=config.steps,
+            start=self.started,
+            main=self.processes.main,
+            quiet=launch.quiet,
+        )
         self._start_time = self._saved_at = time.monotonic()
         if launch.snapshots and self._saved_step is None:
             self._save(0)
@@ -225,12 +241,12 @@ class Trainer:
             yield step
             kept = self.launch.snapshots and (step + 1) % self.launch.snapshots == 0
             due = time.monotonic() - self._saved_at >= self.launch.save_every and self.processes.main
-            decision = self.processes.most(STOP if self._signal() else SAVE if due or kept else 0)
+            stopped = self._signals is not None and self._signals.number
+            decision = self.processes.most(STOP if stopped else SAVE if due or kept else 0)
             if decision:
                 self._save(step + 1)
             if decision == STOP:
-                self._log.say(stop_message(self.config, self.launch, step=step + 1, number=self._signal()))
-                raise SystemExit(0)
+                self._stop(step + 1)
         if self._saved_step != self.config.steps:
             self._save(self.config.steps)
 
@@ -244,10 +260,6 @@ class Trainer:
         """Before a part: what is random in it, and whether gradients are exchanged after it."""
         torch.manual_seed(key(self.config.seed, 3, step, number))
         exchange(self._module, number == self.share[-1])
-
-    def precision(self) -> contextlib.AbstractContextManager:
-        """The dtype of products inside it."""
-        return self.config.precision(self.processes.device)
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of a part's share of the step's loss; all parts of a step add up to its mean."""
@@ -265,7 +277,9 @@ class Trainer:
         norm = optimizer_step(self._state)
         loss = loss.detach().to(self.processes.device)
         # A gradient that is too large for float16 is no failure: the scaler leaves that step out.
-        self._finite.see(step + 1, *([loss] if self._state.scaler else [loss, norm]))
+        for number in [loss] if self._state.scaler else [loss, norm]:
+            bad = self._first_bad.clamp(max=step + 1)
+            self._first_bad = torch.where(number.isfinite(), self._first_bad, bad)
         if (step + 1) % self.launch.log_every == 0 or step + 1 == self.config.steps:
             self._row(step + 1, loss, norm)
         else:
@@ -285,10 +299,12 @@ class Trainer:
                 numbers |= {prefix + name: value for name, value in values.items()}
         rows = [row for row in self._log.rows if row["step"] == str(step)]
         if numbers and not any(row.get(name) for row in rows for name in numbers):
-            self._write_log("row", step, **numbers)
+            with self._writing():
+                self._log.row(step, **numbers)
         sample = self.workload.sample(self.model)
         if sample is not None:
-            self._write_log("sample", step, sample)
+            with self._writing():
+                self._log.sample(step, sample)
         return numbers
 
     def finish(self) -> Fitted:
@@ -308,23 +324,32 @@ class Trainer:
         return Fitted(self.model, metrics | self.workload.sizes(), self._log.rows, seconds)
 
     def _acquire_folder(self) -> None:
-        self._lock = RunLock(self.folder, locks=True)
+        self._lock = lock_folder(self.folder)
         checkpoint.clear(self.folder)
 
     def _resume(self) -> None:
-        launch = self.launch
+        launch, after = self.launch, -1
         if launch.fresh and launch.from_step is not None:
             raise ValueError("train: --fresh deletes the checkpoints that --from-step would go on from")
         path = None if launch.fresh else checkpoint.newest(self.folder, launch.from_step)
         step = checkpoint.step_of(path) if path else 0
-        if self.processes.any(step != self.processes.most(step)):
+        if self.processes.most(step) != -self.processes.most(-step):
             raise ValueError(f"train: {self.folder} is not the same folder for every process")
-        if path is None:
-            self.processes.first(lambda: checkpoint.forget(self.folder))  # those that --fresh deletes
-            return
-        progress = checkpoint.restore(path, self._state)
-        self.started, self._earlier_seconds, self._saved_step = progress.step, progress.seconds, progress.step
-        self.processes.first(lambda: checkpoint.forget(self.folder, after=progress.step))
+        if path is not None:
+            after, self._earlier_seconds = checkpoint.restore(path, self._state)
+            self.started = self._saved_step = after
+        self.processes.first(lambda: checkpoint.forget(self.folder, after=after))
+
+    def _stop(self, step: int) -> None:
+        number, launch = self._signals.number if self._signals else 0, self.launch
+        name = signal.Signals(number).name if number else "a signal"  # that another process was sent
+        once = {"--fresh": launch.fresh, "--from-step": launch.from_step is not None}
+        without = "".join(f" without {option}" for option, given in once.items() if given)
+        self._log.say(
+            f"train: stopped by {name} after step {step} of {self.config.steps}; saved to "
+            f"{self.folder}/step-{step:08d}. The same command{without} goes on from there"
+        )
+        raise SystemExit(0)
 
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._start_time
@@ -338,22 +363,22 @@ class Trainer:
         self._mark = now, step
         numbers = {"loss": total, "lr": self._rate, "grad_norm": float(norm)}
         timings = {"items_per_second": round(speed, 1), "seconds": round(self._seconds(), 1)}
-        self._write_log("row", step, **numbers, **timings)
+        with self._writing():
+            self._log.row(step, **numbers, **timings)
         display = {"loss": f"{total:.4f}", "lr": f"{self._rate:.2e}", "items/s": f"{speed:,.0f}"}
         self._log.advance(step, **display)
 
-    def _write_log(self, what: str, *arguments: Any, **numbers: Any) -> None:
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            getattr(self._log, what)(*arguments, **numbers)
+            yield
         except OSError as error:
-            problem = (
-                f"train: {self.folder} cannot be written to: {error.strerror}. {self._last_checkpoint()}"
-            )
-            raise ValueError(problem) from None
+            problem = f"train: {self.folder} cannot be written to: {error.strerror}"
+            raise ValueError(f"{problem}. {self._last_checkpoint()}") from None
 
     def _refuse_nan(self, step: int) -> None:
-        bad = self._finite.first()
-        if bad is not None:
+        bad = -self.processes.most(-int(self._first_bad))
+        if bad <= self.config.steps:
             raise NotFinite(
                 f"train: the loss or its gradient is not a finite number at step {bad}; stopped after step "
                 f"{step}, and nothing was saved since. {self._last_checkpoint()}. The same settings "
@@ -368,12 +393,9 @@ class Trainer:
 
     def _save(self, step: int) -> None:
         if not self.launch.in_memory:
-            self._write_log("sync")
+            with self._writing():
+                self._log.sync()
             self._refuse_nan(step)
             times = {"seconds": self._seconds(), "keep_every": self.launch.snapshots}
             self.processes.first(lambda: checkpoint.save(self.folder, self._state, step=step, **times))
             self._saved_step, self._saved_at = step, time.monotonic()
-
-    def _signal(self) -> int:
-        """The signal that this process was sent, 0 for none."""
-        return self._lock.signal if self._lock else 0

@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from gkalib.training.config import TrainConfig
-from gkalib.training.distributed import Processes
 from gkalib.training.fingerprint import Fingerprint
 
 MOMENTUM = (0.85, 0.95, 300)  # nanochat's: from, to, over so many steps
@@ -172,27 +171,3 @@ def optimizer_step(state: TrainState) -> Tensor:
     if state.average is not None:
         state.average.update_parameters(state.model)
     return norm
-
-
-@final
-class FiniteCheck:
-    """Remembers the first step that had a number which is infinite or none, without waiting for the GPU.
-
-    Args:
-        processes: the processes, which agree on that step.
-    """
-
-    def __init__(self, processes: Processes):
-        self.processes = processes
-        self._first = torch.full((), math.inf, dtype=torch.float64, device=processes.device)
-
-    def see(self, step: int, *numbers: Tensor) -> None:
-        """Look at some numbers of a step."""
-        for number in numbers:
-            self._first = torch.where(number.isfinite(), self._first, self._first.clamp(max=step))
-
-    def first(self) -> int | None:
-        """The first such step of any process; every process asks."""
-        mine = self._first.item()
-        worst = self.processes.most(-int(mine) if math.isfinite(mine) else -(2**62))
-        return None if worst == -(2**62) else -worst

@@ -1,12 +1,10 @@
-"""A trained model by the name of a run or of data/models, what is asked of it, and the record of a run."""
+"""A run from its settings to its record, and what is asked of the model that it leaves."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from gkalib import results
@@ -19,14 +17,69 @@ from gkalib.evaluation import evaluate as evaluate_tasks
 from gkalib.models import GPT
 from gkalib.results.record import NAME
 from gkalib.training import checkpoint
-from gkalib.training.checkpoint import MODEL, STATE, TOKENIZER, TrainedModel, load_checkpoint, read_state
-from gkalib.training.config import LanguageConfig, TrainConfig, VisionConfig
+from gkalib.training.checkpoint import STATE, TrainedModel, load_checkpoint, read_state
+from gkalib.training.config import LanguageConfig, LaunchConfig, TrainConfig, VisionConfig
 from gkalib.training.distributed import Processes, start
 from gkalib.training.log import thinned
-from gkalib.training.loop import Fitted
+from gkalib.training.loop import Fitted, Workload, fit
+from gkalib.training.optim import TrainState
 
 PACKAGES = ("torch", "numpy", "timm", "torchvision", "tokenizers", "triton")
 EXPERIMENT = "core"  # what records of tasks belong to
+
+
+def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
+    """Train a model from its settings and measure it on the held-out part.
+
+    Under ``torchrun`` every process calls it; the record is the same in each. Of images it has ``top1``,
+    ``top5`` and ``val_loss``, of text ``val_loss``, nats per token, and ``bits_per_byte``; with ``ema_``
+    those of the weights' moving average; ``train_loss`` over the last tenth of the steps, how many
+    ``parameters`` there are, how many ``images`` or ``tokens`` were read, and how many a second.
+
+    Args:
+        config: every setting that decides the result; ``recipe("gpa-dickens").run("bank")`` is one.
+        launch: where and how.
+
+    Raises:
+        ValueError: if the run cannot be made as it is set, or data is missing, or another run writes to its
+            folder, or its checkpoints belong to other settings or are damaged; the message says what to do.
+
+    Chapter 20 reads the loop.
+    """
+    launch = launch or LaunchConfig()
+    processes = start(launch.device)
+    workload = workload_of(config, processes, workers=launch.workers)
+    return record_of(workload.config, processes, fit(workload, launch), keep=launch.keep)
+
+
+def workload_of(
+    config: TrainConfig,
+    processes: Processes,
+    *,
+    workers: int | None = 0,
+    trained: TrainedModel | None = None,
+) -> Workload:
+    """The data of a run with what is done with them; data of one's own decide some of the settings.
+
+    Args:
+        config: the settings.
+        processes: of the run.
+        workers: processes that load images beside each.
+        trained: a model that is to be measured; it is said if what is held out has changed since.
+
+    Raises:
+        ValueError: if the data is not here, or has other classes or tokens than the model.
+    """
+    # Imported here: text needs no timm, images no tokenizers.
+    if isinstance(config, VisionConfig):
+        from gkalib.training import vision
+
+        loaded = vision.load_data(config, processes, trained=trained)
+        return vision.ImageWorkload(*loaded, processes, workers=workers)
+    from gkalib.training import language
+
+    assert isinstance(config, LanguageConfig)
+    return language.TextWorkload(*language.load_data(config, processes, trained=trained), processes)
 
 
 def record_of(
@@ -74,24 +127,12 @@ def evaluate(
     Raises:
         ValueError: if the data is not here, or has other classes or tokens than the model.
     """
-    # Imported here: text needs no timm, images no tokenizers.
-    config, model = trained.config, trained.model.to(processes.device)
-    if isinstance(config, VisionConfig):
-        from gkalib.training import vision
-
-        config = replace(config, eval_images=None) if whole else config
-        config, images = vision.load_data(config, processes, trained=trained)
-        held_out = vision.held_out(config, images.held_out, processes)
-        numbers = vision.accuracy_and_loss(config, processes, model, held_out)
-        return numbers, config.eval_images or len(images.held_out), len(images.held_out)
-    from gkalib.training import language
-
-    assert isinstance(config, LanguageConfig)
-    config = replace(config, eval_rows=None) if whole else config
-    config, data = language.load_data(config, processes, trained=trained)
-    total = len(data.held_out)
-    numbers = language.loss_and_bits(config, processes, model, data)
-    return numbers, min(config.eval_rows or total, total), total
+    config = trained.config
+    if whole:
+        config = replace(config, **{config.measured: None})
+    workload = workload_of(config, processes, trained=trained)
+    numbers, total = workload.measure(trained.model.to(processes.device)), len(workload.data.held_out)
+    return numbers, min(getattr(workload.config, config.measured) or total, total), total
 
 
 def score_tasks(
@@ -261,19 +302,9 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
         "data_sha256": data_sha256(config),
         **results.provenance(*PACKAGES),
     }
-    target = models() / name
-    temporary = target.with_name(f".{name}.saving")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    save_file(checkpoint.tensors_of(trained.model), temporary / MODEL)
-    if trained.tokenizer_json is not None:
-        (temporary / TOKENIZER).write_text(trained.tokenizer_json, encoding="utf-8")
-    content = {"step": step, "seconds": seconds, "settings": config.settings(), "record": record}
-    if trained.fingerprint:
-        content["data"] = trained.fingerprint._asdict()
-    checkpoint.write_state(temporary, content)
-    shutil.rmtree(target, ignore_errors=True)
-    temporary.rename(target)
+    kept = trained.tokenizer_json, trained.fingerprint
+    state = TrainState(config, trained.model, [], None, None, *kept)
+    checkpoint.write(models() / name, state, step=step, seconds=seconds, record=record)
     return numbers
 
 

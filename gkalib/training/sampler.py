@@ -64,16 +64,9 @@ class Sampler:
         places = step * self.batch + np.arange(number, self.batch, self.parts)
         return Part(self._rows(step, number, places), [key(self.seed, 1, int(place)) for place in places])
 
-    def epoch(self, step: int) -> float:
-        """How many times the data has been gone through before a step."""
-        return step * self.batch / self.length
-
     def times(self, steps: int) -> np.ndarray:
         """How often each row is read in so many steps, ``[length]``, in an order that draws none anew."""
-        if self.kind == "random" or self.repeats != 1:
-            raise ValueError(
-                f"train: an order {self.kind!r} with {self.repeats} repeats does not count its rows"
-            )
+        assert self.kind != "random" and self.repeats == 1
         whole, rest = divmod(steps * self.batch, self.length)
         counts = np.full(self.length, whole)
         last = _shuffled(self.length, self.seed, whole) if self.kind == "shuffled" else np.arange(self.length)

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from gkalib.data import folders
 from gkalib.data.folders import Files
 from gkalib.data.image_set import ImageData, Images
 from gkalib.data.images import image_data, is_own_folder
@@ -25,7 +26,7 @@ from gkalib.extras import needed_by
 from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LOADERS, VisionConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.fingerprint import Fingerprint, changes
+from gkalib.training.fingerprint import Fingerprint, say_changes
 from gkalib.training.loop import Part, Workload
 from gkalib.training.sampler import Sampler, key
 
@@ -57,10 +58,9 @@ def load_data(
         ValueError: if the data is not here, or has other classes than the model.
     """
     data = processes.in_turn(lambda: image_data(config.data, limit=config.limit))
-    if trained and (known := trained.fingerprint):
-        here = known._replace(classes=data.classes, held_out=_checksum(config, data.held_out))
-        if (changed := changes(config.data, known, here)) and processes.main:
-            print(f"train: {changed}", file=sys.stderr)
+    if trained:
+        here = {"classes": data.classes, "held_out": _checksum(config, data.held_out)}
+        say_changes(config.data, trained.fingerprint, main=processes.main, **here)
     classes, held_out = len(data.classes), len(data.held_out)
     if is_own_folder(config.data):
         config = replace(config, model=replace(config.model, num_classes=classes))
@@ -77,11 +77,6 @@ def load_data(
             )
         config = replace(config, eval_images=None)
     return config, data
-
-
-def fingerprint(config: VisionConfig, data: ImageData) -> Fingerprint:
-    """What pictures a run reads."""
-    return Fingerprint(data.classes, *(_checksum(config, part) for part in (data.train, data.held_out)))
 
 
 def _checksum(config: VisionConfig, part: Images) -> str:
@@ -112,22 +107,33 @@ class ImageWorkload(Workload):
         workers: processes that load ahead; 0 loads here, None is for ``default_workers`` to say.
 
     Raises:
-        ValueError: if the processes cannot share the parts of a step, or parts cannot be mixed.
+        ValueError: if the parts of a step cannot be mixed, or there are too few pictures to measure on.
     """
 
     config: VisionConfig
+    data: ImageData
 
     def __init__(
         self, config: VisionConfig, data: ImageData, processes: Processes, *, workers: int | None = None
     ):
         super().__init__(config, processes)
-        self.fingerprint = fingerprint(config, data)
+        self.data = data
         self.workers = default_workers(processes) if workers is None else workers
         repeats = config.augment.repeats
         self.sampler = Sampler(len(data.train), config.batch, config.parts, config.seed, repeats=repeats)
         self.samples = Samples(data.train, training_transform(config))
         self.mix = mixer(config)
         self.held_out = held_out(config, data.held_out, processes, workers=self.workers)
+
+    def fingerprint(self) -> Fingerprint:
+        """The classes, and a checksum of each part."""
+        parts = self.data.train, self.data.held_out
+        return Fingerprint(self.data.classes, *(_checksum(self.config, part) for part in parts))
+
+    def check(self, *, quiet: bool) -> None:
+        """Decode every picture of a folder of one's own."""
+        if is_own_folder(self.config.data):
+            folders.check_pictures(self.data, quiet=quiet)
 
     def parts(self, start: int) -> Iterator[Part]:
         """Pictures ``[n c s s]`` and targets ``[n classes]`` of this process's parts, from a step on."""
@@ -148,20 +154,13 @@ class ImageWorkload(Workload):
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """Accuracy and loss on held-out pictures, over all processes."""
-        return accuracy_and_loss(self.config, self.processes, model, self.held_out)
+        with self.config.precision(self.processes.device):
+            numbers = accuracy(model, self.held_out, total=self.processes.total)
+        return {"top1": numbers["top1"], "top5": numbers["top5"], "val_loss": numbers["loss"]}
 
     def sizes(self) -> dict[str, int]:
         """How many pictures a run reads."""
         return {"images": self.config.steps * self.config.batch}
-
-
-def accuracy_and_loss(
-    config: VisionConfig, processes: Processes, model: nn.Module, held_out: DataLoader
-) -> dict[str, float]:
-    """Accuracy and loss of a model on held-out pictures, over all processes."""
-    with config.precision(processes.device):
-        numbers = accuracy(model, held_out, total=processes.total)
-    return {"top1": numbers["top1"], "top5": numbers["top5"], "val_loss": numbers["loss"]}
 
 
 def default_workers(processes: Processes) -> int:

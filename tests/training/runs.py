@@ -3,16 +3,24 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gkalib import results
 from gkalib.models import GPTConfig, ViTConfig
-from gkalib.training import LanguageConfig, LaunchConfig, VisionConfig
+from gkalib.training import LanguageConfig, LaunchConfig, VisionConfig, recipe, train
 
 
 def launch(folder: Path, **changes: Any) -> LaunchConfig:
     """On the CPU, without a word, with a row of the curve a step."""
     return LaunchConfig(**{"out": folder, "device": "cpu", "log_every": 1, "quiet": True} | changes)
+
+
+def smoke(name: str, folder: Path, arm: str | None = None, **changes: Any) -> results.Record:
+    """Three steps of a recipe's smoke run."""
+    run = replace(recipe(name).run(arm).smoke(), steps=3, warmup=1, eval_every=0, **changes)
+    return train(run, LaunchConfig(out=folder, device="cpu", quiet=True))
 
 
 def by_two(program: str, folder: Path, *words: str) -> str:

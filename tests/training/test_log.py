@@ -3,23 +3,17 @@
 import io
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
 
-from gkalib.training import LaunchConfig, log
-from gkalib.training.distributed import Processes
+from gkalib.training import log
 from gkalib.training.log import BOARD, CURVE, SAMPLES, Log, read_curve, thinned
-from tests.training.runs import text_run
-
-ALONE = Processes(0, 1, torch.device("cpu"))
 
 
-def opened(folder: Path, start: int = 0, *, processes: Processes = ALONE, **launch: Any) -> Log:
+def opened(folder: Path, start: int = 0, *, main: bool = True, quiet: bool = True) -> Log:
     """The log of a run of forty steps."""
-    return Log(folder, text_run(steps=40), processes, LaunchConfig(**{"quiet": True} | launch), start)
+    return Log(folder, "tiny softmax", steps=40, start=start, main=main, quiet=quiet)
 
 
 def test_a_column_may_come_later(tmp_path: Path):
@@ -111,7 +105,7 @@ def test_without_tensorboard(tmp_path: Path):
 
 
 def test_only_the_main_process_writes(tmp_path: Path, capsys: pytest.CaptureFixture):
-    run_log = opened(tmp_path, processes=Processes(1, 2, torch.device("cpu")), quiet=False)
+    run_log = opened(tmp_path, main=False, quiet=False)
     run_log.row(1, loss=1.0)
     run_log.sample(1, "text")
     run_log.advance(40, loss="1")
@@ -125,7 +119,7 @@ def test_only_the_main_process_writes(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_terminal_has_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
-    monkeypatch.setattr(log, "_console", lambda: console)
+    monkeypatch.setattr(log, "Console", lambda **_: console)
     run_log = opened(tmp_path, 10, quiet=False)
     run_log.advance(20, loss="2.31")
     run_log.advance(21)

@@ -1,6 +1,5 @@
 """A trained run answers: its held-out part again, tasks, text; and what it cannot do it refuses in words."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,14 +8,9 @@ from gkalib import results
 from gkalib.cli import main
 from gkalib.evaluation import Schema
 from gkalib.evaluation.tasks import Task
-from gkalib.training import LaunchConfig, recipe, train
+from tests.training.runs import smoke
 
 QUESTIONS = [Schema(("The cat", "The dog"), "is here", 0), Schema(("One", "Two"), "more day", 1)]
-
-
-def smoke(name: str, folder: Path, **changes) -> results.Record:
-    run = replace(recipe(name).run().smoke(), steps=3, warmup=1, eval_every=0, **changes)
-    return train(run, LaunchConfig(out=folder, device="cpu", quiet=True))
 
 
 @pytest.fixture(scope="module")

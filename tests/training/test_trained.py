@@ -2,7 +2,6 @@
 
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,10 @@ from safetensors.torch import load_file
 
 import gkalib
 from gkalib.cli import main
-from gkalib.training import LaunchConfig, checkpoint, recipe, train
+from gkalib.training import checkpoint
 from gkalib.training.checkpoint import MODEL, STATE, TOKENIZER, read_state
 from tests.training import toy
-from tests.training.runs import launch
+from tests.training.runs import launch, smoke
 
 
 @pytest.fixture
@@ -25,21 +24,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data" / "models"
 
 
-def smoke(name: str, folder: Path, *, arm: str | None = None) -> Path:
-    """A run of three steps; that of images keeps an average of its weights."""
-    run = replace(recipe(name).run(arm).smoke(), steps=3, warmup=1, eval_every=0)
-    train(run, LaunchConfig(out=folder, device="cpu", quiet=True))
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three steps, which keeps an average of its weights."""
+    folder = tmp_path_factory.mktemp("pictures")
+    smoke("gka-imagenet-tiny", folder, "gka")
     return folder
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return smoke("gka-imagenet-tiny", tmp_path_factory.mktemp("pictures"), arm="gka")
-
-
-@pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return smoke("gpa-dickens", tmp_path_factory.mktemp("text"), arm="bank")
+    folder = tmp_path_factory.mktemp("text")
+    smoke("gpa-dickens", folder, "bank")
+    return folder
 
 
 def numbers(printed: str) -> dict[str, float]:

@@ -33,7 +33,6 @@ def talk(processes: Processes) -> dict[str, Any]:
         "share": list(processes.share(4)),
     }
     actual["total"] = processes.total(torch.tensor([1.0 + processes.rank, 10.0])).tolist()
-    actual["any"] = [processes.any(processes.rank == 1), processes.any(False)]
     actual["most"] = processes.most(-5 + processes.rank)
     try:
         processes.first(refuse)
@@ -66,8 +65,6 @@ def main() -> None:
     second = toy.At(2, "nan") if processes.rank == 1 else toy.nothing
     actual = talk(processes) | {
         "ddp": train(folder, "ddp"),
-        "accumulated": train(folder, "accumulated", device_batch=1),
-        "muon": train(folder, "muon", optimizer="muon"),
         "bfloat16": train(folder, "bfloat16", dtype="bfloat16"),
         "float16": train(folder, "float16", dtype="float16"),
         "tied": train(folder, "tied", model=TIED),

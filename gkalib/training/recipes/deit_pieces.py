@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from gkalib.models.vit import SIZES
-from gkalib.training.config import Recipe, VisionConfig
+from gkalib.training.config import Recipe, VisionConfig, merged
 from gkalib.training.recipes.gka_imagenet import DEIT
 
 EPOCHS, WARMUP = 300, 5
@@ -20,8 +20,8 @@ PIECES: dict[str, dict[str, Any]] = {
     "erase": {"augment": {"erase": 0.0}},
     "repeats": {"augment": {"repeats": 1}},
     "smoothing": {"smoothing": 0.0},
-    "drop-path": {"drop_path": 0.0},
-    "warmup": {"warmup": 0.0},
+    "drop-path": {"model": {"drop_path": 0.0}},
+    "warmup": {"warmup": 0},
 }
 
 
@@ -36,13 +36,16 @@ def run(arm: str, *leave_out: str, long: int = 1) -> VisionConfig:
     References:
         Touvron et al., DeiT, 2021: the defaults of its ``main.py``. Chapter 21 reads the reduced runs.
     """
-    changes: dict[str, Any] = {}
-    for piece in leave_out:
-        settings = PIECES[piece]
-        augment = {**changes.get("augment", {}), **settings.get("augment", {})}
-        changes |= {**settings, "augment": augment}
-    drop_path, warmup = changes.get("drop_path", 0.1), changes.get("warmup", 1.0)
-    return VisionConfig(
+    smaller = {
+        "smoke": _smaller("made-up", 16, 6, warmup=2, dim=24, depth=2, limit=256, ema=0.5),
+        "reduced": _smaller("cifar10", 500, 6000, warmup=100, dim=192, depth=12, dtype="bfloat16"),
+        "reduced-cpu": _smaller("cifar10", 32, 400 * long, warmup=25, dim=72, depth=4, limit=1000, ema=0.98),
+    }
+    if long > 1:
+        smaller["reduced-cpu"]["eval_every"] = 400
+    if "warmup" in leave_out:
+        smaller = {scale: changes | PIECES["warmup"] for scale, changes in smaller.items()}
+    config = VisionConfig(
         experiment="deit-pieces",
         arm=arm,
         data="imagenet",
@@ -51,27 +54,20 @@ def run(arm: str, *leave_out: str, long: int = 1) -> VisionConfig:
         steps=EPOCHS * EPOCH,
         lr=1e-3,
         final_lr=1e-5,
-        warmup=int(warmup * WARMUP * EPOCH),
+        warmup=WARMUP * EPOCH,
         warmup_lr=1e-6,
         ema=0.99996,
         dtype="bfloat16",
         eval_every=10 * EPOCH,
-        model=replace(SIZES["tiny"], drop_path=drop_path),
-        augment=replace(DEIT, **changes.get("augment", {})),
-        smoothing=changes.get("smoothing", 0.1),
+        model=replace(SIZES["tiny"], drop_path=0.1),
+        augment=DEIT,
+        smoothing=0.1,
         eval_crop=0.875,
-        smaller={
-            "smoke": _smaller("made-up", 16, 6, warmup=int(2 * warmup), dim=24, depth=2, limit=256, ema=0.5),
-            "reduced": _smaller(
-                "cifar10", 500, 6000, warmup=int(100 * warmup), dim=192, depth=12, dtype="bfloat16"
-            ),
-            "reduced-cpu": _smaller(
-                *("cifar10", 32, 400 * long),
-                **{"warmup": int(25 * warmup), "dim": 72, "depth": 4, "limit": 1000, "ema": 0.98},
-                eval_every=400 if long > 1 else 0,
-            ),
-        },
+        smaller=smaller,
     )
+    for piece in leave_out:
+        config = merged(config, PIECES[piece])
+    return config
 
 
 def _smaller(data: str, batch: int, steps: int, *, dim: int, depth: int, **changes: Any) -> dict[str, Any]:
