@@ -2,7 +2,6 @@
 
 from gkalib import results
 from gkalib.extras import moved
-from gkalib.training.background import Launch, launch
 from gkalib.training.config import (
     Augment,
     LanguageConfig,
@@ -11,11 +10,18 @@ from gkalib.training.config import (
     TrainConfig,
     VisionConfig,
 )
-from gkalib.training.launch import Cost, cost, launch_lines, plan
+from gkalib.training.launch import Cost, Launch, cost, launch
 from gkalib.training.recipes import recipe, recipes
 from gkalib.training.record import load, record_of, save
 
-__getattr__ = moved(__name__, {"forgetting": "chapters.figures.language_models"})
+__getattr__ = moved(
+    __name__,
+    {
+        "forgetting": "chapters.figures.language_models",
+        "launch_lines": "gkalib.training.launch(...).lines",
+        "plan": "gkalib.training.launch(...).plan",
+    },
+)
 
 
 def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
@@ -74,9 +80,7 @@ __all__ = [
     "VisionConfig",
     "cost",
     "launch",
-    "launch_lines",
     "load",
-    "plan",
     "recipe",
     "recipes",
     "save",

@@ -1,29 +1,56 @@
-"""From settings to a launch: what a command line overrides, what a run costs, the lines that start it."""
+"""Full runs in one action: what they are, what they cost and lack here, the lines that start them."""
 
+import csv
+import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, final
 
 import torch
 
+from gkalib import results
+from gkalib.data import registry
+from gkalib.data.images import IMAGE_SETS, is_own_folder
+from gkalib.data.text import TEXTS
+from gkalib.data.tokens import LARGE, is_own_text
+from gkalib.data.where import where
 from gkalib.models import Count, count
+from gkalib.training.background import Background, ended, steps_done, watch, write_ended
+from gkalib.training.checkpoint import KEPT
 from gkalib.training.config import (
     LOADERS,
     NAMES,
     LanguageConfig,
     LaunchConfig,
-    Recipe,
     TrainConfig,
     VisionConfig,
 )
-from gkalib.training.recipes import recipe, recipes
+from gkalib.training.distributed import run_folder, start
+from gkalib.training.log import CURVE, read_curve, thinned
+from gkalib.training.loop import NotFinite
+from gkalib.training.recipes import recipe as find_recipe
 
 PEAK = 989e12  # dense bf16 operations per second of an H100, as NVIDIA states them
 SHARE = 0.3  # of which we count on
 # Images that a core reads and augments in a second, as measured: of ImageNet's size, of 32 × 32 pixels
 # enlarged to 224, and of 32 × 32.
 PHOTOGRAPHS, ENLARGED_PICTURES, SMALL_PICTURES = 202, 402, 2532
+SAVE_EVERY = (
+    "20"  # seconds between checkpoints below full size, where a run is killed within minutes if at all
+)
+BYTES = 16  # a parameter in float32, its two moments and its average
+RENAMED = {
+    "name": "recipe",
+    "arm": 'arms: a name, a list of them or "all"',
+    "seed": "seeds: how many, or a list of them",
+    "device": "gpus: how many; 0 is the CPU",
+    "out": "the environment variable GKALIB_RUNS",
+}
 
 
 @final
@@ -48,24 +75,6 @@ class Cost:
         return self.operations / (PEAK * SHARE) / 3600
 
 
-def chosen_run(
-    name: str, arm: str | None, *, scale: str, seed: int, device: str, words: Sequence[str] = ()
-) -> TrainConfig:
-    """The run of a recipe's arm at a scale, with the settings that words of a command line change.
-
-    Raises:
-        ValueError: if there is no such recipe, arm or scale, or the settings do not fit together.
-    """
-    config = replace(recipe(name).run(arm), seed=seed)
-    if scale == "smoke":
-        config = config.smoke()
-    elif scale == "reduced":
-        config = config.reduced(device)
-    elif scale != "full":
-        raise ValueError(f"train: scale must be smoke, reduced or full, not {scale!r}")
-    return apply_settings(config, words)
-
-
 def cost(config: TrainConfig) -> Cost:
     """What a run costs, counted on its model without computing anything."""
     with torch.device("meta"):
@@ -80,6 +89,48 @@ def cost(config: TrainConfig) -> Cost:
         items = config.steps * config.items
         per_item = counts.flops_per_token or 3 * counts.flops // config.model.context
     return Cost(count=counts, items=items, operations=float(items * per_item))
+
+
+def data_hours(config: VisionConfig, *, workers: int) -> float:
+    """Hours in which so many loaders read the images of a run, whatever it computes."""
+    if config.model.image_size <= 64:
+        rate = SMALL_PICTURES
+    else:
+        rate = ENLARGED_PICTURES if config.data.startswith("cifar") else PHOTOGRAPHS
+    return config.steps * config.batch / (rate * max(1, workers)) / 3600
+
+
+def chosen_runs(
+    name: str,
+    arms: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    scale: str = "full",
+    device: str = "cuda",
+    words: Sequence[str] = (),
+) -> list[TrainConfig]:
+    """The runs of a recipe at a scale, with the settings that words of a command line change, arm by arm.
+
+    Args:
+        name: of the recipe.
+        arms: of it; ``all`` is all of them, none its first.
+        seeds: of each arm.
+        scale: ``full``, ``reduced`` or ``smoke``.
+        device: ``cpu`` or ``cuda``, which decides the size of a reduced run.
+        words: settings.
+
+    Raises:
+        ValueError: if there is no such recipe, arm or scale, or the settings do not fit together.
+    """
+    if scale not in ("full", "reduced", "smoke"):
+        raise ValueError(f"train: scale must be smoke, reduced or full, not {scale!r}")
+    recipe, runs = find_recipe(name), []
+    for arm in recipe.arms if list(arms) == ["all"] else arms or [None]:
+        run = recipe.run(arm)
+        if scale != "full":
+            run = run.smoke() if scale == "smoke" else run.reduced(device)
+        runs += [apply_settings(replace(run, seed=seed), words) for seed in seeds]
+    return runs
 
 
 def apply_settings(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
@@ -106,135 +157,353 @@ def apply_settings(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     )
     for name in NAMES:
         if getattr(updated, name) != getattr(config, name):
-            raise ValueError(f"train: {name} is chosen by --arm, --smoke, --reduced and --seed, not set")
+            raise ValueError(f"train: {name} is chosen by --arms, --smoke, --reduced and --seed, not set")
     if isinstance(updated.attention, str) and updated.attention != config.attention:
-        updated = replace(updated, arm=config.arm + _suffix(updated))
+        updated = replace(updated, arm=f"{config.arm}-{updated.attention.replace('_', '-')}")
     return replace(updated, smaller=config.smaller)
 
 
-def launch_lines(config: TrainConfig, launch: LaunchConfig | None = None) -> dict[str, str]:
-    """The command of a run on one GPU, on eight, and on two machines of eight under SLURM.
+def printed_numbers(name: str) -> dict[tuple[str, str], float]:
+    """What a paper prints of the runs of a recipe, by arm and metric, out of ``data/results/papers``."""
+    root, numbers = results.repository(), {}
+    for path in sorted((root / "data" / "results" / "papers").glob("*.csv")) if root else []:
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                number = re.fullmatch(r"(?:≈ )?(\d+\.\d+)", row.get("printed") or "")
+                for evidence in (row.get("evidence") or "").split("; "):
+                    key = re.fullmatch(rf"train {re.escape(name)}/([\w-]+)/(\w+)", evidence)
+                    if number and key:
+                        numbers.setdefault(key.groups(), float(number[1]) * float(row["unit"] or 1))
+    return numbers
 
-    Every setting that is not the recipe's own is in it, and every option of the launch. Where the parts of a
-    step cannot be shared evenly, the line makes them smaller. What is reduced for a CPU has one line.
+
+@final
+class Launch:
+    """Runs of a recipe, one after another: their plan and what is missing here, as text; their process.
 
     Args:
-        config: what is to be trained.
-        launch: where and how; where it names no workers, a line has as many as a common host has.
+        runs: every setting of each.
+        words: of ``python -m gkalib train``, as they were given, which choose them.
+        gpus: on how many cards of this machine; 0 is one process on the CPU.
     """
-    launch = launch or LaunchConfig()
-    words, on_cpu = _changed_settings(config)
-    words = [*_words(LaunchConfig(), replace(launch, device=None, workers=None, compile=False)), *words]
-    scale = {"full": "", "reduced": " --reduced", "smoke": " --smoke"}[config.scale]
-    seed = f" --seed {config.seed}" if config.seed else ""
-    call = f"-m gkalib train {config.experiment} --arm {recipe_arm(config)}{scale}{seed}"
-    settings = "".join(f" {word}" for word in words)
-    loaders = LOADERS if launch.workers is None else launch.workers
-    loading = f" --workers {loaders}" if isinstance(config, VisionConfig) else ""
-    if on_cpu:
-        return {"CPU": f"python {call} --device cpu{settings}"}
-    call = f"{call} --compile{loading}{settings}"
-    two = "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint"
-    node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
-    eight = f"torchrun --standalone --nproc-per-node 8 {call}{_parts_option(config, 8)}"
-    wrapped = shlex.quote(f"srun {two} {node} {call}{_parts_option(config, 16)}")
-    return {
-        "one GPU": f"python {call}",
-        "eight GPUs": eight,
-        "SLURM": f"sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node 8 --wrap {wrapped}",
-    }
+
+    def __init__(self, runs: Sequence[TrainConfig], words: Sequence[str], *, gpus: int):
+        self.words, self.gpus, self._first = list(words), gpus, runs[0]
+        self.runs = [replace(run, **self._sharing(gpus)) for run in runs]
+        self.folders = [run_folder(run, LaunchConfig()).absolute() for run in runs]
+        self.scale, self.home = runs[0].scale, self.folders[0].parent
+        settings = {folder.name: run.recorded() for run, folder in zip(self.runs, self.folders, strict=True)}
+        self.process = Background(self.home / f"launch-{self.scale}-{results.digest(settings)}")
+
+    def _sharing(self, gpus: int) -> dict[str, int]:
+        """The setting with which so many processes can share a step: the largest parts that they can."""
+        batch, part, processes = self._first.batch, self._first.part, max(1, gpus)
+        if self._first.parts % processes == 0:
+            return {}
+        sizes = [size for size in range(1, part + 1) if batch % (size * processes) == 0]
+        return {"device_batch": sizes[-1]} if sizes else {"batch": processes * part}
+
+    def arguments(self, gpus: int) -> list[str]:
+        """What Python is called with on so many cards: the words as given, models compiled, records kept."""
+        own = ["--compile", "--keep"] if gpus else ["--device", "cpu", "--keep"]
+        words = ["-m", "gkalib", "train", *self.words, *(word for word in own if word not in self.words)]
+        if self.scale != "full" and "--save-every" not in words:
+            words += ["--save-every", SAVE_EVERY]
+        for name, size in self._sharing(gpus).items():
+            words += [f"--{name.replace('_', '-')}", str(size)]
+        return words
+
+    @property
+    def command(self) -> list[str]:
+        """The command of this machine."""
+        several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.gpus)]
+        return [sys.executable, *(several if self.gpus > 1 else []), *self.arguments(self.gpus)]
+
+    @property
+    def lines(self) -> dict[str, str]:
+        """The command on one GPU, on several, and on two machines of so many under SLURM; or on the CPU."""
+        if self.gpus == 0 and self.scale != "full":
+            return {"CPU": shlex.join(["python", *self.arguments(0)])}
+        cards = self.gpus if self.gpus > 1 else 8
+        one, several, two = (shlex.join(self.arguments(gpus)) for gpus in (1, cards, 2 * cards))
+        node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
+        nodes = f"--nnodes 2 --nproc-per-node {cards} --rdzv-backend c10d --rdzv-endpoint {node}"
+        wrapped = shlex.quote(f"srun torchrun {nodes} {two}")
+        return {
+            "one GPU": f"python {one}",
+            f"{cards} GPUs": f"torchrun --standalone --nproc-per-node {cards} {several}",
+            "SLURM": f"sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node {cards} --wrap {wrapped}",
+        }
+
+    @cached_property
+    def costs(self) -> dict[str, Cost]:
+        """What one run of each arm costs."""
+        return {arm: cost(run) for arm, run in {run.arm: run for run in self.runs}.items()}
+
+    @property
+    def hours(self) -> float:
+        """Hours of one H100 that all runs take, by the estimate of ``Cost``."""
+        return sum(self.costs[run.arm].hours for run in self.runs)
+
+    @property
+    def plan(self) -> str:
+        """What the runs are, what they cost, and how to start them, the same on every machine."""
+        recipe, arms = find_recipe(self.runs[0].experiment), {run.arm: run for run in self.runs}
+        seeds = ", ".join(str(seed) for seed in dict.fromkeys(run.seed for run in self.runs))
+        first, paper = self.runs[0], printed_numbers(recipe.name)
+        columns = "parameters", "of attention", "steps", "batch", first.unit, "operations", "hours"
+        table = [_row("arm", columns, "in the paper")]
+        for arm, run in arms.items():
+            spent, counts = self.costs[arm], self.costs[arm].count
+            sizes = counts.parameters, counts.attention_parameters, run.steps, run.batch
+            estimates = f"{spent.items:.4g}", f"{spent.operations:.4g}", f"{spent.hours:.2g}"
+            numbers = [f"{metric} {number:.4g}" for (of, metric), number in paper.items() if of == arm]
+            table.append(_row(arm, (*(f"{size:,}" for size in sizes), *estimates), "".join(numbers[:1])))
+        lines = [
+            f"{recipe.name}: {recipe.summary}",
+            f"paper        {recipe.paper}: {recipe.expects}",
+            f"runs         {len(self.runs)}, {self.scale} scale, seeds {seeds}, data {first.data}",
+            *table,
+            f"together     {self.hours:.2g} hours of one H100 at 30 % of its bf16 peak",
+        ]
+        if isinstance(first, VisionConfig):
+            workers = LOADERS * max(1, self.gpus)
+            loading = data_hours(first, workers=workers)
+            lines.append(f"loading      {loading:.2g} hours a run for {workers} cores that load images")
+        return "\n".join([*lines, *(f"{place:<11}  {line}" for place, line in self.lines.items())])
+
+    @property
+    def missing(self) -> list[str]:
+        """What the runs lack on this machine, a line each with what to type or to do."""
+        found = [
+            line for run in {run.data: run for run in self.runs}.values() if (line := _lacking_data(run))
+        ]
+        cards = torch.cuda.device_count()
+        if self.gpus > cards:
+            gpus = f"gpus={cards}" if cards else "scale='reduced'"
+            found.append(
+                f"cards: {self.gpus} are asked for, and {cards or 'none'} here. Type one of the plan's lines "
+                f"on a machine that has them, or launch with {gpus}"
+            )
+        elif self.gpus == 0 and self.scale == "full":
+            found.append(
+                f"cards: at full size this takes {self.hours:.2g} hours of an H100, which a CPU will not "
+                "end. Type one of the plan's lines on a machine with a card, or launch with scale='reduced'"
+            )
+        states = {arm: BYTES * spent.count.parameters for arm, spent in self.costs.items()}
+        largest = max(states.values())
+        if 0 < self.gpus <= cards:
+            free = min(torch.cuda.mem_get_info(card)[0] for card in range(self.gpus))
+            if largest > free:
+                found.append(
+                    f"memory: its state alone takes {_size(largest)}, and {_size(free)} of a card are free. "
+                    "End what else runs on it"
+                )
+        waiting = [run for run, done in zip(self.runs, self.done, strict=True) if done < run.steps]
+        needed = sum(KEPT * states[run.arm] for run in waiting) + largest
+        place = next(path for path in (self.home, *self.home.parents) if path.exists())
+        if needed > (free := shutil.disk_usage(place).free):
+            found.append(
+                f"disk: checkpoints take {_size(needed)}, and {_size(free)} are free in {place}. Let "
+                "GKALIB_RUNS name another place"
+            )
+        return found
+
+    @property
+    def done(self) -> list[int]:
+        """How many steps of each run are done; all of them once its record is written, and not before."""
+        return [steps_done(run, folder) for run, folder in zip(self.runs, self.folders, strict=True)]
+
+    @property
+    def state(self) -> str:
+        """``running``, ``finished``, ``stopped`` or ``not started``."""
+        if self.process.running:
+            return "running"
+        if self.done == [run.steps for run in self.runs]:
+            return "finished"
+        return "stopped" if any(self.done) or self.process.printed else "not started"
+
+    def check(self) -> None:
+        """Refuse where something is missing.
+
+        Raises:
+            ValueError: with what to type.
+        """
+        if missing := self.missing:
+            raise ValueError("launch: the runs cannot start here.\n" + "\n".join(missing))
+
+    def start(self) -> None:
+        """Start in a process that outlives this one, or go on where it stopped; nothing while it runs.
+
+        What it prints goes to ``launch.log`` in its folder, the record of each run to ``data/results``.
+
+        Raises:
+            ValueError: if something is missing; the message says what to do.
+        """
+        if self.state not in ("running", "finished"):
+            self.check()
+            self.process.start(self.command)
+
+    def stop(self) -> None:
+        """Ask the process to save and to end, as SIGTERM does; ``start`` goes on from there.
+
+        Raises:
+            ValueError: if it was started on another machine.
+        """
+        self.process.stop()
+
+    def watch(self, every: float = 2.0) -> None:
+        """Show the curves until the process ends; an interrupt ends the watching, not the runs.
+
+        In a notebook they are a picture, in a terminal text: steps a second, the time that is left, the loss,
+        and what the paper prints, as a line.
+
+        Args:
+            every: seconds between two looks.
+
+        Raises:
+            ValueError: if the process ends before the last run; the message is the end of what it printed.
+        """
+        runs = list(zip(self.runs, self.folders, strict=True))
+        watch(self.process, runs, printed_numbers(self.runs[0].experiment), every)
+        if self.state != "finished":
+            last = self.process.printed.splitlines()[-10:]
+            raise ValueError("launch: the runs have stopped.\n" + "\n".join(last))
+
+    def __repr__(self) -> str:
+        lines = [self.plan]
+        with suppress(ValueError):  # what is made up lies nowhere
+            lines += [f"data         {line}" for line in where(self.runs[0].data)]
+        lines += [f"missing      {line}" for line in self.missing] or ["missing      nothing"]
+        records = [ended(run, folder) for run, folder in zip(self.runs, self.folders, strict=True)]
+        lines += [f"recorded     {one.arm} seed {one.seed}: {one.quality}" for one in records if one]
+        lines.append(
+            f"state        {self.state}, {len(list(filter(None, records)))} of {len(records)} runs ended"
+        )
+        return "\n".join([*lines, f"folder       {self.home}"])
 
 
-def data_hours(config: VisionConfig, *, workers: int) -> float:
-    """Hours in which the loaders of one GPU read the images of a run, whatever it computes."""
-    if config.model.image_size <= 64:
-        rate = SMALL_PICTURES
+def launch(
+    recipe: str = "",
+    arms: str | Sequence[str] = "all",
+    *,
+    seeds: int | Sequence[int] = 1,
+    gpus: int | None = None,
+    scale: str = "full",
+    settings: Sequence[str] | None = None,
+    start: bool = False,
+    **old: Any,
+) -> Launch:
+    """Full runs in one action: what they are and cost, and what they lack here; with ``start`` they begin.
+
+    Every arm and seed is trained, one after another, in a process that a notebook's end does not stop: by
+    torchrun on more than one card, compiled on cards, each record kept in ``data/results``. The same call
+    again finds the process; after a stop or a crash it goes on from the last checkpoint and skips the runs
+    that have ended. In a terminal: ``python -m gkalib train RECIPE --arms all --seeds 5 --gpus 8``.
+
+    Args:
+        recipe: its name.
+        arms: one of its arms, several, or ``"all"``.
+        seeds: how many, from 0 on; or a list of them.
+        gpus: on how many cards; all that are here where not given, and on a machine without one the CPU, as
+            with 0.
+        scale: ``"full"``, ``"reduced"`` or ``"smoke"``.
+        settings: further words of the command line, ``["--lr", "3e-4"]``.
+        start: whether to start.
+
+    Raises:
+        ValueError: if there is no such recipe, arm or setting, or something is missing that a start needs.
+        TypeError: if an argument has another name now; the message says which.
+    """
+    for name in old:
+        known = f"is now {RENAMED[name]}" if name in RENAMED else "is no argument"
+        raise TypeError(f"launch: {name}= {known}")
+    gpus = torch.cuda.device_count() if gpus is None else gpus
+    arms, seeds = [arms] if isinstance(arms, str) else arms, range(seeds) if isinstance(seeds, int) else seeds
+    if gpus < 0 or not len(seeds) or not len(arms):
+        raise ValueError("launch: of gpus there are 0 or more, of arms and seeds one at least")
+    device = "cuda" if gpus else "cpu"
+    runs = chosen_runs(recipe, arms, seeds, scale=scale, device=device, words=settings or [])
+    words = [recipe, "--arms", *arms]
+    if list(seeds) == list(range(len(seeds))):
+        words += ["--seeds", str(len(seeds))] if len(seeds) > 1 else []
     else:
-        rate = ENLARGED_PICTURES if config.data.startswith("cifar") else PHOTOGRAPHS
-    return config.steps * config.batch / (rate * max(1, workers)) / 3600
+        words += ["--seed", *map(str, seeds)]
+    words += [*([] if scale == "full" else [f"--{scale}"]), *(settings or [])]
+    found = Launch(runs, words, gpus=gpus)
+    if start:
+        found.start()
+    return found
 
 
-def recipe_arm(config: TrainConfig) -> str:
-    """The arm of the recipe that a run was made from, before its attention was changed."""
-    recipe = recipes().get(config.experiment)
-    if recipe is None or config.arm in recipe.arms or not isinstance(config.attention, str):
-        return config.arm
-    return config.arm.removesuffix(_suffix(config))
-
-
-def _suffix(config: TrainConfig) -> str:
-    """What the attention of a run adds to the name of its arm."""
-    return "-" + config.attention.replace("_", "-")
-
-
-def _changed_settings(config: TrainConfig) -> tuple[list[str], bool]:
-    """The words that make the recipe's own run of that scale this one; and whether it is that of a CPU."""
-    recipe, arm = recipes().get(config.experiment), recipe_arm(config)
-    if recipe is None or arm not in recipe.arms:
-        return [], False
-    base = replace(recipe.run(arm), seed=config.seed)
-    if config.scale == "smoke":
-        return _words(base.smoke(), config), False
-    if config.scale == "reduced":
-        on_card, on_cpu = (_words(base.reduced(device), config) for device in ("cuda", "cpu"))
-        return (on_cpu, True) if len(on_cpu) < len(on_card) else (on_card, False)
-    return _words(base, config), False
-
-
-def _words(base: Any, config: Any, prefix: str = "") -> list[str]:
-    """Settings in which two configurations differ, as words of a command line."""
-    words: list[str] = []
-    for field in fields(base):
-        old, new = getattr(base, field.name), getattr(config, field.name)
-        name = prefix + field.name.replace("_", "-")
-        if old == new or field.name in (*NAMES, "smaller"):
-            continue
-        if is_dataclass(old):
-            words += _words(old, new, f"{name}.")
-        elif isinstance(new, bool):
-            words.append(f"--{name}" if new else f"--{prefix}no-{name.removeprefix(prefix)}")
-        elif isinstance(old, Mapping) and old:  # then each of its keys has a name of its own
-            for key in [key for key in new if new[key] != old.get(key)]:
-                words += [f"--{name}.{key.strip('.').replace('_', '-')}", str(new[key])]
-        else:
-            if isinstance(new, Mapping):
-                values = [word for pair in new.items() for word in pair]
-            else:
-                values = list(new) if isinstance(new, list | tuple) else [new]
-            words += [f"--{name}", *(shlex.quote(str(value)) for value in values)]
-    return words
-
-
-def _parts_option(config: TrainConfig, processes: int) -> str:
-    """The option with which so many processes can share a step: the largest parts that they can."""
-    if config.parts % processes == 0:
-        return ""
-    sizes = [size for size in range(1, config.part + 1) if config.batch % (size * processes) == 0]
-    return f" --device-batch {sizes[-1]}" if sizes else f" --batch {processes * config.part}"
-
-
-def device_of(name: str | None) -> str:
-    """The device that a launch will use."""
-    return name or ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def plan(recipe: Recipe, config: TrainConfig, launch: LaunchConfig | None = None) -> str:
-    """What a run is, what it will cost, and how to launch it, in lines."""
-    estimate, launch = cost(config), launch or LaunchConfig()
-    lines = [
-        f"{recipe.name}: {recipe.summary}",
-        f"paper        {recipe.paper}: {recipe.expects}",
-        f"arms         {', '.join(recipe.arms)}",
-        f"this run     {config.arm}, {config.scale}, seed {config.seed}, data {config.data}",
-        f"parameters   {estimate.count.parameters:,}, of attention {estimate.count.attention_parameters:,}",
-        f"training     {config.steps:,} steps of {config.batch:,}, {estimate.items:,} {config.unit} in all",
-        f"operations   {estimate.operations:.5g}, or {estimate.hours:.2g} hours of one H100 at 30 % of its "
-        "peak",
-    ]
+def _lacking_data(config: TrainConfig) -> str:
+    """What to type where the data of a run is not here; nothing where it is."""
+    name = config.data.replace("-", "_")
     if isinstance(config, VisionConfig):
-        loaders = LOADERS if launch.workers is None else launch.workers
-        hours = data_hours(config, workers=loaders)
-        more = "more than computing takes" if hours > estimate.hours else "less than computing takes"
-        lines.append(f"data         {hours:.2g} hours for {max(1, loaders)} cores that load images, {more}")
-    launches = launch_lines(config, launch)
-    return "\n".join([*lines, *(f"{where:<11}  {line}" for where, line in launches.items())])
+        known, own, kind = config.data in IMAGE_SETS, is_own_folder(config.data), "folder of images"
+    else:
+        known = config.data.replace("_", "-") in (*TEXTS, *LARGE)
+        own, kind = is_own_text(config.data), "text file"
+    if known and name in registry.DATASETS and not registry.ready(name):
+        return f"data: {name} is not here. Type: python -m gkalib data get {name}"
+    return "" if known or own else f"data: there is no data set and no {kind} called {config.data!r}"
+
+
+def _row(arm: str, cells: Sequence[str], paper: str) -> str:
+    """A line of the table of arms."""
+    widths = (12, 14, 9, 7, 11, 12, 7)
+    return f"{arm:<20}{''.join(map(str.rjust, cells, widths))}  {paper}".rstrip()
+
+
+def _size(count: int) -> str:
+    """Bytes in words."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def train_once(run: TrainConfig, launch: LaunchConfig) -> results.Record:
+    """The record of a run: read where it has ended with these settings, else trained for.
+
+    One's own data may have changed since, so that a run on it is measured again.
+
+    Args:
+        run: every setting that decides the result.
+        launch: where and how.
+    """
+    from gkalib.training import train
+
+    processes, folder = start(launch.device), run_folder(run, launch)
+    anew = launch.fresh or launch.in_memory or launch.from_step is not None
+    record = None if anew or is_own_folder(run.data) or is_own_text(run.data) else ended(run, folder)
+    if processes.any(record is None):
+        if launch.compile:
+            torch.compiler.reset()  # it compiles a layer for a handful of models, and then no more
+        record = train(run, launch)
+        if not launch.in_memory:
+            processes.first(lambda: write_ended(run, folder, record))
+    elif launch.keep:
+        processes.first(lambda: results.save(record, rows=thinned(read_curve(folder / CURVE))))
+    return record
+
+
+def train_all(runs: Sequence[TrainConfig], launch: LaunchConfig) -> None:
+    """Train runs one after another, each once, and print a line for the record of each.
+
+    Args:
+        runs: every setting of each.
+        launch: where and how.
+
+    Raises:
+        ValueError: as ``train``; where the loss of a run is no number any more, after the other runs.
+    """
+    failed = []
+    for run in runs:
+        try:
+            record = train_once(run, launch)
+        except NotFinite as error:
+            failed.append(f"{run.arm} seed {run.seed}: {error}" if len(runs) > 1 else str(error))
+            continue
+        if start(launch.device).main:
+            numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
+            print(f"{run.experiment} {record.run}  {numbers}", flush=True)
+    if failed:
+        raise ValueError("\n".join(failed))
