@@ -49,7 +49,8 @@ class Train:
         import torch
 
         from gkalib.training import recipes
-        from gkalib.training.launch import Launch, chosen_runs, train_all
+        from gkalib.training.background import train_all
+        from gkalib.training.launch import Launch, chosen_runs
 
         if not self.name:
             known = recipes()

@@ -1,9 +1,11 @@
 """Runs in a process that outlives the notebook which started it: known for certain, watched, stopped."""
 
+import csv
 import io
 import json
 import os
 import platform
+import re
 import shlex
 import signal
 import subprocess
@@ -12,8 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import final
 
+import torch
 from filelock import FileLock
 from rich.console import Console
 from rich.live import Live
@@ -21,11 +23,14 @@ from rich.text import Text
 
 import gkalib
 from gkalib import results
+from gkalib.data.images import is_own_folder
+from gkalib.data.tokens import is_own_text
 from gkalib.extras import require
 from gkalib.training.checkpoint import newest, step_of
-from gkalib.training.config import TrainConfig
-from gkalib.training.distributed import LOCK, read_holder, write_holder
-from gkalib.training.log import CURVE, read_curve, write_whole
+from gkalib.training.config import LaunchConfig, TrainConfig
+from gkalib.training.distributed import LOCK, read_holder, run_folder, start, write_holder
+from gkalib.training.log import CURVE, read_curve, thinned, write_whole
+from gkalib.training.loop import NotFinite
 
 PRINTED = "launch.log"  # what the process prints
 ENDED = "ended.json"  # in a run's folder, when it has ended: its settings and its record
@@ -35,9 +40,8 @@ Runs = Sequence[tuple[TrainConfig, Path]]  # each with its folder
 Numbers = Mapping[tuple[str, str], float]  # of a paper, by arm and metric
 
 
-@final
 class Background:
-    """A process in a session of its own, by the folder in which it leaves its name and what it prints.
+    """A process in a session of its own, by the folder in which its name lies and what it prints.
 
     It is known by its machine, its number and the time at which it began: a process that has got the number
     of one that is gone is another, and left alone.
@@ -65,8 +69,8 @@ class Background:
         path = self.folder / PRINTED
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
-    def start(self, command: Sequence[str]) -> None:
-        """Start it, unless it runs."""
+    def begin(self, command: Sequence[str]) -> None:
+        """Start it with a command, unless it runs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / LOCK), (self.folder / PRINTED).open("ab", buffering=0) as printed:
             if self.running:  # another kernel was faster
@@ -105,10 +109,56 @@ def ended(config: TrainConfig, folder: Path) -> results.Record | None:
     return results.Record.from_json(json.dumps(content["record"]), str(folder / ENDED)) if same else None
 
 
-def write_ended(config: TrainConfig, folder: Path, record: results.Record) -> None:
-    """Say in a run's folder that it has ended, and with which record."""
-    content = {"settings": config.recorded(), "record": json.loads(record.to_json())}
-    write_whole(folder / ENDED, json.dumps(content, indent=1))
+def train_once(run: TrainConfig, launch: LaunchConfig) -> results.Record:
+    """The record of a run: read where it has ended with these settings, else trained for.
+
+    One's own data may have changed since, so that a run on it is measured again.
+
+    Args:
+        run: every setting that decides the result.
+        launch: where and how.
+    """
+    from gkalib.training import train
+
+    processes, folder = start(launch.device), run_folder(run, launch)
+    if launch.fresh or launch.from_step is not None:
+        processes.first(lambda: (folder / ENDED).unlink(missing_ok=True))
+    again = launch.in_memory or is_own_folder(run.data) or is_own_text(run.data)
+    record = None if again else ended(run, folder)
+    if processes.any(record is None):
+        if launch.compile:
+            torch.compiler.reset()  # it compiles a layer for a handful of models, and then no more
+        record = train(run, launch)
+        content = {"settings": run.recorded(), "record": json.loads(record.to_json())}
+        if not launch.in_memory:
+            processes.first(lambda: write_whole(folder / ENDED, json.dumps(content, indent=1)))
+    elif launch.keep:
+        processes.first(lambda: results.save(record, rows=thinned(read_curve(folder / CURVE))))
+    return record
+
+
+def train_all(runs: Sequence[TrainConfig], launch: LaunchConfig) -> None:
+    """Train runs one after another, each once, and print a line for the record of each.
+
+    Args:
+        runs: every setting of each.
+        launch: where and how.
+
+    Raises:
+        ValueError: as ``train``; where the loss of a run is no number any more, after the other runs.
+    """
+    failed = []
+    for run in runs:
+        try:
+            record = train_once(run, launch)
+        except NotFinite as error:
+            failed.append(f"train: {run.arm} seed {run.seed}: {str(error).removeprefix('train: ')}")
+            continue
+        if start(launch.device).main:
+            numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
+            print(f"{run.experiment} {record.run}  {numbers}", flush=True)
+    if failed:
+        raise ValueError("\n".join(failed))
 
 
 def steps_done(config: TrainConfig, folder: Path) -> int:
@@ -119,20 +169,34 @@ def steps_done(config: TrainConfig, folder: Path) -> int:
     return min(int(rows[-1]["step"]), config.steps - 1) if rows else 0
 
 
-def watch(process: Background, runs: Runs, paper: Numbers, every: float) -> None:
+def printed_numbers(name: str) -> dict[tuple[str, str], float]:
+    """What a paper prints of the runs of a recipe, by arm and metric, out of ``data/results/papers``."""
+    root, numbers = results.repository(), {}
+    for path in sorted((root / "data" / "results" / "papers").glob("*.csv")) if root else []:
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                number = re.fullmatch(r"(?:≈ )?(\d+\.\d+)", row.get("printed") or "")
+                for evidence in (row.get("evidence") or "").split("; "):
+                    key = re.fullmatch(rf"train {re.escape(name)}/([\w-]+)/(\w+)", evidence)
+                    if number and key:
+                        numbers.setdefault(key.groups(), float(number[1]) * float(row["unit"] or 1))
+    return numbers
+
+
+def show(process: Background, runs: Runs, paper: Numbers, every: float) -> None:
     """Show the curves of runs until their process ends, as a picture in a notebook, else as text."""
     if Console().is_jupyter:
         display = require("IPython.display", "a curve in a notebook")
         handle = display.display(display.Markdown("…"), display_id=True)
-        live, show = nullcontext(), lambda: handle.update(display.Image(picture(runs, paper)))
+        live, draw = nullcontext(), lambda: handle.update(display.Image(picture(runs, paper)))
     else:
         live = Live(auto_refresh=False)
-        show = lambda: live.update(Text(progress(runs, paper)), refresh=True)  # noqa: E731
+        draw = lambda: live.update(Text(progress(runs, paper)), refresh=True)  # noqa: E731
     with live:
         running = True
         while running:
             running = process.running  # asked first, so that the last look is after its end
-            show()
+            draw()
             time.sleep(every if running else 0)
 
 

@@ -1,7 +1,5 @@
 """Full runs in one action: what they are, what they cost and lack here, the lines that start them."""
 
-import csv
-import re
 import shlex
 import shutil
 import sys
@@ -20,19 +18,10 @@ from gkalib.data.text import TEXTS
 from gkalib.data.tokens import LARGE, is_own_text
 from gkalib.data.where import where
 from gkalib.models import Count, count
-from gkalib.training.background import Background, ended, steps_done, watch, write_ended
+from gkalib.training.background import Background, ended, printed_numbers, show, steps_done
 from gkalib.training.checkpoint import KEPT
-from gkalib.training.config import (
-    LOADERS,
-    NAMES,
-    LanguageConfig,
-    LaunchConfig,
-    TrainConfig,
-    VisionConfig,
-)
-from gkalib.training.distributed import run_folder, start
-from gkalib.training.log import CURVE, read_curve, thinned
-from gkalib.training.loop import NotFinite
+from gkalib.training.config import LOADERS, NAMES, LanguageConfig, LaunchConfig, TrainConfig, VisionConfig
+from gkalib.training.distributed import run_folder
 from gkalib.training.recipes import recipe as find_recipe
 
 PEAK = 989e12  # dense bf16 operations per second of an H100, as NVIDIA states them
@@ -40,9 +29,7 @@ SHARE = 0.3  # of which we count on
 # Images that a core reads and augments in a second, as measured: of ImageNet's size, of 32 × 32 pixels
 # enlarged to 224, and of 32 × 32.
 PHOTOGRAPHS, ENLARGED_PICTURES, SMALL_PICTURES = 202, 402, 2532
-SAVE_EVERY = (
-    "20"  # seconds between checkpoints below full size, where a run is killed within minutes if at all
-)
+SAVE_EVERY = "20"  # seconds between checkpoints of a run below full size, which ends within minutes
 BYTES = 16  # a parameter in float32, its two moments and its average
 RENAMED = {
     "name": "recipe",
@@ -89,15 +76,6 @@ def cost(config: TrainConfig) -> Cost:
         items = config.steps * config.items
         per_item = counts.flops_per_token or 3 * counts.flops // config.model.context
     return Cost(count=counts, items=items, operations=float(items * per_item))
-
-
-def data_hours(config: VisionConfig, *, workers: int) -> float:
-    """Hours in which so many loaders read the images of a run, whatever it computes."""
-    if config.model.image_size <= 64:
-        rate = SMALL_PICTURES
-    else:
-        rate = ENLARGED_PICTURES if config.data.startswith("cifar") else PHOTOGRAPHS
-    return config.steps * config.batch / (rate * max(1, workers)) / 3600
 
 
 def chosen_runs(
@@ -163,22 +141,8 @@ def apply_settings(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     return replace(updated, smaller=config.smaller)
 
 
-def printed_numbers(name: str) -> dict[tuple[str, str], float]:
-    """What a paper prints of the runs of a recipe, by arm and metric, out of ``data/results/papers``."""
-    root, numbers = results.repository(), {}
-    for path in sorted((root / "data" / "results" / "papers").glob("*.csv")) if root else []:
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                number = re.fullmatch(r"(?:≈ )?(\d+\.\d+)", row.get("printed") or "")
-                for evidence in (row.get("evidence") or "").split("; "):
-                    key = re.fullmatch(rf"train {re.escape(name)}/([\w-]+)/(\w+)", evidence)
-                    if number and key:
-                        numbers.setdefault(key.groups(), float(number[1]) * float(row["unit"] or 1))
-    return numbers
-
-
 @final
-class Launch:
+class Launch(Background):
     """Runs of a recipe, one after another: their plan and what is missing here, as text; their process.
 
     Args:
@@ -190,10 +154,11 @@ class Launch:
     def __init__(self, runs: Sequence[TrainConfig], words: Sequence[str], *, gpus: int):
         self.words, self.gpus, self._first = list(words), gpus, runs[0]
         self.runs = [replace(run, **self._sharing(gpus)) for run in runs]
-        self.folders = [run_folder(run, LaunchConfig()).absolute() for run in runs]
+        self.folders = [run_folder(run, LaunchConfig()).absolute() for run in self.runs]
         self.scale, self.home = runs[0].scale, self.folders[0].parent
-        settings = {folder.name: run.recorded() for run, folder in zip(self.runs, self.folders, strict=True)}
-        self.process = Background(self.home / f"launch-{self.scale}-{results.digest(settings)}")
+        self._placed = list(zip(self.runs, self.folders, strict=True))
+        settings = {folder.name: run.recorded() for run, folder in self._placed}
+        super().__init__(self.home / f"launch-{self.scale}-{results.digest(settings)}")
 
     def _sharing(self, gpus: int) -> dict[str, int]:
         """The setting with which so many processes can share a step: the largest parts that they can."""
@@ -241,54 +206,47 @@ class Launch:
         return {arm: cost(run) for arm, run in {run.arm: run for run in self.runs}.items()}
 
     @property
-    def hours(self) -> float:
-        """Hours of one H100 that all runs take, by the estimate of ``Cost``."""
-        return sum(self.costs[run.arm].hours for run in self.runs)
-
-    @property
     def plan(self) -> str:
         """What the runs are, what they cost, and how to start them, the same on every machine."""
         recipe, arms = find_recipe(self.runs[0].experiment), {run.arm: run for run in self.runs}
         seeds = ", ".join(str(seed) for seed in dict.fromkeys(run.seed for run in self.runs))
         first, paper = self.runs[0], printed_numbers(recipe.name)
-        columns = "parameters", "of attention", "steps", "batch", first.unit, "operations", "hours"
-        table = [_row("arm", columns, "in the paper")]
+        hours = sum(self.costs[run.arm].hours for run in self.runs)
+        table = [
+            f"{'arm':<20}{'parameters':>12}{'of attention':>14}{'steps':>9}{'batch':>7}"
+            f"{first.unit:>11}{'operations':>12}{'hours':>7}  in the paper"
+        ]
         for arm, run in arms.items():
             spent, counts = self.costs[arm], self.costs[arm].count
-            sizes = counts.parameters, counts.attention_parameters, run.steps, run.batch
-            estimates = f"{spent.items:.4g}", f"{spent.operations:.4g}", f"{spent.hours:.2g}"
-            numbers = [f"{metric} {number:.4g}" for (of, metric), number in paper.items() if of == arm]
-            table.append(_row(arm, (*(f"{size:,}" for size in sizes), *estimates), "".join(numbers[:1])))
+            numbers = [f"  {metric} {number:.4g}" for (of, metric), number in paper.items() if of == arm]
+            table.append(
+                f"{arm:<20}{counts.parameters:>12,}{counts.attention_parameters:>14,}{run.steps:>9,}"
+                f"{run.batch:>7,}{spent.items:>11.4g}{spent.operations:>12.4g}{spent.hours:>7.2g}"
+                f"{''.join(numbers[:1])}"
+            )
         lines = [
             f"{recipe.name}: {recipe.summary}",
             f"paper        {recipe.paper}: {recipe.expects}",
             f"runs         {len(self.runs)}, {self.scale} scale, seeds {seeds}, data {first.data}",
             *table,
-            f"together     {self.hours:.2g} hours of one H100 at 30 % of its bf16 peak",
+            f"together     {hours:.2g} hours of one H100 at 30 % of its bf16 peak",
         ]
         if isinstance(first, VisionConfig):
-            workers = LOADERS * max(1, self.gpus)
-            loading = data_hours(first, workers=workers)
+            workers, small = LOADERS * max(1, self.gpus), first.model.image_size <= 64
+            enlarged = ENLARGED_PICTURES if first.data.startswith("cifar") else PHOTOGRAPHS
+            rate = workers * (SMALL_PICTURES if small else enlarged)
+            loading = first.steps * first.batch / rate / 3600
             lines.append(f"loading      {loading:.2g} hours a run for {workers} cores that load images")
         return "\n".join([*lines, *(f"{place:<11}  {line}" for place, line in self.lines.items())])
 
     @property
     def missing(self) -> list[str]:
         """What the runs lack on this machine, a line each with what to type or to do."""
-        found = [
-            line for run in {run.data: run for run in self.runs}.values() if (line := _lacking_data(run))
-        ]
-        cards = torch.cuda.device_count()
-        if self.gpus > cards:
-            gpus = f"gpus={cards}" if cards else "scale='reduced'"
+        found, cards = _lacking_data(self.runs[0]), torch.cuda.device_count()
+        if self.gpus > cards or (self.gpus == 0 and self.scale == "full"):
             found.append(
-                f"cards: {self.gpus} are asked for, and {cards or 'none'} here. Type one of the plan's lines "
-                f"on a machine that has them, or launch with {gpus}"
-            )
-        elif self.gpus == 0 and self.scale == "full":
-            found.append(
-                f"cards: at full size this takes {self.hours:.2g} hours of an H100, which a CPU will not "
-                "end. Type one of the plan's lines on a machine with a card, or launch with scale='reduced'"
+                f"cards: {cards or 'none'} here, not {self.gpus or 'one at least'}. Type one of the plan's "
+                "lines where they are, or launch with scale='reduced'"
             )
         states = {arm: BYTES * spent.count.parameters for arm, spent in self.costs.items()}
         largest = max(states.values())
@@ -296,32 +254,32 @@ class Launch:
             free = min(torch.cuda.mem_get_info(card)[0] for card in range(self.gpus))
             if largest > free:
                 found.append(
-                    f"memory: its state alone takes {_size(largest)}, and {_size(free)} of a card are free. "
-                    "End what else runs on it"
+                    f"memory: its state alone takes {largest / 1e9:.2g} GB, and {free / 1e9:.2g} of a card "
+                    "are free. End what else runs on it"
                 )
         waiting = [run for run, done in zip(self.runs, self.done, strict=True) if done < run.steps]
         needed = sum(KEPT * states[run.arm] for run in waiting) + largest
         place = next(path for path in (self.home, *self.home.parents) if path.exists())
         if needed > (free := shutil.disk_usage(place).free):
             found.append(
-                f"disk: checkpoints take {_size(needed)}, and {_size(free)} are free in {place}. Let "
-                "GKALIB_RUNS name another place"
+                f"disk: checkpoints take {needed / 1e9:.2g} GB, and {free / 1e9:.2g} are free in {place}. "
+                "Let GKALIB_RUNS name another place"
             )
         return found
 
     @property
     def done(self) -> list[int]:
         """How many steps of each run are done; all of them once its record is written, and not before."""
-        return [steps_done(run, folder) for run, folder in zip(self.runs, self.folders, strict=True)]
+        return [steps_done(run, folder) for run, folder in self._placed]
 
     @property
     def state(self) -> str:
         """``running``, ``finished``, ``stopped`` or ``not started``."""
-        if self.process.running:
+        if self.running:
             return "running"
         if self.done == [run.steps for run in self.runs]:
             return "finished"
-        return "stopped" if any(self.done) or self.process.printed else "not started"
+        return "stopped" if any(self.done) or self.printed else "not started"
 
     def check(self) -> None:
         """Refuse where something is missing.
@@ -342,15 +300,7 @@ class Launch:
         """
         if self.state not in ("running", "finished"):
             self.check()
-            self.process.start(self.command)
-
-    def stop(self) -> None:
-        """Ask the process to save and to end, as SIGTERM does; ``start`` goes on from there.
-
-        Raises:
-            ValueError: if it was started on another machine.
-        """
-        self.process.stop()
+            self.begin(self.command)
 
     def watch(self, every: float = 2.0) -> None:
         """Show the curves until the process ends; an interrupt ends the watching, not the runs.
@@ -364,10 +314,9 @@ class Launch:
         Raises:
             ValueError: if the process ends before the last run; the message is the end of what it printed.
         """
-        runs = list(zip(self.runs, self.folders, strict=True))
-        watch(self.process, runs, printed_numbers(self.runs[0].experiment), every)
+        show(self, self._placed, printed_numbers(self.runs[0].experiment), every)
         if self.state != "finished":
-            last = self.process.printed.splitlines()[-10:]
+            last = self.printed.splitlines()[-10:]
             raise ValueError("launch: the runs have stopped.\n" + "\n".join(last))
 
     def __repr__(self) -> str:
@@ -375,7 +324,7 @@ class Launch:
         with suppress(ValueError):  # what is made up lies nowhere
             lines += [f"data         {line}" for line in where(self.runs[0].data)]
         lines += [f"missing      {line}" for line in self.missing] or ["missing      nothing"]
-        records = [ended(run, folder) for run, folder in zip(self.runs, self.folders, strict=True)]
+        records = [ended(run, folder) for run, folder in self._placed]
         lines += [f"recorded     {one.arm} seed {one.seed}: {one.quality}" for one in records if one]
         lines.append(
             f"state        {self.state}, {len(list(filter(None, records)))} of {len(records)} runs ended"
@@ -436,8 +385,8 @@ def launch(
     return found
 
 
-def _lacking_data(config: TrainConfig) -> str:
-    """What to type where the data of a run is not here; nothing where it is."""
+def _lacking_data(config: TrainConfig) -> list[str]:
+    """What to type where the data of a run is not here."""
     name = config.data.replace("-", "_")
     if isinstance(config, VisionConfig):
         known, own, kind = config.data in IMAGE_SETS, is_own_folder(config.data), "folder of images"
@@ -445,65 +394,5 @@ def _lacking_data(config: TrainConfig) -> str:
         known = config.data.replace("_", "-") in (*TEXTS, *LARGE)
         own, kind = is_own_text(config.data), "text file"
     if known and name in registry.DATASETS and not registry.ready(name):
-        return f"data: {name} is not here. Type: python -m gkalib data get {name}"
-    return "" if known or own else f"data: there is no data set and no {kind} called {config.data!r}"
-
-
-def _row(arm: str, cells: Sequence[str], paper: str) -> str:
-    """A line of the table of arms."""
-    widths = (12, 14, 9, 7, 11, 12, 7)
-    return f"{arm:<20}{''.join(map(str.rjust, cells, widths))}  {paper}".rstrip()
-
-
-def _size(count: int) -> str:
-    """Bytes in words."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def train_once(run: TrainConfig, launch: LaunchConfig) -> results.Record:
-    """The record of a run: read where it has ended with these settings, else trained for.
-
-    One's own data may have changed since, so that a run on it is measured again.
-
-    Args:
-        run: every setting that decides the result.
-        launch: where and how.
-    """
-    from gkalib.training import train
-
-    processes, folder = start(launch.device), run_folder(run, launch)
-    anew = launch.fresh or launch.in_memory or launch.from_step is not None
-    record = None if anew or is_own_folder(run.data) or is_own_text(run.data) else ended(run, folder)
-    if processes.any(record is None):
-        if launch.compile:
-            torch.compiler.reset()  # it compiles a layer for a handful of models, and then no more
-        record = train(run, launch)
-        if not launch.in_memory:
-            processes.first(lambda: write_ended(run, folder, record))
-    elif launch.keep:
-        processes.first(lambda: results.save(record, rows=thinned(read_curve(folder / CURVE))))
-    return record
-
-
-def train_all(runs: Sequence[TrainConfig], launch: LaunchConfig) -> None:
-    """Train runs one after another, each once, and print a line for the record of each.
-
-    Args:
-        runs: every setting of each.
-        launch: where and how.
-
-    Raises:
-        ValueError: as ``train``; where the loss of a run is no number any more, after the other runs.
-    """
-    failed = []
-    for run in runs:
-        try:
-            record = train_once(run, launch)
-        except NotFinite as error:
-            failed.append(f"{run.arm} seed {run.seed}: {error}" if len(runs) > 1 else str(error))
-            continue
-        if start(launch.device).main:
-            numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
-            print(f"{run.experiment} {record.run}  {numbers}", flush=True)
-    if failed:
-        raise ValueError("\n".join(failed))
+        return [f"data: {name} is not here. Type: python -m gkalib data get {name}"]
+    return [] if known or own else [f"data: there is no data set and no {kind} called {config.data!r}"]

@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
+import gkalib.training
 from gkalib import results
+from gkalib.cli import main
 from gkalib.data import registry
 from gkalib.training import Launch, launch
 from gkalib.training.background import picture, progress, train_and_kill
 from gkalib.training.checkpoint import newest, step_of
 from gkalib.training.distributed import HOLDER, write_holder
 from gkalib.training.log import CURVE, read_curve
+from gkalib.training.loop import NotFinite
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 200
@@ -49,7 +52,7 @@ def until(reached, seconds: float = 120) -> None:
 
 def number_of(run: Launch) -> int:
     """The number of its process."""
-    return int((run.process.folder / HOLDER).read_text().split()[1])
+    return int((run.folder / HOLDER).read_text().split()[1])
 
 
 def test_what_is_missing_is_said_with_what_to_type():
@@ -58,8 +61,9 @@ def test_what_is_missing_is_said_with_what_to_type():
     if not registry.ready("imagenet"):
         assert "missing      data: imagenet is not here. Type: python -m gkalib data get imagenet" in text
         assert "data         imagenet: not here; looked for as" in text
-    assert "missing      cards: 8 are asked for, and none here." in text
-    assert "cards: at full size this takes" in str(launch("gka-imagenet-tiny", gpus=0))
+    assert "missing      cards: none here, not 8. Type one of the plan's lines" in text
+    assert "cards: none here, not one at least." in str(launch("gka-imagenet-tiny", gpus=0))
+    assert "cards" not in str(launch("gka-imagenet-tiny", scale="reduced", gpus=0))
 
 
 @pytest.mark.slow
@@ -77,7 +81,7 @@ def test_every_arm_and_seed_is_trained_by_one_call_though_a_worker_is_killed(pla
     assert found.state == "running"
     until(lambda: found.done[1] > 20)
     os.kill(number_of(found), signal.SIGKILL)
-    until(lambda: not found.process.running)
+    until(lambda: not found.running)
     assert found.state == "stopped" and found.done[0] == 80 and found.done[1] < 80 and not found.done[2]
     first = (found.folders[0] / "ended.json").stat().st_mtime_ns
     begun = step_of(newest(found.folders[1]))
@@ -104,7 +108,7 @@ def test_every_arm_and_seed_is_trained_by_one_call_though_a_worker_is_killed(pla
     assert all(record.recipe["steps"] == 80 for record in records)
     shown = capsys.readouterr().out
     assert "rope seed 0" in shown and "ended: val_loss" in shown and "0 steps left" in shown
-    assert shlex.join(again.command) in again.process.printed
+    assert shlex.join(again.command) in again.printed
     assert f"recorded     bank seed 1: {records[0].quality.split(',')[0].split()[0]}" in str(again)
 
 
@@ -114,9 +118,9 @@ def test_a_run_that_was_stopped_goes_on(places):
     assert (run.state, smoke(steps=400).state) == ("running", "running")  # at once, while it still imports
     until(lambda: run.done[0] > 20)
     smoke(steps=400).stop()  # as another kernel would
-    until(lambda: not run.process.running)
+    until(lambda: not run.running)
     assert run.state == "stopped" and run.done[0] < 400
-    assert "goes on from there" in run.process.printed
+    assert "goes on from there" in run.printed
     with pytest.raises(ValueError, match=r"(?s)launch: the runs have stopped\..*goes on from there$"):
         run.watch()
     run.start()
@@ -140,6 +144,30 @@ def test_the_line_for_eight_cards_runs_in_two_processes_and_keeps_its_records(pl
     assert found.state == "finished"
 
 
+def test_what_has_ended_is_read_and_what_is_no_number_is_left(places, monkeypatch, capsys):
+    words = shlex.split("train gpa-dickens --arms rope bank --smoke --steps 4 --quiet --device cpu")
+    trained = []
+
+    def train(run, options):
+        trained.append(run.arm)
+        if run.arm == "rope":
+            raise NotFinite("train: the loss is no number")
+        return real(run, options)
+
+    real = gkalib.training.train
+    monkeypatch.setattr(gkalib.training, "train", train)
+    for given, newly in (([], ["rope", "bank"]), (["--keep"], ["rope"]), (["--fresh"], ["rope", "bank"])):
+        assert main([*words, *given]) == 2
+        printed = capsys.readouterr()
+        assert printed.out.startswith("gpa-dickens bank-smoke-s0") and printed.out.count("\n") == 1
+        assert printed.err == "train: rope seed 0: the loss is no number\n"
+        assert trained == newly
+        trained.clear()
+    assert [record.arm for record in results.load("gpa-dickens", scale="smoke")] == ["bank"]
+    assert main([*words, "--lr", "0.1", "--arms", "bank", "--out", str(places / "other")]) == 0
+    assert trained == ["bank"]  # other settings are another run
+
+
 @pytest.mark.parametrize(
     "holder",
     [
@@ -154,13 +182,13 @@ def test_the_line_for_eight_cards_runs_in_two_processes_and_keeps_its_records(pl
 def test_a_process_that_is_not_the_launchs_for_certain_is_left_alone(places, holder):
     """It may be of another host that shares the folder, or have got the number of one that is gone."""
     run, other = smoke(), subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    folder = run.process.folder
+    folder = run.folder
     folder.mkdir(parents=True)
     write_holder(folder, other.pid)
     start = (folder / HOLDER).read_text().split("\n")[1]
     with other:
         (folder / HOLDER).write_text(holder.format(pid=other.pid, host=platform.node(), start=start))
-        assert not run.process.running
+        assert not run.running
         if "elsewhere" in holder:
             with pytest.raises(ValueError, match=r"was started by process \d+ on elsewhere; stop it there"):
                 run.stop()
@@ -171,7 +199,7 @@ def test_a_process_that_is_not_the_launchs_for_certain_is_left_alone(places, hol
         write_holder(folder, other.pid)
         assert run.state == "running"
         run.stop()
-        until(lambda: not run.process.running)  # which asks how it ended, in the place of its parent
+        until(lambda: not run.running)  # which asks how it ended, in the place of its parent
 
 
 def test_without_data_nothing_is_started(places, monkeypatch):

@@ -8,7 +8,8 @@ import pytest
 from gkalib.cli import main
 from gkalib.layers import variants
 from gkalib.training import cost, launch, recipe, recipes
-from gkalib.training.launch import chosen_runs, printed_numbers
+from gkalib.training.background import printed_numbers
+from gkalib.training.launch import chosen_runs
 
 
 def test_hours_are_operations_at_the_stated_share_of_the_peak():
@@ -37,7 +38,7 @@ def test_a_launch_has_the_runs_that_its_line_makes():
     assert {run.device_batch for run in eight.runs} == {32} and {run.device_batch for run in one.runs} == {
         256
     }
-    assert eight.lines == one.lines and eight.process.folder != one.process.folder
+    assert eight.lines == one.lines and eight.folder != one.folder
     assert eight.command[1:5] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
     assert one.command[1:] == shlex.split(one.lines["one GPU"])[1:]
 
