@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -57,9 +58,8 @@ class Background:
     def running(self) -> bool:
         """Whether it runs on this machine."""
         _, process = read_holder(self.folder)
-        with suppress(
-            ChildProcessError
-        ):  # it is no child of this process, which has to be asked how it ended
+        # A child that has ended stays until it is asked how; another's child cannot be asked.
+        with suppress(ChildProcessError):
             return process is not None and os.waitpid(process, os.WNOHANG)[0] == 0
         return True
 
@@ -125,7 +125,8 @@ def train_once(run: TrainConfig, launch: LaunchConfig) -> results.Record:
         processes.first(lambda: (folder / ENDED).unlink(missing_ok=True))
     again = launch.in_memory or is_own_folder(run.data) or is_own_text(run.data)
     record = None if again else ended(run, folder)
-    if processes.any(record is None):
+    absent = processes.any(record is None)  # in some process, which may see the folder late
+    if record is None or absent:
         if launch.compile:
             torch.compiler.reset()  # it compiles a layer for a handful of models, and then no more
         record = train(run, launch)
@@ -133,7 +134,7 @@ def train_once(run: TrainConfig, launch: LaunchConfig) -> results.Record:
         if not launch.in_memory:
             processes.first(lambda: write_whole(folder / ENDED, json.dumps(content, indent=1)))
     elif launch.keep:
-        processes.first(lambda: results.save(record, rows=thinned(read_curve(folder / CURVE))))
+        processes.first(partial(results.save, record, rows=thinned(read_curve(folder / CURVE))))
     return record
 
 
@@ -205,11 +206,8 @@ def progress(runs: Runs, paper: Numbers) -> str:
     lines, left, speed = [], 0, 0.0
     for run, folder in runs:
         rows = [row for row in read_curve(folder / CURVE) if row.get("loss")]
-        record, done, losses = (
-            ended(run, folder),
-            steps_done(run, folder),
-            [float(row["loss"]) for row in rows],
-        )
+        record, done = ended(run, folder), steps_done(run, folder)
+        losses = [float(row["loss"]) for row in rows]
         left += run.steps - done
         if record:
             said = f"ended: {record.quality}"
@@ -220,27 +218,31 @@ def progress(runs: Runs, paper: Numbers) -> str:
         else:
             said, losses = "waits", []
         numbers = [f"  paper: {what} {number:.4g}" for (arm, what), number in paper.items() if arm == run.arm]
-        lines.append(f"{f'{run.arm} seed {run.seed}':<24}  {said}{''.join(numbers[:1])}")
-        lines += [] if record or not losses else [f"{'':<24}  {_bars(losses)}"]
+        lines.append(f"{f'{run.arm} seed {run.seed}':<26}  {said}{''.join(numbers[:1])}")
+        lines += [] if record or not losses else [f"{'':<26}  {_bars(losses)}"]
     lines.append(f"{left:,} steps left" + (f", {_duration(left / speed)} at this speed" if speed else ""))
     return "\n".join(lines)
 
 
 def picture(runs: Runs, paper: Numbers) -> bytes:
     """The curves of runs as PNG: the loss, and what the paper prints of it beside what is measured."""
-    figure = require("matplotlib.figure", "a live curve").Figure(figsize=(9, 4), layout="constrained")
+    size = 9, 3.5 + 0.12 * len(runs)
+    figure = require("matplotlib.figure", "a live curve").Figure(figsize=size, layout="constrained")
     left, right = figure.subplots(1, 2)
     arms = list(dict.fromkeys(run.arm for run, _ in runs))
-    metric = next((what for arm, what in paper if arm in arms), "val_loss")
+    metric = next((what for arm, what in paper if arm in arms and what != "train_loss"), "val_loss")
     for run, folder in runs:
         rows, style = read_curve(folder / CURVE), {"color": f"C{arms.index(run.arm) % 10}", "lw": 1}
-        for axes, column in ((left, "loss"), (right, metric)):
+        for axes, column, what in ((left, "loss", "train_loss"), (right, metric, metric)):
             points = [(int(row["step"]), float(row[column])) for row in rows if row.get(column)]
             axes.plot([step for step, _ in points], [value for _, value in points], **style)
-        if (run.arm, metric) in paper:
-            right.axhline(paper[run.arm, metric], ls="--", **style)
+            if (run.arm, what) in paper:
+                axes.axhline(paper[run.arm, what], ls="--", **style)
+    for number, arm in enumerate(arms):
+        left.plot([], [], color=f"C{number % 10}", label=arm)
+    left.legend(frameon=False, fontsize=7)
     left.set(xlabel="step", title="training loss")
-    right.set(xlabel="step", title=f"{metric}, dashed the paper's")
+    right.set(xlabel="step", title=f"{metric}, dashed what the paper prints" if paper else metric)
     figure.suptitle(progress(runs, paper), size=7, family="monospace", ha="left", x=0.01)
     target = io.BytesIO()
     figure.savefig(target, dpi=110)

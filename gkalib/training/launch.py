@@ -221,7 +221,7 @@ class Launch(Background):
             numbers = [f"  {metric} {number:.4g}" for (of, metric), number in paper.items() if of == arm]
             table.append(
                 f"{arm:<20}{counts.parameters:>12,}{counts.attention_parameters:>14,}{run.steps:>9,}"
-                f"{run.batch:>7,}{spent.items:>11.4g}{spent.operations:>12.4g}{spent.hours:>7.2g}"
+                f"{run.batch:>7,}{spent.items:>11.4g}{spent.operations:>12.4g}  {spent.hours:>5.2g}"
                 f"{''.join(numbers[:1])}"
             )
         lines = [
