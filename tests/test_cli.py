@@ -12,7 +12,7 @@ import pytest
 
 import gkalib
 from gkalib import cli, results
-from gkalib.cli import inventory, main
+from gkalib.cli import library, main
 from gkalib.data import DATASETS
 from gkalib.models import GPTConfig, ViTConfig
 from gkalib.training import Augment, LanguageConfig, VisionConfig
@@ -33,9 +33,9 @@ generate: run step=None average=False device=None prompt= count=200 temperature=
 look: run step=None average=False device=None picture=None text=None held_out=None out=None keep=False
 results: action experiment= metric=() scale=None
 save: run name device=None
-train: name= arm=() smoke=False reduced=False seed=0 seeds=1 plan=False settings=False out=None device=None \
-workers=None compile=False save_every=600.0 log_every=10 snapshots=0 fresh=False from_step=None \
-keep=False quiet=False in_memory=False
+train: name= arms=() smoke=False reduced=False seed=(0,) seeds=1 gpus=None plan=False settings=False \
+out=None device=None workers=None compile=False save_every=600.0 log_every=10 snapshots=0 fresh=False \
+from_step=None keep=False quiet=False in_memory=False
 tune: program=() recorded=False
 variants: dim=192 heads=3 tokens=(196, 784)"""
 
@@ -170,6 +170,30 @@ def test_data_check_says_what_it_did_not_check(
     assert "python -m gkalib data get minilm" in capsys.readouterr().err
 
 
+def test_data_where_says_where_a_set_lies_or_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    """ImageNet as torchvision and timm have it: a folder of class folders for each part."""
+    monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["data", "where", "imagenet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "imagenet: not here; looked for as"
+    assert f"  {tmp_path / 'imagenet'} with train/CLASS/PICTURE and val/CLASS/PICTURE" in lines
+    assert lines[-1].startswith("To fetch it type: python -m gkalib data get imagenet")
+    for part in ("train", "val"):
+        (tmp_path / "imagenet" / part / "n01440764").mkdir(parents=True)
+    assert main(["data", "where", "imagenet", "state_of_the_union", "digits"]) == 0
+    fixture = ROOT / "data" / "fixtures" / "state-of-the-union.txt"
+    assert capsys.readouterr().out.splitlines() == [
+        f"imagenet: here, {tmp_path / 'imagenet'}",
+        f"state_of_the_union: here, {fixture}",
+        "digits: here, inside an installed library",
+    ]
+    assert main(["data", "where", "imagenett"]) == 2
+    assert "Did you mean 'imagenet'?" in capsys.readouterr().err
+
+
 def test_what_a_user_can_mend_is_one_line_and_status_two(capsys: pytest.CaptureFixture):
     assert main(["data", "get", "mcicle"]) == 2
     printed = capsys.readouterr()
@@ -214,8 +238,8 @@ def test_results_are_listed_and_shown(
     assert "no full-scale run of 'one-trial'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kernel", get_args(inventory.Kernel))
-@pytest.mark.parametrize("normalizer", get_args(inventory.Normalizer))
+@pytest.mark.parametrize("kernel", get_args(library.Kernel))
+@pytest.mark.parametrize("normalizer", get_args(library.Normalizer))
 def test_explain_knows_every_kernel_and_normalizer(
     kernel: str, normalizer: str, capsys: pytest.CaptureFixture
 ):
@@ -225,7 +249,7 @@ def test_explain_knows_every_kernel_and_normalizer(
     assert lines[-1].startswith("auto takes ")
 
 
-@pytest.mark.parametrize("dtype", get_args(inventory.Dtype))
+@pytest.mark.parametrize("dtype", get_args(library.Dtype))
 def test_explain_reads_sizes_masks_and_types(dtype: str, capsys: pytest.CaptureFixture):
     sizes = "--queries 5 --keys 9 --heads 4 --key-heads 2 --head-dim 8 --value-dim 3 --causal --window 4"
     assert main(["explain", *sizes.split(), "--dtype", dtype]) == 0
@@ -334,7 +358,7 @@ def test_what_no_setting_takes_is_said_with_what_there_is(words, message, capsys
 
 
 def test_what_other_options_choose_is_no_setting():
-    with pytest.raises(ValueError, match="train: seed is chosen by --arm, --smoke, --reduced and --seed"):
+    with pytest.raises(ValueError, match="train: seed is chosen by --arms, --smoke, --reduced and --seed"):
         apply_settings(text_run(), ["--seed", "3"])
 
 

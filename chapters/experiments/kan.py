@@ -230,9 +230,9 @@ CIFAR = Measured(
 )
 
 
-# The sizes of softmax attention and of KArAt in ``karat-pictures``, and its images: 1,000 steps of 32. The peak of
-# the learning rate is the best of a sweep by twos of such runs, from one seed, over 45,000 training pictures, by
-# the accuracy on the other 5,000.
+# The sizes of softmax attention and of KArAt in ``karat-pictures``, and its images: 1,000 steps of 32. The
+# peak of the learning rate is the best of a sweep by twos of such runs, from one seed, over 45,000 training
+# pictures, by the accuracy on the other 5,000.
 BESIDE: dict[str, tuple[Callable[[], nn.Module], float]] = {
     "perceptron-141k": (partial(mlp, 45, 45, pixels=PIXELS), 0.002),
     "perceptron-253k": (partial(mlp, 80, 80, pixels=PIXELS), 0.001),

@@ -14,49 +14,37 @@ from typing import TYPE_CHECKING
 import gkalib
 
 if TYPE_CHECKING:
-    from gkalib.cli.inventory import Data, Explain, Results, Variants
-    from gkalib.cli.measuring import Bench, Tune
+    from gkalib.cli.library import Bench, Data, Explain, Positive, Results, Tune, Variants
     from gkalib.cli.models import Evaluate, Generate, Look, Save, Train, Trained
-    from gkalib.cli.options import Positive
 
 PROGRAM = "python -m gkalib"
 
 # By name: the module here that has its class, and what it does, as the class says.
 COMMANDS = {
-    "data": ("inventory", "List, fetch or check the data sets."),
-    "results": (
-        "inventory",
-        "List the experiments that have recorded runs, or show one's runs as a table.",
-    ),
-    "explain": ("inventory", "Print which smoothing methods can compute a problem, which cannot, and why."),
-    "variants": ("inventory", "Print what each variant of attention is and what one layer of it costs."),
+    "data": ("library", "List, fetch or check the data sets, or say where they lie."),
+    "results": ("library", "List the experiments that have recorded runs, or show one's runs as a table."),
+    "explain": ("library", "Print which smoothing methods can compute a problem, which cannot, and why."),
+    "variants": ("library", "Print what each variant of attention is and what one layer of it costs."),
     "train": ("models", "Train a recipe of a paper; without a name, list the recipes."),
-    "save": (
-        "models",
-        "Store a finished run's model in data/models, where it is found by its name.",
-    ),
+    "save": ("models", "Store a finished run's model in data/models, where it is found by its name."),
     "evaluate": ("models", "Measure a trained model on its held-out data, or score one of text on tasks."),
     "generate": ("models", "Let a trained model of text write."),
     "look": ("models", "Draw what a trained model does inside: rollout, maps, bandwidths or banks, spectra."),
-    "bench": ("measuring", "Time what the library does on this machine."),
-    "tune": ("measuring", "Choose the block sizes of the fused programs by time, on a CUDA device."),
+    "bench": ("library", "Time what the library does on this machine."),
+    "tune": ("library", "Choose the block sizes of the fused programs by time, on a CUDA device."),
 }
-
-
 REMOVED = {
     "experiment": "experiments lie beside the chapters; in a clone type: python -m chapters.experiments NAME",
     "reproduce": "what is asked of a card is a list of commands; in a clone type: python -m gkalib.gpu.run",
 }
 
-_HOMES = {name.title(): module for name, (module, _) in COMMANDS.items()}
-_HOMES |= {"Trained": "models", "Positive": "options"}
-
 
 def __getattr__(name: str) -> type:
     """Import the class of a command when it is first asked for."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'gkalib.cli' has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    module = "models" if name == "Trained" else COMMANDS.get(name.lower(), ("library",))[0]
+    return getattr(import_module(f"{__name__}.{module}"), name)
 
 
 def usage() -> str:
@@ -74,20 +62,21 @@ def usage() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; an error that a user can mend is one line and status 2."""
     name, *words = list(sys.argv[1:] if arguments is None else arguments) or [""]
-    if name in ("-h", "--help"):
-        print(usage())
-        return 0
-    if name == "--version":
-        print(f"gkalib {gkalib.__version__}")
+    if said := {"-h": usage(), "--help": usage(), "--version": f"gkalib {gkalib.__version__}"}.get(name):
+        print(said)
         return 0
     try:
-        if not name:
-            raise ValueError(usage())
-        if name in REMOVED:
-            raise ValueError(f"gkalib: {REMOVED[name]}")
         if name not in COMMANDS:
-            raise ValueError(f"gkalib: no command {name!r}. Known: {', '.join(COMMANDS)}")
-        _run(name, words)
+            known = REMOVED.get(name, f"no command {name!r}. Known: {', '.join(COMMANDS)}")
+            raise ValueError(f"gkalib: {known}" if name else usage())
+        import tyro
+
+        options = {"args": words, "prog": f"{PROGRAM} {name}", "config": (tyro.conf.FlagCreatePairsOff,)}
+        if name == "train":  # what it does not know are settings of the recipe
+            train, settings = tyro.cli(__getattr__("Train"), return_unknown_args=True, **options)
+            train(words, settings)
+        else:
+            tyro.cli(__getattr__(name.title()), **options)()
         sys.stdout.flush()
     except ValueError as error:
         print(f"{error}{nearest(str(error))}", file=sys.stderr)
@@ -99,17 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         return 2
     return 0
-
-
-def _run(name: str, words: Sequence[str]) -> None:
-    import tyro
-
-    options = {"args": words, "prog": f"{PROGRAM} {name}", "config": (tyro.conf.FlagCreatePairsOff,)}
-    if name == "train":  # what it does not know are settings of the recipe
-        train, rest = tyro.cli(__getattr__("Train"), return_unknown_args=True, **options)
-        train(rest)
-    else:
-        tyro.cli(__getattr__(name.title()), **options)()
 
 
 def nearest(message: str) -> str:

@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, final
@@ -11,7 +11,7 @@ from typing import Annotated, Any, final
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
-from gkalib.cli.options import Device, Positive
+from gkalib.cli.library import Device, Positive
 from gkalib.training.config import LaunchConfig
 
 SIZE = tyro.conf.create_mutex_group(required=False)
@@ -23,45 +23,82 @@ SUBJECT = tyro.conf.create_mutex_group(required=False)
 class Train:
     """Train a recipe of a paper; without a name, list the recipes.
 
-    It runs at full size unless --smoke or --reduced is given, and goes on where it was stopped. Every setting
-    of it is an option too; --settings lists them. Under torchrun the work is shared.
+    It runs at full size unless --smoke or --reduced is given, goes on where it was stopped, and skips what
+    has ended. Every setting of it is an option too; --settings lists them. With --gpus the work is shared by
+    torchrun, models are compiled on cards, and records kept.
     """
 
     name: Positional[str] = ""  # a recipe, for example gpa-dickens
-    arm: tuple[str, ...] = ()  # arms of it; the first where none is named
+    arms: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--arm"])] = ()  # arms of it, or all; the first
     smoke: Annotated[bool, SIZE] = False  # the same code at tiny sizes: seconds on a CPU
     reduced: Annotated[bool, SIZE] = False  # minutes on one GPU, or smaller on two cores
-    seed: int = 0  # the first seed
-    seeds: Positive = 1  # how many seeds
+    seed: tuple[int, ...] = (0,)  # the first seed, or each of them
+    seeds: Positive = 1  # how many seeds, from the first on
+    gpus: int | None = None  # train on so many cards of this machine; 0 is the CPU
     plan: bool = False  # show sizes, cost and launch lines, and train nothing
     settings: bool = False  # list every setting that can be given, and train nothing
     launch: OmitArgPrefixes[LaunchConfig] = field(default_factory=LaunchConfig)
 
-    def __call__(self, words: Sequence[str] = ()) -> None:
-        """Train the chosen arms one after the other, with the settings that the words change."""
-        from gkalib import training
-        from gkalib.training.launch import chosen_run, device_of, plan
+    def __call__(self, given: Sequence[str] = (), words: Sequence[str] = ()) -> None:
+        """Train the chosen arms one after the other.
+
+        Args:
+            given: the words of the command line.
+            words: those of them that are settings of the recipe.
+        """
+        import torch
+
+        from gkalib.training import recipes
+        from gkalib.training.background import train_all
+        from gkalib.training.launch import Launch, chosen_runs
 
         if not self.name:
-            known = training.recipes()
+            known = recipes()
             for name, recipe in known.items():
                 print(f"{name:<{max(map(len, known))}}  {recipe.summary}")
             return
         if "--shard" in words:
             raise ValueError("train: there is no --shard any more: torchrun shares the steps")
-        recipe, device = training.recipe(self.name), device_of(self.launch.device)
-        scale = "smoke" if self.smoke else "reduced" if self.reduced else "full"
-        words = ["--help"] if self.settings else words
-        for arm in self.arm or [None]:
-            for seed in range(self.seed, self.seed + self.seeds):
-                config = chosen_run(self.name, arm, scale=scale, seed=seed, device=device, words=words)
-                if self.plan:
-                    print(plan(recipe, config, self.launch))
-                    continue
-                record = training.train(config, self.launch)
-                if os.environ.get("RANK", "0") == "0":  # under torchrun every process is here
-                    numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
-                    print(f"{recipe.name} {record.run}  {numbers}", flush=True)
+        if len(self.seed) > 1 < self.seeds:
+            raise ValueError(
+                "train: --seeds counts from the first --seed; give it or several of --seed, not both"
+            )
+        first, gpus = self.seed[0], self.gpus
+        if gpus is None:
+            on_cpu = self.launch.device == "cpu" or not (self.launch.device or torch.cuda.is_available())
+            gpus = 0 if on_cpu else max(1, torch.cuda.device_count())
+        runs = chosen_runs(
+            *(self.name, self.arms, self.seed if len(self.seed) > 1 else range(first, first + self.seeds)),
+            scale="smoke" if self.smoke else "reduced" if self.reduced else "full",
+            device="cuda" if gpus else "cpu",
+            words=["--help"] if self.settings else words,
+        )
+        if self.launch.out is not None and len(runs) > 1:
+            raise ValueError(
+                f"train: --out is the folder of one run, and these are {len(runs)}: leave it out"
+            )
+        found = Launch(runs, _without(given, {"--plan": 0, "--gpus": 1, "--device": 1}), gpus=gpus)
+        if self.plan:
+            print(found.plan)
+        elif self.gpus is not None:
+            found.check()
+            os.execv(sys.executable, found.command)
+        else:
+            train_all(runs, self.launch)
+
+
+def _without(words: Sequence[str], options: Mapping[str, int]) -> list[str]:
+    """The words without some options, each with how many words follow it."""
+    kept, skipped = [], 0
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name in options:
+            skipped = 0 if equals else options[name]
+        elif skipped:
+            skipped -= 1
+        else:
+            kept.append(word)
+    return kept
 
 
 @final

@@ -1,7 +1,6 @@
 """Training: the papers' recipes, one loop, and everything that keeps a run from being lost."""
 
 from gkalib.extras import moved
-from gkalib.training.background import Launch, launch
 from gkalib.training.config import (
     Augment,
     LanguageConfig,
@@ -10,11 +9,18 @@ from gkalib.training.config import (
     TrainConfig,
     VisionConfig,
 )
-from gkalib.training.launch import Cost, cost, launch_lines, plan
+from gkalib.training.launch import Cost, Launch, cost, launch
 from gkalib.training.recipes import recipe, recipes
 from gkalib.training.record import load, save, train
 
-__getattr__ = moved(__name__, {"forgetting": "chapters.figures.language_models"})
+__getattr__ = moved(
+    __name__,
+    {
+        "forgetting": "chapters.figures.language_models",
+        "launch_lines": "gkalib.training.launch(...).lines",
+        "plan": "gkalib.training.launch(...).plan",
+    },
+)
 
 __all__ = [
     "Augment",
@@ -27,9 +33,7 @@ __all__ = [
     "VisionConfig",
     "cost",
     "launch",
-    "launch_lines",
     "load",
-    "plan",
     "recipe",
     "recipes",
     "save",

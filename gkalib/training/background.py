@@ -1,302 +1,269 @@
-"""A run that a notebook launches: what it costs, what it lacks here, a process that outlives the kernel."""
+"""Runs in a process that outlives the notebook which started it: known for certain, watched, stopped."""
 
+import csv
+import io
+import json
 import os
-import shutil
+import platform
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, final
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 import gkalib
 from gkalib import results
-from gkalib.data import registry
-from gkalib.data.images import IMAGE_SETS, is_own_folder
-from gkalib.data.text import TEXTS
-from gkalib.data.tokens import LARGE, is_own_text
-from gkalib.training.checkpoint import KEPT, newest, step_of
-from gkalib.training.config import LaunchConfig, TrainConfig, VisionConfig
-from gkalib.training.distributed import LOCK, read_holder, run_folder, write_holder
-from gkalib.training.launch import chosen_run, cost, device_of, plan, recipe_arm
-from gkalib.training.log import CURVE, read_curve
-from gkalib.training.recipes import recipe
-
-try:
-    import fcntl
-except ImportError:  # on Windows, where a run is seen once it has locked its folder
-    fcntl = None
+from gkalib.data.images import is_own_folder
+from gkalib.data.tokens import is_own_text
+from gkalib.extras import require
+from gkalib.training.checkpoint import newest, step_of
+from gkalib.training.config import LaunchConfig, TrainConfig
+from gkalib.training.distributed import LOCK, read_holder, run_folder, start, write_holder
+from gkalib.training.log import CURVE, read_curve, thinned, write_whole
+from gkalib.training.loop import NotFinite
 
 PRINTED = "launch.log"  # what the process prints
-PATIENCE = 60.0  # seconds between the last step and the record
-SAVE_EVERY = (
-    20  # seconds between checkpoints of a run below full size, which is killed within minutes if at all
-)
-BYTES = 16  # a parameter in float32, its two moments and its average
+ENDED = "ended.json"  # in a run's folder, when it has ended: its settings and its record
+BARS = "▁▂▃▄▅▆▇█"
+
+Runs = Sequence[tuple[TrainConfig, Path]]  # each with its folder
+Numbers = Mapping[tuple[str, str], float]  # of a paper, by arm and metric
 
 
-@final
-class Launch:
-    """A run of a recipe: its plan and what is missing here, as text; its process, once it is started.
+class Background:
+    """A process in a session of its own, by the folder in which its name lies and what it prints.
+
+    It is known by its machine, its number and the time at which it began: a process that has got the number
+    of one that is gone is another, and left alone.
 
     Args:
-        config: every setting of the run.
-        words: of the command line, which make it.
-        device: ``"cpu"`` or ``"cuda"``.
-        folder: of the run.
+        folder: made when it is started.
     """
 
-    def __init__(self, config: TrainConfig, words: Sequence[str], *, device: str, folder: Path):
-        self.config, self.device, self.folder = config, device, folder.absolute()
-        self.command = [sys.executable, "-m", "gkalib", "train", *words]
-        self._process: subprocess.Popen | None = None
-
-    @property
-    def missing(self) -> list[str]:
-        """What the run lacks on this machine, a line each with what to type or to do."""
-        config, found = self.config, []
-        name = config.data.replace("-", "_")
-        if isinstance(config, VisionConfig):
-            known, own, kind = config.data in IMAGE_SETS, is_own_folder(config.data), "folder of images"
-        else:
-            known = config.data.replace("_", "-") in (*TEXTS, *LARGE)
-            own, kind = is_own_text(config.data), "text file"
-        if known and name in registry.DATASETS and not registry.ready(name):
-            found.append(f"data: {name} is not here. Type: python -m gkalib data get {name}")
-        if not known and not own:
-            found.append(f"data: there is no data set and no {kind} called {config.data!r}")
-        estimate = cost(config)
-        if self.device == "cuda" and not torch.cuda.is_available():
-            found.append(
-                "device: there is no GPU here. Type one of the lines above on a machine that has one, or "
-                "launch with scale='reduced'"
-            )
-        elif self.device == "cpu" and config.scale == "full":
-            found.append(
-                f"device: at full size this run takes {estimate.hours:.2g} hours of an H100, and a CPU will "
-                "not end it. Launch with scale='reduced'"
-            )
-        state = BYTES * estimate.count.parameters
-        if (
-            self.device == "cuda"
-            and torch.cuda.is_available()
-            and state > (free := torch.cuda.mem_get_info()[0])
-        ):
-            found.append(
-                f"memory: its state alone takes {_size(state)}, and {_size(free)} of the GPU are free"
-            )
-        place = next(path for path in (self.folder, *self.folder.parents) if path.exists())
-        if (KEPT + 1) * state > (free := shutil.disk_usage(place).free):
-            found.append(
-                f"disk: checkpoints take {_size((KEPT + 1) * state)}, and {_size(free)} are free in {place}. "
-                "Choose another folder with out="
-            )
-        return found
-
-    @property
-    def recorded(self) -> list[str]:
-        """What the newest record of each seed of its arm and scale says, a line each."""
-        try:
-            records = results.load(self.config.experiment, scale=self.config.scale, arm=self.config.arm)
-        except ValueError:  # there is none
-            return []
-        by_seed = {record.seed: record for record in reversed(records)}
-        return [f"seed {seed}: {by_seed[seed].quality}" for seed in sorted(by_seed)]
-
-    @property
-    def step(self) -> int:
-        """How many steps are done, as its curve has them."""
-        rows = read_curve(self.folder / CURVE)
-        return int(rows[-1]["step"]) if rows else 0
+    def __init__(self, folder: Path):
+        self.folder = folder
 
     @property
     def running(self) -> bool:
-        """Whether a process trains in its folder, this one's or another, or is about to begin or to end.
-
-        Its first minutes may go into imports and data: the folder is not locked yet then, but what it prints
-        to is.
-        """
-        if self._process is not None and self._process.poll() is None:
-            return True
-        if _is_printed_to(self.folder / PRINTED):
-            return True
-        if not (self.folder / LOCK).exists():
-            return False
-        try:
-            with FileLock(self.folder / LOCK, blocking=False):
-                curve = self.folder / CURVE
-                if not self._done or self._has_ended:
-                    return False
-                return abs(time.time() - curve.stat().st_mtime) < PATIENCE  # a clock may have been set back
-        except Timeout:
-            return True
+        """Whether it runs on this machine."""
+        _, process = read_holder(self.folder)
+        # A child that has ended stays until it is asked how; another's child cannot be asked.
+        with suppress(ChildProcessError):
+            return process is not None and os.waitpid(process, os.WNOHANG)[0] == 0
+        return True
 
     @property
-    def _done(self) -> bool:
-        """Whether its last step is done."""
-        return self.step >= self.config.steps
+    def printed(self) -> str:
+        """What it has printed."""
+        path = self.folder / PRINTED
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
-    @property
-    def _has_ended(self) -> bool:
-        """Whether the last line that was printed is that of its record."""
-        config, printed = self.config, self.folder / PRINTED
-        lines = printed.read_text(encoding="utf-8", errors="replace").splitlines() if printed.exists() else []
-        name = f"{config.experiment} {config.arm}-{config.scale}-s{config.seed}-"
-        return bool(lines) and lines[-1].startswith(name)
-
-    @property
-    def state(self) -> str:
-        """``not started``, ``running``, ``stopped`` or ``finished``."""
-        if self.running:
-            return "running"
-        if self._done and (self._has_ended or not (self.folder / PRINTED).exists()):
-            return "finished"
-        return "stopped" if (self.folder / PRINTED).exists() else "not started"
-
-    def start(self) -> None:
-        """Start it in a process of its own, or go on where it was stopped; nothing, while it runs.
-
-        Its record goes to ``data/results``, what it prints to ``launch.log`` in its folder.
-
-        Raises:
-            ValueError: if something is missing; the message says what to do.
-        """
-        if self.running:
-            return
-        if missing := self.missing:
-            raise ValueError("launch: the run cannot start here.\n" + "\n".join(missing))
+    def begin(self, command: Sequence[str]) -> None:
+        """Start it with a command, unless it runs."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / PRINTED).open("ab") as printed:
-            while not _lock(printed):  # another kernel has just started it, or is looking whether it runs
-                if self.running:
-                    return
-            self._process = subprocess.Popen(
-                self.command,
+        with FileLock(self.folder / LOCK), (self.folder / PRINTED).open("ab", buffering=0) as printed:
+            if self.running:  # another kernel was faster
+                return
+            printed.write(f"{shlex.join(command)}\n".encode())
+            process = subprocess.Popen(
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 env=_environment(),
                 start_new_session=True,
             )
-        write_holder(self.folder, self._process.pid)
+            write_holder(self.folder, process.pid)
+            process.returncode = 0  # how it ended is asked by ``running``
 
     def stop(self) -> None:
-        """Ask it to save and to end, as SIGTERM does; ``start`` goes on from there.
+        """Ask it to save and to end, as SIGTERM does; nothing where it has ended.
 
         Raises:
-            ValueError: if it runs, but not in a process of this machine that is the run's for certain.
+            ValueError: if it was started on another machine.
         """
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-        elif self.running:
-            words, process = read_holder(self.folder)
-            if process is None:
-                raise ValueError(
-                    f"launch: {self.folder} is held by {words}, and no process here is that one for certain: "
-                    "stop it where it was started"
-                )
+        words, process = read_holder(self.folder)
+        if process is not None and self.running:
             os.kill(process, signal.SIGTERM)
-
-    def watch(self) -> None:
-        """Show a progress bar until it ends; an interrupt ends the bar, not the run.
-
-        Raises:
-            ValueError: if it ends before its last step; the message is the end of what it printed.
-        """
-        from rich.progress import Progress
-
-        with Progress() as bar:
-            task = bar.add_task(f"{self.config.experiment} {self.config.arm}", total=self.config.steps)
-            running = True
-            while running:
-                running = self.running  # asked first, so that the last look is after its end
-                bar.update(task, completed=self.step)
-                time.sleep(0.5 if running else 0)
-        if self.state != "finished":
-            printed = (self.folder / PRINTED).read_text(encoding="utf-8", errors="replace")
-            raise ValueError("launch: the run has stopped.\n" + "\n".join(printed.splitlines()[-10:]))
-
-    def __repr__(self) -> str:
-        lines = [plan(recipe(self.config.experiment), self.config, LaunchConfig(device=self.device))]
-        lines += [f"missing      {line}" for line in self.missing] or ["missing      nothing"]
-        lines += [f"recorded     {line}" for line in self.recorded] or ["recorded     no run"]
-        lines.append(f"state        {self.state}, {self.step:,} of {self.config.steps:,} steps")
-        return "\n".join([*lines, f"folder       {_short(self.folder)}"])
+        elif " on " in words and not words.endswith(f" on {platform.node()}"):
+            raise ValueError(f"launch: {self.folder} was started by {words}; stop it there")
 
 
-def launch(
-    name: str,
-    arm: str | None = None,
-    *,
-    scale: str = "full",
-    seed: int = 0,
-    device: str | None = None,
-    out: str | Path | None = None,
-    settings: Sequence[str] = (),
-    start: bool = False,
-) -> Launch:
-    """What a run costs, how to start it anywhere, and what it lacks here; with ``start`` it is started.
+def ended(config: TrainConfig, folder: Path) -> results.Record | None:
+    """The record of a run that has ended with these settings; None of another."""
+    if not (folder / ENDED).exists():
+        return None
+    content = json.loads((folder / ENDED).read_text(encoding="utf-8"))
+    same = content["settings"] == config.recorded()
+    return results.Record.from_json(json.dumps(content["record"]), str(folder / ENDED)) if same else None
 
-    A run that is started trains in a process of its own, which a kernel's end does not stop. Launched again
-    with the same arguments, it is found again, and goes on if it was stopped: after ``stop`` from the step
-    where it was, after a crash from its last checkpoint.
+
+def train_once(run: TrainConfig, launch: LaunchConfig) -> results.Record:
+    """The record of a run: read where it has ended with these settings, else trained for.
+
+    One's own data may have changed since, so that a run on it is measured again.
 
     Args:
-        name: of the recipe.
-        arm: of the recipe; its first where not given.
-        scale: ``"full"``, ``"reduced"`` or ``"smoke"``.
-        seed: of the run.
-        device: ``"cpu"`` or ``"cuda"``; None takes the GPU where there is one.
-        out: the run's folder; one below $GKALIB_RUNS or ./runs where not given.
-        settings: further words of the command line, ``["--lr", "3e-4"]``.
-        start: whether to start it.
+        run: every setting that decides the result.
+        launch: where and how.
+    """
+    from gkalib.training import train
+
+    processes, folder = start(launch.device), run_folder(run, launch)
+    if launch.fresh or launch.from_step is not None:
+        processes.first(lambda: (folder / ENDED).unlink(missing_ok=True))
+    again = launch.in_memory or is_own_folder(run.data) or is_own_text(run.data)
+    record = None if again else ended(run, folder)
+    absent = processes.any(record is None)  # in some process, which may see the folder late
+    if record is None or absent:
+        if launch.compile:
+            torch.compiler.reset()  # it compiles a layer for a handful of models, and then no more
+        record = train(run, launch)
+        content = {"settings": run.recorded(), "record": json.loads(record.to_json())}
+        if not launch.in_memory:
+            processes.first(lambda: write_whole(folder / ENDED, json.dumps(content, indent=1)))
+    elif launch.keep:
+        processes.first(partial(results.save, record, rows=thinned(read_curve(folder / CURVE))))
+    return record
+
+
+def train_all(runs: Sequence[TrainConfig], launch: LaunchConfig) -> None:
+    """Train runs one after another, each once, and print a line for the record of each.
+
+    Args:
+        runs: every setting of each.
+        launch: where and how.
 
     Raises:
-        ValueError: if there is no such recipe, arm or setting, or something is missing that a start needs.
+        ValueError: as ``train``; where the loss of a run is no number any more, after the other runs.
     """
-    device = device_of(device)
-    config = chosen_run(name, arm, scale=scale, seed=seed, device=device, words=settings)
-    folder = run_folder(config, LaunchConfig(out=None if out is None else Path(out)))
-    words = [
-        name,
-        "--arm",
-        recipe_arm(config),
-        "--seed",
-        str(seed),
-        "--device",
-        device,
-        "--out",
-        str(folder.absolute()),
-    ]
-    words += ["--keep", *([] if scale == "full" else [f"--{scale}", "--save-every", str(SAVE_EVERY)])]
-    words += settings
-    found = Launch(config, words, device=device, folder=folder)
-    if start:
-        found.start()
-    return found
+    failed = []
+    for run in runs:
+        try:
+            record = train_once(run, launch)
+        except NotFinite as error:
+            failed.append(f"train: {run.arm} seed {run.seed}: {str(error).removeprefix('train: ')}")
+            continue
+        if start(launch.device).main:
+            numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
+            print(f"{run.experiment} {record.run}  {numbers}", flush=True)
+    if failed:
+        raise ValueError("\n".join(failed))
 
 
-def _lock(printed: IO[bytes]) -> bool:
-    """Lock an open file for this process and for the children that get it; False if others have it."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(printed, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def steps_done(config: TrainConfig, folder: Path) -> int:
+    """How many steps of a run are done; all of them once its record is written, and not before."""
+    if ended(config, folder):
+        return config.steps
+    rows = read_curve(folder / CURVE)
+    return min(int(rows[-1]["step"]), config.steps - 1) if rows else 0
 
 
-def _is_printed_to(path: Path) -> bool:
-    """Whether a process lives that was started with this file to print to."""
-    if not path.exists():
-        return False
-    with path.open("rb") as printed:
-        return not _lock(printed)
+def printed_numbers(name: str) -> dict[tuple[str, str], float]:
+    """What a paper prints of the runs of a recipe, by arm and metric, out of ``data/results/papers``."""
+    root, numbers = results.repository(), {}
+    for path in sorted((root / "data" / "results" / "papers").glob("*.csv")) if root else []:
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                number = re.fullmatch(r"(?:≈ )?(\d+\.\d+)", row.get("printed") or "")
+                for evidence in (row.get("evidence") or "").split("; "):
+                    key = re.fullmatch(rf"train {re.escape(name)}/([\w-]+)/(\w+)", evidence)
+                    if number and key:
+                        numbers.setdefault(key.groups(), float(number[1]) * float(row["unit"] or 1))
+    return numbers
+
+
+def show(process: Background, runs: Runs, paper: Numbers, every: float) -> None:
+    """Show the curves of runs until their process ends, as a picture in a notebook, else as text."""
+    if Console().is_jupyter:
+        display = require("IPython.display", "a curve in a notebook")
+        handle = display.display(display.Markdown("…"), display_id=True)
+        live, draw = nullcontext(), lambda: handle.update(display.Image(picture(runs, paper)))
+    else:
+        live = Live(auto_refresh=False)
+        draw = lambda: live.update(Text(progress(runs, paper)), refresh=True)  # noqa: E731
+    with live:
+        running = True
+        while running:
+            running = process.running  # asked first, so that the last look is after its end
+            draw()
+            time.sleep(every if running else 0)
+
+
+def progress(runs: Runs, paper: Numbers) -> str:
+    """Where runs are, a line each: those that have ended, the one in training with its curve, the rest."""
+    lines, left, speed = [], 0, 0.0
+    for run, folder in runs:
+        rows = [row for row in read_curve(folder / CURVE) if row.get("loss")]
+        record, done = ended(run, folder), steps_done(run, folder)
+        losses = [float(row["loss"]) for row in rows]
+        left += run.steps - done
+        if record:
+            said = f"ended: {record.quality}"
+        elif rows and not speed:
+            speed = max(float(rows[-1]["items_per_second"]) / run.items, 1e-9)
+            said = f"{done:,} of {run.steps:,} steps, {speed:.3g} steps/s, "
+            said += f"{_duration((run.steps - done) / speed)} left, loss {losses[-1]:.4g}"
+        else:
+            said, losses = "waits", []
+        numbers = [f"  paper: {what} {number:.4g}" for (arm, what), number in paper.items() if arm == run.arm]
+        lines.append(f"{f'{run.arm} seed {run.seed}':<26}  {said}{''.join(numbers[:1])}")
+        lines += [] if record or not losses else [f"{'':<26}  {_bars(losses)}"]
+    lines.append(f"{left:,} steps left" + (f", {_duration(left / speed)} at this speed" if speed else ""))
+    return "\n".join(lines)
+
+
+def picture(runs: Runs, paper: Numbers) -> bytes:
+    """The curves of runs as PNG: the loss, and what the paper prints of it beside what is measured."""
+    size = 9, 3.5 + 0.12 * len(runs)
+    figure = require("matplotlib.figure", "a live curve").Figure(figsize=size, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    arms = list(dict.fromkeys(run.arm for run, _ in runs))
+    metric = next((what for arm, what in paper if arm in arms and what != "train_loss"), "val_loss")
+    for run, folder in runs:
+        rows, style = read_curve(folder / CURVE), {"color": f"C{arms.index(run.arm) % 10}", "lw": 1}
+        for axes, column, what in ((left, "loss", "train_loss"), (right, metric, metric)):
+            points = [(int(row["step"]), float(row[column])) for row in rows if row.get(column)]
+            axes.plot([step for step, _ in points], [value for _, value in points], **style)
+            if (run.arm, what) in paper:
+                axes.axhline(paper[run.arm, what], ls="--", **style)
+    for number, arm in enumerate(arms):
+        left.plot([], [], color=f"C{number % 10}", label=arm)
+    left.legend(frameon=False, fontsize=7)
+    left.set(xlabel="step", title="training loss")
+    right.set(xlabel="step", title=f"{metric}, dashed what the paper prints" if paper else metric)
+    figure.suptitle(progress(runs, paper), size=7, family="monospace", ha="left", x=0.01)
+    target = io.BytesIO()
+    figure.savefig(target, dpi=110)
+    return target.getvalue()
+
+
+def _bars(losses: Sequence[float], width: int = 50) -> str:
+    """A curve of one line of characters."""
+    shown = losses[:: -(-len(losses) // width)]
+    low, high = min(shown), max(shown)
+    return "".join(BARS[int((loss - low) / max(high - low, 1e-9) * 7)] for loss in shown)
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 100
+        else f"{seconds / 60:.0f} min"
+        if seconds < 6000
+        else f"{seconds / 3600:.3g} h"
+    )
 
 
 def train_and_kill(words: Sequence[str], folder: Path, *, step: int) -> int:
@@ -338,14 +305,3 @@ def _environment() -> dict[str, str]:
     """That of a process which finds this library, installed or not."""
     root = str(Path(gkalib.__file__).parents[1])
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-
-
-def _size(count: int) -> str:
-    """Bytes in words."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def _short(path: Path) -> str:
-    """A path as seen from where the kernel stands, if it lies below."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

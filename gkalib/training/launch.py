@@ -1,29 +1,43 @@
-"""From settings to a launch: what a command line overrides, what a run costs, the lines that start it."""
+"""Full runs in one action: what they are, what they cost and lack here, the lines that start them."""
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, final
 
 import torch
 
+from gkalib import results
+from gkalib.data import registry
+from gkalib.data.images import IMAGE_SETS, is_own_folder
+from gkalib.data.text import TEXTS
+from gkalib.data.tokens import LARGE, is_own_text
+from gkalib.data.where import where
 from gkalib.models import Count, count
-from gkalib.training.config import (
-    LOADERS,
-    NAMES,
-    LanguageConfig,
-    LaunchConfig,
-    Recipe,
-    TrainConfig,
-    VisionConfig,
-)
-from gkalib.training.recipes import recipe, recipes
+from gkalib.training.background import Background, ended, printed_numbers, show, steps_done
+from gkalib.training.checkpoint import KEPT
+from gkalib.training.config import LOADERS, NAMES, LanguageConfig, LaunchConfig, TrainConfig, VisionConfig
+from gkalib.training.distributed import run_folder
+from gkalib.training.recipes import recipe as find_recipe
 
 PEAK = 989e12  # dense bf16 operations per second of an H100, as NVIDIA states them
 SHARE = 0.3  # of which we count on
 # Images that a core reads and augments in a second, as measured: of ImageNet's size, of 32 × 32 pixels
 # enlarged to 224, and of 32 × 32.
 PHOTOGRAPHS, ENLARGED_PICTURES, SMALL_PICTURES = 202, 402, 2532
+SAVE_EVERY = "20"  # seconds between checkpoints of a run below full size, which ends within minutes
+BYTES = 16  # a parameter in float32, its two moments and its average
+RENAMED = {
+    "name": "recipe",
+    "arm": 'arms: a name, a list of them or "all"',
+    "seed": "seeds: how many, or a list of them",
+    "device": "gpus: how many; 0 is the CPU",
+    "out": "the environment variable GKALIB_RUNS",
+}
 
 
 @final
@@ -48,24 +62,6 @@ class Cost:
         return self.operations / (PEAK * SHARE) / 3600
 
 
-def chosen_run(
-    name: str, arm: str | None, *, scale: str, seed: int, device: str, words: Sequence[str] = ()
-) -> TrainConfig:
-    """The run of a recipe's arm at a scale, with the settings that words of a command line change.
-
-    Raises:
-        ValueError: if there is no such recipe, arm or scale, or the settings do not fit together.
-    """
-    config = replace(recipe(name).run(arm), seed=seed)
-    if scale == "smoke":
-        config = config.smoke()
-    elif scale == "reduced":
-        config = config.reduced(device)
-    elif scale != "full":
-        raise ValueError(f"train: scale must be smoke, reduced or full, not {scale!r}")
-    return apply_settings(config, words)
-
-
 def cost(config: TrainConfig) -> Cost:
     """What a run costs, counted on its model without computing anything."""
     with torch.device("meta"):
@@ -80,6 +76,39 @@ def cost(config: TrainConfig) -> Cost:
         items = config.steps * config.items
         per_item = counts.flops_per_token or 3 * counts.flops // config.model.context
     return Cost(count=counts, items=items, operations=float(items * per_item))
+
+
+def chosen_runs(
+    name: str,
+    arms: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    scale: str = "full",
+    device: str = "cuda",
+    words: Sequence[str] = (),
+) -> list[TrainConfig]:
+    """The runs of a recipe at a scale, with the settings that words of a command line change, arm by arm.
+
+    Args:
+        name: of the recipe.
+        arms: of it; ``all`` is all of them, none its first.
+        seeds: of each arm.
+        scale: ``full``, ``reduced`` or ``smoke``.
+        device: ``cpu`` or ``cuda``, which decides the size of a reduced run.
+        words: settings.
+
+    Raises:
+        ValueError: if there is no such recipe, arm or scale, or the settings do not fit together.
+    """
+    if scale not in ("full", "reduced", "smoke"):
+        raise ValueError(f"train: scale must be smoke, reduced or full, not {scale!r}")
+    recipe, runs = find_recipe(name), []
+    for arm in recipe.arms if list(arms) == ["all"] else arms or [None]:
+        run = recipe.run(arm)
+        if scale != "full":
+            run = run.smoke() if scale == "smoke" else run.reduced(device)
+        runs += [apply_settings(replace(run, seed=seed), words) for seed in seeds]
+    return runs
 
 
 def apply_settings(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
@@ -106,135 +135,264 @@ def apply_settings(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     )
     for name in NAMES:
         if getattr(updated, name) != getattr(config, name):
-            raise ValueError(f"train: {name} is chosen by --arm, --smoke, --reduced and --seed, not set")
+            raise ValueError(f"train: {name} is chosen by --arms, --smoke, --reduced and --seed, not set")
     if isinstance(updated.attention, str) and updated.attention != config.attention:
-        updated = replace(updated, arm=config.arm + _suffix(updated))
+        updated = replace(updated, arm=f"{config.arm}-{updated.attention.replace('_', '-')}")
     return replace(updated, smaller=config.smaller)
 
 
-def launch_lines(config: TrainConfig, launch: LaunchConfig | None = None) -> dict[str, str]:
-    """The command of a run on one GPU, on eight, and on two machines of eight under SLURM.
-
-    Every setting that is not the recipe's own is in it, and every option of the launch. Where the parts of a
-    step cannot be shared evenly, the line makes them smaller. What is reduced for a CPU has one line.
+@final
+class Launch(Background):
+    """Runs of a recipe, one after another: their plan and what is missing here, as text; their process.
 
     Args:
-        config: what is to be trained.
-        launch: where and how; where it names no workers, a line has as many as a common host has.
+        runs: every setting of each.
+        words: of ``python -m gkalib train``, as they were given, which choose them.
+        gpus: on how many cards of this machine; 0 is one process on the CPU.
     """
-    launch = launch or LaunchConfig()
-    words, on_cpu = _changed_settings(config)
-    words = [*_words(LaunchConfig(), replace(launch, device=None, workers=None, compile=False)), *words]
-    scale = {"full": "", "reduced": " --reduced", "smoke": " --smoke"}[config.scale]
-    seed = f" --seed {config.seed}" if config.seed else ""
-    call = f"-m gkalib train {config.experiment} --arm {recipe_arm(config)}{scale}{seed}"
-    settings = "".join(f" {word}" for word in words)
-    loaders = LOADERS if launch.workers is None else launch.workers
-    loading = f" --workers {loaders}" if isinstance(config, VisionConfig) else ""
-    if on_cpu:
-        return {"CPU": f"python {call} --device cpu{settings}"}
-    call = f"{call} --compile{loading}{settings}"
-    two = "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint"
-    node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
-    eight = f"torchrun --standalone --nproc-per-node 8 {call}{_parts_option(config, 8)}"
-    wrapped = shlex.quote(f"srun {two} {node} {call}{_parts_option(config, 16)}")
-    return {
-        "one GPU": f"python {call}",
-        "eight GPUs": eight,
-        "SLURM": f"sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node 8 --wrap {wrapped}",
-    }
+
+    def __init__(self, runs: Sequence[TrainConfig], words: Sequence[str], *, gpus: int):
+        self.words, self.gpus, self._first = list(words), gpus, runs[0]
+        self.runs = [replace(run, **self._sharing(gpus)) for run in runs]
+        self.folders = [run_folder(run, LaunchConfig()).absolute() for run in self.runs]
+        self.scale, self.home = runs[0].scale, self.folders[0].parent
+        self._placed = list(zip(self.runs, self.folders, strict=True))
+        settings = {folder.name: run.recorded() for run, folder in self._placed}
+        super().__init__(self.home / f"launch-{self.scale}-{results.digest(settings)}")
+
+    def _sharing(self, gpus: int) -> dict[str, int]:
+        """The setting with which so many processes can share a step: the largest parts that they can."""
+        batch, part, processes = self._first.batch, self._first.part, max(1, gpus)
+        if self._first.parts % processes == 0:
+            return {}
+        sizes = [size for size in range(1, part + 1) if batch % (size * processes) == 0]
+        return {"device_batch": sizes[-1]} if sizes else {"batch": processes * part}
+
+    def arguments(self, gpus: int) -> list[str]:
+        """What Python is called with on so many cards: the words as given, models compiled, records kept."""
+        own = ["--compile", "--keep"] if gpus else ["--device", "cpu", "--keep"]
+        words = ["-m", "gkalib", "train", *self.words, *(word for word in own if word not in self.words)]
+        if self.scale != "full" and "--save-every" not in words:
+            words += ["--save-every", SAVE_EVERY]
+        for name, size in self._sharing(gpus).items():
+            words += [f"--{name.replace('_', '-')}", str(size)]
+        return words
+
+    @property
+    def command(self) -> list[str]:
+        """The command of this machine."""
+        several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.gpus)]
+        return [sys.executable, *(several if self.gpus > 1 else []), *self.arguments(self.gpus)]
+
+    @property
+    def lines(self) -> dict[str, str]:
+        """The command on one GPU, on several, and on two machines of so many under SLURM; or on the CPU."""
+        if self.gpus == 0 and self.scale != "full":
+            return {"CPU": shlex.join(["python", *self.arguments(0)])}
+        cards = self.gpus if self.gpus > 1 else 8
+        one, several, two = (shlex.join(self.arguments(gpus)) for gpus in (1, cards, 2 * cards))
+        node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
+        nodes = f"--nnodes 2 --nproc-per-node {cards} --rdzv-backend c10d --rdzv-endpoint {node}"
+        wrapped = shlex.quote(f"srun torchrun {nodes} {two}")
+        return {
+            "one GPU": f"python {one}",
+            f"{cards} GPUs": f"torchrun --standalone --nproc-per-node {cards} {several}",
+            "SLURM": f"sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node {cards} --wrap {wrapped}",
+        }
+
+    @cached_property
+    def costs(self) -> dict[str, Cost]:
+        """What one run of each arm costs."""
+        return {arm: cost(run) for arm, run in {run.arm: run for run in self.runs}.items()}
+
+    @property
+    def plan(self) -> str:
+        """What the runs are, what they cost, and how to start them, the same on every machine."""
+        recipe, arms = find_recipe(self.runs[0].experiment), {run.arm: run for run in self.runs}
+        seeds = ", ".join(str(seed) for seed in dict.fromkeys(run.seed for run in self.runs))
+        first, paper = self.runs[0], printed_numbers(recipe.name)
+        hours = sum(self.costs[run.arm].hours for run in self.runs)
+        table = [
+            f"{'arm':<20}{'parameters':>12}{'of attention':>14}{'steps':>9}{'batch':>7}"
+            f"{first.unit:>11}{'operations':>12}{'hours':>7}  in the paper"
+        ]
+        for arm, run in arms.items():
+            spent, counts = self.costs[arm], self.costs[arm].count
+            numbers = [f"  {metric} {number:.4g}" for (of, metric), number in paper.items() if of == arm]
+            table.append(
+                f"{arm:<20}{counts.parameters:>12,}{counts.attention_parameters:>14,}{run.steps:>9,}"
+                f"{run.batch:>7,}{spent.items:>11.4g}{spent.operations:>12.4g}  {spent.hours:>5.2g}"
+                f"{''.join(numbers[:1])}"
+            )
+        lines = [
+            f"{recipe.name}: {recipe.summary}",
+            f"paper        {recipe.paper}: {recipe.expects}",
+            f"runs         {len(self.runs)}, {self.scale} scale, seeds {seeds}, data {first.data}",
+            *table,
+            f"together     {hours:.2g} hours of one H100 at 30 % of its bf16 peak",
+        ]
+        if isinstance(first, VisionConfig):
+            workers, small = LOADERS * max(1, self.gpus), first.model.image_size <= 64
+            enlarged = ENLARGED_PICTURES if first.data.startswith("cifar") else PHOTOGRAPHS
+            rate = workers * (SMALL_PICTURES if small else enlarged)
+            loading = first.steps * first.batch / rate / 3600
+            lines.append(f"loading      {loading:.2g} hours a run for {workers} cores that load images")
+        return "\n".join([*lines, *(f"{place:<11}  {line}" for place, line in self.lines.items())])
+
+    @property
+    def missing(self) -> list[str]:
+        """What the runs lack on this machine, a line each with what to type or to do."""
+        found, cards = _lacking_data(self.runs[0]), torch.cuda.device_count()
+        if self.gpus > cards or (self.gpus == 0 and self.scale == "full"):
+            found.append(
+                f"cards: {cards or 'none'} here, not {self.gpus or 'one at least'}. Type one of the plan's "
+                "lines where they are, or launch with scale='reduced'"
+            )
+        states = {arm: BYTES * spent.count.parameters for arm, spent in self.costs.items()}
+        largest = max(states.values())
+        if 0 < self.gpus <= cards:
+            free = min(torch.cuda.mem_get_info(card)[0] for card in range(self.gpus))
+            if largest > free:
+                found.append(
+                    f"memory: its state alone takes {largest / 1e9:.2g} GB, and {free / 1e9:.2g} of a card "
+                    "are free. End what else runs on it"
+                )
+        waiting = [run for run, done in zip(self.runs, self.done, strict=True) if done < run.steps]
+        needed = sum(KEPT * states[run.arm] for run in waiting) + largest
+        place = next(path for path in (self.home, *self.home.parents) if path.exists())
+        if needed > (free := shutil.disk_usage(place).free):
+            found.append(
+                f"disk: checkpoints take {needed / 1e9:.2g} GB, and {free / 1e9:.2g} are free in {place}. "
+                "Let GKALIB_RUNS name another place"
+            )
+        return found
+
+    @property
+    def done(self) -> list[int]:
+        """How many steps of each run are done; all of them once its record is written, and not before."""
+        return [steps_done(run, folder) for run, folder in self._placed]
+
+    @property
+    def state(self) -> str:
+        """``running``, ``finished``, ``stopped`` or ``not started``."""
+        if self.running:
+            return "running"
+        if self.done == [run.steps for run in self.runs]:
+            return "finished"
+        return "stopped" if any(self.done) or self.printed else "not started"
+
+    def check(self) -> None:
+        """Refuse where something is missing.
+
+        Raises:
+            ValueError: with what to type.
+        """
+        if missing := self.missing:
+            raise ValueError("launch: the runs cannot start here.\n" + "\n".join(missing))
+
+    def start(self) -> None:
+        """Start in a process that outlives this one, or go on where it stopped; nothing while it runs.
+
+        What it prints goes to ``launch.log`` in its folder, the record of each run to ``data/results``.
+
+        Raises:
+            ValueError: if something is missing; the message says what to do.
+        """
+        if self.state not in ("running", "finished"):
+            self.check()
+            self.begin(self.command)
+
+    def watch(self, every: float = 2.0) -> None:
+        """Show the curves until the process ends; an interrupt ends the watching, not the runs.
+
+        In a notebook they are a picture, in a terminal text: steps a second, the time that is left, the loss,
+        and what the paper prints, as a line.
+
+        Args:
+            every: seconds between two looks.
+
+        Raises:
+            ValueError: if the process ends before the last run; the message is the end of what it printed.
+        """
+        show(self, self._placed, printed_numbers(self.runs[0].experiment), every)
+        if self.state != "finished":
+            last = self.printed.splitlines()[-10:]
+            raise ValueError("launch: the runs have stopped.\n" + "\n".join(last))
+
+    def __repr__(self) -> str:
+        lines = [self.plan]
+        with suppress(ValueError):  # what is made up lies nowhere
+            lines += [f"data         {line}" for line in where(self.runs[0].data)]
+        lines += [f"missing      {line}" for line in self.missing] or ["missing      nothing"]
+        records = [ended(run, folder) for run, folder in self._placed]
+        lines += [f"recorded     {one.arm} seed {one.seed}: {one.quality}" for one in records if one]
+        lines.append(
+            f"state        {self.state}, {len(list(filter(None, records)))} of {len(records)} runs ended"
+        )
+        return "\n".join([*lines, f"folder       {self.home}"])
 
 
-def data_hours(config: VisionConfig, *, workers: int) -> float:
-    """Hours in which the loaders of one GPU read the images of a run, whatever it computes."""
-    if config.model.image_size <= 64:
-        rate = SMALL_PICTURES
+def launch(
+    recipe: str = "",
+    arms: str | Sequence[str] = "all",
+    *,
+    seeds: int | Sequence[int] = 1,
+    gpus: int | None = None,
+    scale: str = "full",
+    settings: Sequence[str] | None = None,
+    start: bool = False,
+    **old: Any,
+) -> Launch:
+    """Full runs in one action: what they are and cost, and what they lack here; with ``start`` they begin.
+
+    Every arm and seed is trained, one after another, in a process that a notebook's end does not stop: by
+    torchrun on more than one card, compiled on cards, each record kept in ``data/results``. The same call
+    again finds the process; after a stop or a crash it goes on from the last checkpoint and skips the runs
+    that have ended. In a terminal: ``python -m gkalib train RECIPE --arms all --seeds 5 --gpus 8``.
+
+    Args:
+        recipe: its name.
+        arms: one of its arms, several, or ``"all"``.
+        seeds: how many, from 0 on; or a list of them.
+        gpus: on how many cards; all that are here where not given, and on a machine without one the CPU, as
+            with 0.
+        scale: ``"full"``, ``"reduced"`` or ``"smoke"``.
+        settings: further words of the command line, ``["--lr", "3e-4"]``.
+        start: whether to start.
+
+    Raises:
+        ValueError: if there is no such recipe, arm or setting, or something is missing that a start needs.
+        TypeError: if an argument has another name now; the message says which.
+    """
+    for name in old:
+        known = f"is now {RENAMED[name]}" if name in RENAMED else "is no argument"
+        raise TypeError(f"launch: {name}= {known}")
+    gpus = torch.cuda.device_count() if gpus is None else gpus
+    arms, seeds = [arms] if isinstance(arms, str) else arms, range(seeds) if isinstance(seeds, int) else seeds
+    if gpus < 0 or not len(seeds) or not len(arms):
+        raise ValueError("launch: of gpus there are 0 or more, of arms and seeds one at least")
+    device = "cuda" if gpus else "cpu"
+    runs = chosen_runs(recipe, arms, seeds, scale=scale, device=device, words=settings or [])
+    words = [recipe, "--arms", *arms]
+    if list(seeds) == list(range(len(seeds))):
+        words += ["--seeds", str(len(seeds))] if len(seeds) > 1 else []
     else:
-        rate = ENLARGED_PICTURES if config.data.startswith("cifar") else PHOTOGRAPHS
-    return config.steps * config.batch / (rate * max(1, workers)) / 3600
+        words += ["--seed", *map(str, seeds)]
+    words += [*([] if scale == "full" else [f"--{scale}"]), *(settings or [])]
+    found = Launch(runs, words, gpus=gpus)
+    if start:
+        found.start()
+    return found
 
 
-def recipe_arm(config: TrainConfig) -> str:
-    """The arm of the recipe that a run was made from, before its attention was changed."""
-    recipe = recipes().get(config.experiment)
-    if recipe is None or config.arm in recipe.arms or not isinstance(config.attention, str):
-        return config.arm
-    return config.arm.removesuffix(_suffix(config))
-
-
-def _suffix(config: TrainConfig) -> str:
-    """What the attention of a run adds to the name of its arm."""
-    return "-" + config.attention.replace("_", "-")
-
-
-def _changed_settings(config: TrainConfig) -> tuple[list[str], bool]:
-    """The words that make the recipe's own run of that scale this one; and whether it is that of a CPU."""
-    recipe, arm = recipes().get(config.experiment), recipe_arm(config)
-    if recipe is None or arm not in recipe.arms:
-        return [], False
-    base = replace(recipe.run(arm), seed=config.seed)
-    if config.scale == "smoke":
-        return _words(base.smoke(), config), False
-    if config.scale == "reduced":
-        on_card, on_cpu = (_words(base.reduced(device), config) for device in ("cuda", "cpu"))
-        return (on_cpu, True) if len(on_cpu) < len(on_card) else (on_card, False)
-    return _words(base, config), False
-
-
-def _words(base: Any, config: Any, prefix: str = "") -> list[str]:
-    """Settings in which two configurations differ, as words of a command line."""
-    words: list[str] = []
-    for field in fields(base):
-        old, new = getattr(base, field.name), getattr(config, field.name)
-        name = prefix + field.name.replace("_", "-")
-        if old == new or field.name in (*NAMES, "smaller"):
-            continue
-        if is_dataclass(old):
-            words += _words(old, new, f"{name}.")
-        elif isinstance(new, bool):
-            words.append(f"--{name}" if new else f"--{prefix}no-{name.removeprefix(prefix)}")
-        elif isinstance(old, Mapping) and old:  # then each of its keys has a name of its own
-            for key in [key for key in new if new[key] != old.get(key)]:
-                words += [f"--{name}.{key.strip('.').replace('_', '-')}", str(new[key])]
-        else:
-            if isinstance(new, Mapping):
-                values = [word for pair in new.items() for word in pair]
-            else:
-                values = list(new) if isinstance(new, list | tuple) else [new]
-            words += [f"--{name}", *(shlex.quote(str(value)) for value in values)]
-    return words
-
-
-def _parts_option(config: TrainConfig, processes: int) -> str:
-    """The option with which so many processes can share a step: the largest parts that they can."""
-    if config.parts % processes == 0:
-        return ""
-    sizes = [size for size in range(1, config.part + 1) if config.batch % (size * processes) == 0]
-    return f" --device-batch {sizes[-1]}" if sizes else f" --batch {processes * config.part}"
-
-
-def device_of(name: str | None) -> str:
-    """The device that a launch will use."""
-    return name or ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def plan(recipe: Recipe, config: TrainConfig, launch: LaunchConfig | None = None) -> str:
-    """What a run is, what it will cost, and how to launch it, in lines."""
-    estimate, launch = cost(config), launch or LaunchConfig()
-    lines = [
-        f"{recipe.name}: {recipe.summary}",
-        f"paper        {recipe.paper}: {recipe.expects}",
-        f"arms         {', '.join(recipe.arms)}",
-        f"this run     {config.arm}, {config.scale}, seed {config.seed}, data {config.data}",
-        f"parameters   {estimate.count.parameters:,}, of attention {estimate.count.attention_parameters:,}",
-        f"training     {config.steps:,} steps of {config.batch:,}, {estimate.items:,} {config.unit} in all",
-        f"operations   {estimate.operations:.5g}, or {estimate.hours:.2g} hours of one H100 at 30 % of its "
-        "peak",
-    ]
+def _lacking_data(config: TrainConfig) -> list[str]:
+    """What to type where the data of a run is not here."""
+    name = config.data.replace("-", "_")
     if isinstance(config, VisionConfig):
-        loaders = LOADERS if launch.workers is None else launch.workers
-        hours = data_hours(config, workers=loaders)
-        more = "more than computing takes" if hours > estimate.hours else "less than computing takes"
-        lines.append(f"data         {hours:.2g} hours for {max(1, loaders)} cores that load images, {more}")
-    launches = launch_lines(config, launch)
-    return "\n".join([*lines, *(f"{where:<11}  {line}" for where, line in launches.items())])
+        known, own, kind = config.data in IMAGE_SETS, is_own_folder(config.data), "folder of images"
+    else:
+        known = config.data.replace("_", "-") in (*TEXTS, *LARGE)
+        own, kind = is_own_text(config.data), "text file"
+    if known and name in registry.DATASETS and not registry.ready(name):
+        return [f"data: {name} is not here. Type: python -m gkalib data get {name}"]
+    return [] if known or own else [f"data: there is no data set and no {kind} called {config.data!r}"]

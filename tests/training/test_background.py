@@ -1,7 +1,8 @@
-"""A run launched from a notebook, as real processes: found again, stopped, killed, gone on with, refused."""
+"""Launched runs as real processes: every arm and seed, found again, stopped, killed, gone on with."""
 
 import os
 import platform
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,18 +12,21 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
+import gkalib.training
 from gkalib import results
+from gkalib.cli import main
 from gkalib.data import registry
-from gkalib.training import Launch, background, launch
-from gkalib.training.background import train_and_kill
+from gkalib.training import Launch, launch
+from gkalib.training.background import picture, progress, train_and_kill
 from gkalib.training.checkpoint import newest, step_of
-from gkalib.training.distributed import HOLDER, LOCK, write_holder
+from gkalib.training.distributed import HOLDER, write_holder
 from gkalib.training.log import CURVE, read_curve
+from gkalib.training.loop import NotFinite
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = 400
+STEPS = 200
+ARMS, SEEDS = ("rope", "bank"), (0, 1)
 
 
 @pytest.fixture
@@ -33,10 +37,10 @@ def places(tmp_path, monkeypatch):
     return tmp_path
 
 
-def smoke(*, start: bool = False, steps: int = STEPS, **options) -> Launch:
-    """A decoder so small that 400 steps take seconds."""
-    settings = ["--steps", str(steps), "--eval-every", str(steps)]
-    return launch("gpa-dickens", scale="smoke", device="cpu", settings=settings, start=start, **options)
+def smoke(arms="rope", *, start: bool = False, steps: int = STEPS, seeds=1, **options) -> Launch:
+    """A decoder so small that 200 steps take seconds."""
+    settings = ["--steps", str(steps), "--eval-every", str(steps), *options.pop("settings", [])]
+    return launch("gpa-dickens", arms, seeds=seeds, scale="smoke", gpus=0, settings=settings, start=start)
 
 
 def until(reached, seconds: float = 120) -> None:
@@ -46,63 +50,122 @@ def until(reached, seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
-def test_a_plan_says_what_it_costs_and_what_is_missing():
-    text = str(launch("gka-imagenet-tiny", device="cuda"))
-    assert "hours of one H100" in text and "torchrun --standalone --nproc-per-node 8" in text
-    assert "sbatch" in text and "state        not started, 0 of" in text
-    assert "recorded     no run\n" in text
+def number_of(run: Launch) -> int:
+    """The number of its process."""
+    return int((run.folder / HOLDER).read_text().split()[1])
+
+
+def test_what_is_missing_is_said_with_what_to_type():
+    text = str(launch("gka-imagenet-tiny", gpus=8))
+    assert "state        not started, 0 of 3 runs ended" in text
     if not registry.ready("imagenet"):
         assert "missing      data: imagenet is not here. Type: python -m gkalib data get imagenet" in text
+        assert "data         imagenet: not here; looked for as" in text
+    assert "missing      cards: none here, not 8. Type one of the plan's lines" in text
+    assert "cards: none here, not one at least." in str(launch("gka-imagenet-tiny", gpus=0))
+    assert "cards" not in str(launch("gka-imagenet-tiny", scale="reduced", gpus=0))
 
 
 @pytest.mark.slow
-def test_a_run_outlives_its_kernel_and_is_found_again(places, capsys):
-    """The kernel is a process that launches and ends at once; what it started goes on to its record."""
-    call = "from gkalib.training import launch; launch('gpa-dickens', scale='smoke', device='cpu', "
-    settings = ["--steps", str(STEPS), "--eval-every", str(STEPS)]
-    subprocess.run([sys.executable, "-c", f"{call}settings={settings}, start=True)"], check=True, cwd=ROOT)
-    until(lambda: smoke().step > 0)
-    again = smoke(start=True)  # which starts no second one
-    again.watch()
-    assert (again.state, again.step, again._process) == ("finished", STEPS, None)
-    (record,) = results.load("gpa-dickens", scale="smoke")
-    assert record.recipe["steps"] == STEPS and record.metrics["val_loss"] > 0
-    assert f"recorded     seed 0: val_loss {record.metrics['val_loss']:.4g}" in str(again)
+def test_every_arm_and_seed_is_trained_by_one_call_though_a_worker_is_killed(places, monkeypatch, capsys):
+    """The kernel is a process that launches and ends at once; what it started goes on."""
+    monkeypatch.setattr(sys.modules["gkalib.training.launch"], "SAVE_EVERY", "0")
+    settings = ["--steps", "80", "--eval-every", "80"]
+    call = (
+        "import sys; from gkalib.training import launch; "
+        "sys.modules['gkalib.training.launch'].SAVE_EVERY = '0'; "
+        f"launch('gpa-dickens', {ARMS}, seeds=2, scale='smoke', gpus=0, settings={settings}, start=True)"
+    )
+    subprocess.run([sys.executable, "-c", call], check=True, cwd=ROOT)
+    found = smoke(ARMS, seeds=2, steps=80)
+    assert found.state == "running"
+    until(lambda: found.done[1] > 20)
+    os.kill(number_of(found), signal.SIGKILL)
+    until(lambda: not found.running)
+    assert found.state == "stopped" and found.done[0] == 80 and found.done[1] < 80 and not found.done[2]
+    first = (found.folders[0] / "ended.json").stat().st_mtime_ns
+    begun = step_of(newest(found.folders[1]))
+    assert begun > 0
+
+    def curve():
+        """What each row says of training; the seconds tell that a step was not done again."""
+        rows = read_curve(found.folders[1] / CURVE)
+        return [(row["step"], row["loss"], row["seconds"]) for row in rows if row["loss"]]
+
+    kept = [row for row in curve() if int(row[0]) <= begun]
+    again = smoke(ARMS, seeds=2, steps=80, start=True)
+    smoke(ARMS, seeds=2, steps=80, start=True)  # which starts no second one
+    again.watch(every=0.1)
+    assert again.state == "finished" and again.done == [80] * 4
+    assert (found.folders[0] / "ended.json").stat().st_mtime_ns == first  # it was skipped
+    rows = curve()
+    steps = [int(step) for step, *_ in rows]
+    assert rows[: len(kept)] == kept and steps == sorted(set(steps)) and steps[-1] == 80
+    records = results.load("gpa-dickens", scale="smoke")
+    assert sorted((record.arm, record.seed) for record in records) == sorted(
+        (arm, seed) for arm in ARMS for seed in SEEDS
+    )
+    assert all(record.recipe["steps"] == 80 for record in records)
+    shown = capsys.readouterr().out
+    assert "rope seed 0" in shown and "ended: val_loss" in shown and "0 steps left" in shown
+    assert shlex.join(again.command) in again.printed
+    assert f"recorded     bank seed 1: {records[0].quality.split(',')[0].split()[0]}" in str(again)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_run_that_was_stopped_goes_on(places, how):
-    run = smoke(start=True)
-    until(lambda: run.step > 20)
-    assert run.state == "running"
-    if how == "stop":
-        run.stop()
-    else:
-        os.kill(run._process.pid, signal.SIGKILL)
+def test_a_run_that_was_stopped_goes_on(places):
+    run = smoke(start=True, steps=400)
+    assert (run.state, smoke(steps=400).state) == ("running", "running")  # at once, while it still imports
+    until(lambda: run.done[0] > 20)
+    smoke(steps=400).stop()  # as another kernel would
     until(lambda: not run.running)
-    assert run.state == "stopped" and run.step < STEPS
-    with pytest.raises(ValueError, match=r"launch: the run has stopped\."):
+    assert run.state == "stopped" and run.done[0] < 400
+    assert "goes on from there" in run.printed
+    with pytest.raises(ValueError, match=r"(?s)launch: the runs have stopped\..*goes on from there$"):
         run.watch()
-    again = smoke(start=True)
-    again.watch()
-    assert again.state == "finished" and len(results.load("gpa-dickens", scale="smoke")) == 1
-    printed = (again.folder / "launch.log").read_text()
-    assert ("goes on from there" in printed) == (how == "stop")
+    run.start()
+    run.watch(every=0.1)
+    assert run.state == "finished" and len(results.load("gpa-dickens", scale="smoke")) == 1
 
 
 @pytest.mark.slow
-def test_a_run_that_still_imports_is_running_to_another_kernel_too(places):
-    """Asked at once, before the process has locked its folder; and it can be stopped."""
-    started, other = smoke(start=True), smoke()
-    assert not (started.folder / LOCK).exists()
-    assert (other.state, other.running) == ("running", True)
-    other.start()  # which starts no second one
-    assert other._process is None
-    other.stop()
-    until(lambda: not other.running)
-    started._process.wait()
-    assert other.state == "stopped"
+def test_the_line_for_eight_cards_runs_in_two_processes_and_keeps_its_records(places, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    found = launch("gpa-dickens", ["rope", "bank"], scale="smoke", gpus=8)
+    words = shlex.split(found.lines["8 GPUs"])
+    assert words[:4] == ["torchrun", "--standalone", "--nproc-per-node", "8"]
+    words = ["2" if word == "8" else word for word in words[1:] if word != "--compile"]
+    command = [sys.executable, "-m", "torch.distributed.run", *words, "--device", "cpu", "--quiet"]
+    for _ in range(2):  # the second time both have ended
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert [line.split()[1][:4] for line in done.stdout.splitlines()] == ["rope", "bank"]
+    assert {record.arm for record in results.load("gpa-dickens", scale="smoke")} == {"rope", "bank"}
+    assert found.state == "finished"
+
+
+def test_what_has_ended_is_read_and_what_is_no_number_is_left(places, monkeypatch, capsys):
+    words = shlex.split("train gpa-dickens --arms rope bank --smoke --steps 4 --quiet --device cpu")
+    trained = []
+
+    def train(run, options):
+        trained.append(run.arm)
+        if run.arm == "rope":
+            raise NotFinite("train: the loss is no number")
+        return real(run, options)
+
+    real = gkalib.training.train
+    monkeypatch.setattr(gkalib.training, "train", train)
+    for given, newly in (([], ["rope", "bank"]), (["--keep"], ["rope"]), (["--fresh"], ["rope", "bank"])):
+        assert main([*words, *given]) == 2
+        printed = capsys.readouterr()
+        assert printed.out.startswith("gpa-dickens bank-smoke-s0") and printed.out.count("\n") == 1
+        assert printed.err == "train: rope seed 0: the loss is no number\n"
+        assert trained == newly
+        trained.clear()
+    assert [record.arm for record in results.load("gpa-dickens", scale="smoke")] == ["bank"]
+    assert main([*words, "--lr", "0.1", "--arms", "bank", "--out", str(places / "other")]) == 0
+    assert trained == ["bank"]  # other settings are another run
 
 
 @pytest.mark.parametrize(
@@ -114,78 +177,44 @@ def test_a_run_that_still_imports_is_running_to_another_kernel_too(places):
         "process {pid} on {host}\n1",
         "process {pid} on {host}",
     ],
+    ids=["none", "no number", "another machine", "a reused number", "no start"],
 )
-def test_a_process_that_is_not_the_runs_for_certain_is_left_alone(places, holder):
+def test_a_process_that_is_not_the_launchs_for_certain_is_left_alone(places, holder):
     """It may be of another host that shares the folder, or have got the number of one that is gone."""
     run, other = smoke(), subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    run.folder.mkdir(parents=True)
-    write_holder(run.folder, other.pid)
-    start = (run.folder / HOLDER).read_text().split("\n")[1]
-    with other, FileLock(run.folder / LOCK):
-        (run.folder / HOLDER).write_text(holder.format(pid=other.pid, host=platform.node(), start=start))
-        with pytest.raises(ValueError, match="no process here is that one for certain: stop it where it was"):
-            run.stop()
-        assert other.poll() is None
-        write_holder(run.folder, other.pid)
-        run.stop()
-        assert other.wait(60) == -signal.SIGTERM
-
-
-def test_a_run_that_ended_before_a_clock_was_set_back_has_ended(places):
-    run = smoke(steps=4)
-    run.folder.mkdir(parents=True)
-    (run.folder / LOCK).touch()
-    (run.folder / CURVE).write_text("step,loss\n4,0.5\n")
-    assert run.running  # its record is awaited
-    for days in (-1, 1):
-        os.utime(run.folder / CURVE, (time.time() + 86_400 * days,) * 2)
+    folder = run.folder
+    folder.mkdir(parents=True)
+    write_holder(folder, other.pid)
+    start = (folder / HOLDER).read_text().split("\n")[1]
+    with other:
+        (folder / HOLDER).write_text(holder.format(pid=other.pid, host=platform.node(), start=start))
         assert not run.running
-
-
-@pytest.mark.slow
-def test_a_small_run_that_is_killed_goes_on_from_its_last_checkpoint(places, monkeypatch):
-    monkeypatch.setattr(background, "SAVE_EVERY", 0)
-    run = smoke(start=True, steps=80)
-    until(lambda: run.step > 20)
-    os.kill(run._process.pid, signal.SIGKILL)
-    until(lambda: not run.running)
-    begun = step_of(newest(run.folder))
-    assert 0 < begun < 80
-
-    def curve():
-        """What each row says of training; the seconds tell that a step was not done again."""
-        rows = read_curve(run.folder / CURVE)
-        return [(row["step"], row["loss"], row["seconds"]) for row in rows if row["loss"]]
-
-    kept = [row for row in curve() if int(row[0]) <= begun]
-    again = smoke(start=True, steps=80)
-    again.watch()
-    assert again.state == "finished"
-    rows = curve()
-    steps = [int(step) for step, *_ in rows]
-    assert rows[: len(kept)] == kept and steps == sorted(set(steps)) and steps[-1] == 80
-    (record,) = results.load("gpa-dickens", scale="smoke")
-    assert record.recipe["steps"] == 80
-
-
-def test_only_a_run_of_full_size_saves_seldom(places):
-    small, full = smoke(), launch("gpa-dickens", device="cuda")
-    assert "--save-every" in small.command and "--save-every" not in full.command
+        if "elsewhere" in holder:
+            with pytest.raises(ValueError, match=r"was started by process \d+ on elsewhere; stop it there"):
+                run.stop()
+        else:
+            run.stop()
+        time.sleep(0.2)
+        assert other.poll() is None
+        write_holder(folder, other.pid)
+        assert run.state == "running"
+        run.stop()
+        until(lambda: not run.running)  # which asks how it ended, in the place of its parent
 
 
 def test_without_data_nothing_is_started(places, monkeypatch):
     monkeypatch.setattr(registry, "ready", lambda name: False)
-    run = launch("gpa-dickens", scale="reduced", device="cpu")
+    run = launch("gpa-dickens", scale="reduced", gpus=0)
     with pytest.raises(ValueError, match="Type: python -m gkalib data get dickens"):
         run.start()
-    assert run.state == "not started" and not run.folder.exists()
+    assert run.state == "not started" and not run.home.exists()
 
 
 @pytest.mark.parametrize(
     ("name", "kind"), [("gpa-dickens", "text file"), ("gka-imagenet-tiny", "folder of images")]
 )
 def test_data_of_ones_own_that_is_not_there_is_named(places, name, kind):
-    run = launch(name, scale="smoke", device="cpu", settings=["--data", str(places / "mine")])
+    run = launch(name, scale="smoke", gpus=0, settings=["--data", str(places / "mine")])
     assert run.missing == [f"data: there is no data set and no {kind} called {str(places / 'mine')!r}"]
 
 
@@ -207,7 +236,7 @@ def test_data_of_ones_own_is_taken(places, monkeypatch):
         ("gpa-dickens", "digits", 1),
         ("gpa-dickens", "made-up", 0),
     ):
-        run = launch(name, scale="smoke", device="cpu", settings=["--data", str(data)])
+        run = launch(name, scale="smoke", gpus=0, settings=["--data", str(data)])
         assert len(run.missing) == missing
 
 
@@ -215,14 +244,23 @@ def test_a_disk_that_is_too_small_is_named(places, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(1, 1, 1000))
     (line,) = smoke().missing
-    assert line.startswith("disk: checkpoints take ") and "Choose another folder with out=" in line
+    assert line.startswith("disk: checkpoints take ") and "Let GKALIB_RUNS name another place" in line
 
 
-def test_what_is_no_run_is_refused():
-    with pytest.raises(ValueError, match="train: scale must be smoke, reduced or full, not 'tiny'"):
-        launch("gpa-dickens", scale="tiny")
-    with pytest.raises(ValueError, match="'bnak'"):
-        launch("gpa-dickens", "bnak")
+def test_the_curve_is_a_line_of_text_and_a_picture_with_the_papers_number(places):
+    run = smoke(ARMS)
+    run.folders[0].mkdir(parents=True)
+    rows = [
+        f"{step},{4 - step / 100},{640 * step},{'3.5' if step == 50 else ''}" for step in range(10, 60, 10)
+    ]
+    (run.folders[0] / CURVE).write_text("\n".join(["step,loss,items_per_second,val_loss", *rows, ""]))
+    runs, paper = list(zip(run.runs, run.folders, strict=True)), {("rope", "val_loss"): 3.25}
+    first, curve, second, last = progress(runs, paper).splitlines()
+    assert first.startswith("rope seed 0 ") and first.endswith("paper: val_loss 3.25")
+    assert "50 of 200 steps, 125 steps/s, 1 s left, loss 3.5" in first and curve.strip() == "█▆▄▂▁"
+    assert second.split()[-1] == "waits" and last == "350 steps left, 3 s at this speed"
+    without, with_number = picture(runs, {}), picture(runs, paper)
+    assert without[:4] == b"\x89PNG" and without != with_number
 
 
 @pytest.mark.slow

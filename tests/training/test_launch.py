@@ -1,15 +1,15 @@
-"""What a run costs, and the lines that launch it: hours by the stated rate, parts that can be shared."""
+"""What full runs are and cost, and the lines that start them: as they were given, shared evenly, kept."""
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from gkalib.cli import main
 from gkalib.layers import variants
-from gkalib.training import LaunchConfig, cost, launch, launch_lines, plan, recipe, recipes
-from gkalib.training.launch import chosen_run, recipe_arm
+from gkalib.training import cost, launch, recipe, recipes
+from gkalib.training.background import printed_numbers
+from gkalib.training.launch import chosen_runs
 
 
 def test_hours_are_operations_at_the_stated_share_of_the_peak():
@@ -19,15 +19,28 @@ def test_hours_are_operations_at_the_stated_share_of_the_peak():
 
 
 @pytest.mark.parametrize("name", list(recipes()))
-def test_processes_can_share_the_steps_of_the_lines(name):
-    run = recipe(name).run()
-    lines = launch_lines(run)
-    for where, processes in (("one GPU", 1), ("eight GPUs", 8), ("SLURM", 16)):
+def test_processes_can_share_the_steps_of_every_arm(name):
+    runs = chosen_runs(name, ["all"], [0])
+    lines = launch(name, gpus=8).lines
+    for where, processes in (("one GPU", 1), ("8 GPUs", 8), ("SLURM", 16)):
         sizes = {key: int(value) for key, value in re.findall(r"--(device-batch|batch) (\d+)", lines[where])}
-        batch = sizes.get("batch", run.batch)
-        parts, rest = divmod(batch, sizes.get("device-batch", run.device_batch))
-        assert rest == 0 and parts % processes == 0, lines[where]
-        assert f"train {name} --arm {run.arm}" in lines[where]
+        for run in runs:
+            batch = sizes.get("batch", run.batch)
+            parts, rest = divmod(batch, sizes.get("device-batch", run.device_batch))
+            assert rest == 0 and parts % processes == 0, lines[where]
+        assert f"train {name} --arms all" in lines[where] and "--compile --keep" in lines[where]
+
+
+def test_a_launch_has_the_runs_that_its_line_makes():
+    """Else those of eight cards, whose parts are smaller, would never be found to have ended."""
+    eight, one = launch("gpa-dickens", gpus=8), launch("gpa-dickens", gpus=1)
+    assert "--device-batch 32" in eight.lines["8 GPUs"] and "--device-batch" not in eight.lines["one GPU"]
+    assert {run.device_batch for run in eight.runs} == {32} and {run.device_batch for run in one.runs} == {
+        256
+    }
+    assert eight.lines == one.lines and eight.folder != one.folder
+    assert eight.command[1:5] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    assert one.command[1:] == shlex.split(one.lines["one GPU"])[1:]
 
 
 def one_gpu(words: list[str], capsys: pytest.CaptureFixture) -> list[str]:
@@ -41,59 +54,91 @@ def one_gpu(words: list[str], capsys: pytest.CaptureFixture) -> list[str]:
     "given",
     [
         "gka-imagenet-tiny --arm gka --data 'my photos' --model.num-classes 3 --lr 0.0001",
-        "gka-imagenet-tiny --arm deit --attention non_local",
-        "gka-imagenet-tiny --arm vlt --seed 3 --workers 7 --clip None",
-        "gka-nanochat-d20 --arm gka --reduced --device cuda --betas 0.8 0.99 --rates.head 0.1",
-        "karat-cifar10 --smoke --augment.mixup 0.3 --batch 32 --model.no-class-token",
-        "gpa-dickens --arm bank --out 'my runs' --snapshots 100 --keep --lr 0.01",
+        "gka-imagenet-tiny --arms deit vlt --attention non_local",
+        "gka-imagenet-tiny --arm vlt --seed 3 5 --workers 7 --clip None",
+        "gka-nanochat-d20 --arm gka --reduced --device cuda --betas 0.8 0.99 --rates.head 1e-1",
+        "karat-cifar10 --smoke --gpus=1 --augment.mixup 0.3 --batch 32 --model.no-class-token",
+        "gpa-dickens --arms bank --out 'my runs' --snapshots 100 --keep --lr 1e-2",
     ],
-    ids=["folder", "attention", "seed", "text", "nested", "launch"],
+    ids=["folder", "attention", "seeds", "text", "nested", "launch"],
 )
-def test_the_lines_keep_every_setting_that_was_given(given, capsys):
+def test_the_lines_are_the_words_that_were_given(given, capsys):
     """Pasted, a line plans the same run again, with the same line."""
-    words = shlex.split(given)
-    printed = one_gpu(words, capsys)
-    assert set(words) - {"--device", "cuda"} <= set(printed)
+    words = [word for word in shlex.split(given) if word != "--gpus=1"]
     there = ["--device", "cuda"]  # where a reduced run is another than on a CPU
+    printed = one_gpu([*shlex.split(given), *([] if "--device" in words else there)], capsys)
+    kept = (
+        words[: words.index("--device")] + words[words.index("--device") + 2 :]
+        if there[0] in words
+        else words
+    )
+    assert printed[: len(kept)] == kept and {"--compile", "--keep"} <= set(printed)
     assert one_gpu([*printed, *there], capsys) == printed
 
 
-def test_lines_of_a_recipes_own_run_have_no_settings(capsys):
-    assert one_gpu(["gpa-dickens", "--arm", "bank"], capsys) == ["gpa-dickens", "--arm", "bank", "--compile"]
-
-
 def test_what_slurm_wraps_keeps_its_own_quotes():
-    lines = launch_lines(recipe("gpa-dickens").run("bank"), LaunchConfig(out=Path("my runs")))
-    assert "my runs" in shlex.split(shlex.split(lines["SLURM"])[-1])
-    assert "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500" in lines["SLURM"]
+    line = launch("gpa-dickens", "bank", settings=["--prompt", "It was"]).lines["SLURM"]
+    assert "It was" in shlex.split(shlex.split(line)[-1])
+    assert "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500" in line
 
 
-def test_the_plan_says_how_long_loading_takes():
-    """384 million pictures at 202 a second and core: 35 hours with 15, 22 days with none beside training."""
-    gka = recipe("gka-imagenet-tiny")
-    run = gka.run("gka")
-    assert "35 hours for 15 cores that load images, more than computing takes" in plan(gka, run)
-    assert "5.3e+02 hours for 1 cores" in plan(gka, run, LaunchConfig(workers=0))
-    assert "--workers 15" in launch_lines(run)["eight GPUs"]
-    dickens = recipe("gpa-dickens")
-    assert "load" not in plan(dickens, dickens.run()) and "--workers" not in plan(dickens, dickens.run())
+def test_the_plan_says_what_runs_and_what_it_costs():
+    """384 million pictures at 202 a second and core: 35 hours with 15, 4.4 with 120 beside eight cards."""
+    plan = launch("gka-imagenet-tiny", ["deit", "gka"], seeds=[1, 4], gpus=8).plan
+    assert "runs         4, full scale, seeds 1, 4, data imagenet" in plan
+    assert re.search(r"deit +5,717,416 .* 2\.7  ema_top1 0\.722\n", plan)
+    assert re.search(r"gka +4,383,436 .* 2\.1  ema_top1 0\.7154\n", plan)
+    assert "together     9.7 hours of one H100" in plan
+    assert "loading      4.4 hours a run for 120 cores that load images" in plan
+    assert "loading      35 hours a run for 15 cores" in launch("gka-imagenet-tiny", "gka", gpus=1).plan
+    assert "load" not in launch("gpa-dickens", "rope").plan
+
+
+def test_the_papers_numbers_are_those_of_the_ledger():
+    numbers = printed_numbers("gka-imagenet-tiny")
+    assert numbers["vlt", "ema_top1"] == pytest.approx(0.735)
+    assert printed_numbers("rbf-tinystories")["standard", "train_loss"] == pytest.approx(1.51)
+    assert printed_numbers("gpa-dickens") == {}  # a curve without printed numbers
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"arm": "rope"}, "launch: arm= is now arms: a name, a list of them or"),
+        ({"seed": 3}, "launch: seed= is now seeds: how many, or a list of them"),
+        ({"device": "cpu"}, "launch: device= is now gpus: how many; 0 is the CPU"),
+        ({"sede": 3}, "launch: sede= is no argument"),
+    ],
+)
+def test_an_old_word_is_answered_by_the_new_one(options, message):
+    with pytest.raises(TypeError, match=message):
+        launch("gpa-dickens", **options)
+
+
+def test_what_is_no_run_is_refused(capsys):
+    with pytest.raises(ValueError, match="train: scale must be smoke, reduced or full, not 'tiny'"):
+        launch("gpa-dickens", scale="tiny")
+    with pytest.raises(ValueError, match="'bnak'"):
+        launch("gpa-dickens", "bnak")
+    with pytest.raises(ValueError, match="of arms and seeds one at least"):
+        launch("gpa-dickens", seeds=0)
+    for words, said in (
+        ("--seeds 2 --out x", "--out is the folder of one run"),
+        ("--seed 1 2 --seeds 2", "both"),
+    ):
+        assert main(["train", "gpa-dickens", "--smoke", *words.split()]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_a_run_with_another_attention_is_no_run_of_its_arm(tmp_path, monkeypatch):
     """Else its record would take the place of the arm's, and its folder would hold the arm's checkpoints."""
-    run = chosen_run("gka-imagenet-tiny", "deit", scale="smoke", seed=0, device="cpu")
-    words = ["--attention", "non_local"]
-    other = chosen_run("gka-imagenet-tiny", "deit", scale="smoke", seed=0, device="cpu", words=words)
-    assert (run.arm, other.arm, recipe_arm(other)) == ("deit", "deit-non-local", "deit")
-    assert "this run     deit-non-local, smoke" in plan(recipe("gka-imagenet-tiny"), other)
-    same = chosen_run(
-        "gka-imagenet-tiny", "deit", scale="smoke", seed=0, device="cpu", words=["--attention", "softmax"]
-    )
-    assert same.arm == "deit"
     monkeypatch.setenv("GKALIB_RUNS", str(tmp_path))
-    there = launch("gka-imagenet-tiny", "deit", scale="smoke", device="cpu", settings=words)
-    assert there.folder == tmp_path / "gka-imagenet-tiny" / "deit-non-local-smoke-s0"
-    assert there.command[there.command.index("--arm") + 1] == "deit"
+    there = launch("gka-imagenet-tiny", "deit", scale="smoke", gpus=0, settings=["--attention", "non_local"])
+    assert there.runs[0].arm == "deit-non-local"
+    assert there.folders == [tmp_path / "gka-imagenet-tiny" / "deit-non-local-smoke-s0"]
+    assert there.command[there.command.index("--arms") + 1] == "deit"
+    same = launch("gka-imagenet-tiny", "deit", scale="smoke", gpus=0, settings=["--attention", "softmax"])
+    assert same.runs[0].arm == "deit"
 
 
 def test_no_arm_of_a_recipe_is_called_like_one_with_another_attention():

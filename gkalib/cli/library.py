@@ -1,12 +1,13 @@
-"""Commands that say what there is: data, records, methods, variants."""
+"""Commands that say what there is, data, records, methods, variants, and those that measure the library."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
 from tyro.conf import Positional
+from tyro.constructors import PrimitiveConstructorSpec
 
-from gkalib.cli.options import Device, Positive, Scale
-
+Device = Literal["cpu", "cuda"]
+Scale = Literal["smoke", "reduced", "full"]
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 Kernel = Literal[
     "gaussian", "exp-dot", "laplace", "matern", "rational-quadratic", "epanechnikov", "boxcar", "tricube"
@@ -14,23 +15,43 @@ Kernel = Literal[
 Normalizer = Literal["row-sum", "unnormalized", "top-k", "simplex"]
 
 
+def _positive(words: list[str]) -> int:
+    try:
+        number = int(words[0])
+    except ValueError:
+        raise ValueError(f"must be a whole number, not {words[0]!r}") from None
+    if number < 1:
+        raise ValueError(f"must be at least 1, not {number}")
+    return number
+
+
+Positive = Annotated[
+    int, PrimitiveConstructorSpec(1, "N", _positive, lambda value: isinstance(value, int), lambda n: [str(n)])
+]
+
+
 @final
 @dataclass(frozen=True)
 class Data:
-    """List, fetch or check the data sets.
+    """List, fetch or check the data sets, or say where they lie.
 
-    Its actions: list says what there is, and what of it is on this machine; get fetches what is missing, and
-    checks it; check compares what is here with the registered checksums, and fetches nothing.
+    Its actions: list says what there is, and what of it is on this machine; where says its place, or those
+    where it is looked for; get fetches what is missing, and checks it; check compares what is here with the
+    registered checksums, and fetches nothing.
     """
 
-    action: Positional[Literal["list", "get", "check"]]
+    action: Positional[Literal["list", "where", "get", "check"]]
     name: Positional[tuple[str, ...]] = ()  # data sets; all of them where none is named
 
     def __call__(self) -> None:
         """Print a line a data set."""
         from gkalib.data import registry
+        from gkalib.data.where import where
 
         names = self.name or tuple(registry.DATASETS)
+        if self.action == "where":
+            print(*(line for name in names for line in where(name)), sep="\n")
+            return
         if self.action == "list":
             width = max(map(len, names))
             for name in names:
@@ -126,3 +147,44 @@ class Variants:
         from gkalib.models import overview, overview_table
 
         print(overview_table(overview(self.dim, self.heads, self.tokens), self.tokens))
+
+
+@final
+@dataclass(frozen=True)
+class Bench:
+    """Time what the library does on this machine."""
+
+    name: Positional[str]  # what to time, for example smooth
+    shape: Positional[tuple[str, ...]] = ()  # shapes of it; all of them where none is named
+    arm: tuple[str, ...] = ()  # arms of a shape, where it has some; all of them where none is named
+    device: Device = "cpu"  # where
+    scale: Scale = "full"  # how much of it
+    keep: bool = False  # keep the rows in data/results
+
+    def __call__(self) -> None:
+        """Print a row a case."""
+        from gkalib.bench.run import run
+
+        run(self.name, self.shape, arms=self.arm, device=self.device, scale=self.scale, keep=self.keep)
+
+
+@final
+@dataclass(frozen=True)
+class Tune:
+    """Choose the block sizes of the fused programs by time, on a CUDA device.
+
+    What runs of the tests prove with them is written down beside them, for ``auto`` to go by.
+    """
+
+    program: Positional[tuple[str, ...]] = ()  # as configs.json names them; all where none is named
+    recorded: bool = False  # choose by the recorded times, and time nothing
+
+    def __call__(self) -> None:
+        """Print what changed."""
+        from gkalib.gpu import run, tune
+
+        if not self.recorded:
+            tune.run(self.program)
+        changes = tune.adopt()
+        changes.append(f"{len(changes)} entries changed; record the programs anew: make aot UPDATE=1")
+        print(*changes, f"{run.prove()} proofs written", sep="\n")
