@@ -8,21 +8,10 @@ from sphinx.util.docutils import SphinxDirective
 
 from gkalib.results import experiments, load
 
+from .tables import table
+
 HEADER = ("experiment", "arm", "scale", "source", "device", "seed", "commit", "date")
-
-
-def table(rows: list[tuple[str, ...]]) -> nodes.table:
-    """A docutils table with the ledger's header."""
-    group = nodes.tgroup(cols=len(HEADER))
-    group += [nodes.colspec(colwidth=1) for _ in HEADER]
-    head, body = nodes.thead(), nodes.tbody()
-    for part, lines in ((head, [HEADER]), (body, rows)):
-        for line in lines:
-            row = nodes.row()
-            row += [nodes.entry("", nodes.paragraph("", cell)) for cell in line]
-            part += row
-    group += [head, body]
-    return nodes.table("", group, classes=["gk-ledger"])
+LENGTHS = {"commit": 7, "date": 10}  # of what is shown of it
 
 
 class Ledger(SphinxDirective):
@@ -32,22 +21,11 @@ class Ledger(SphinxDirective):
         """Read the store and write one row a run."""
         root = Path(self.env.app.srcdir) / self.config.gkalib_results
         rows = [
-            (
-                run.experiment,
-                run.arm,
-                run.scale,
-                run.source,
-                run.device,
-                str(run.seed),
-                run.commit[:7],
-                run.date[:10],
-            )
+            [str(getattr(run, name))[: LENGTHS.get(name)] for name in HEADER]
             for experiment in experiments(root=root)
             for run in load(experiment, root=root)
         ]
-        if not rows:
-            return [nodes.paragraph("", "The store holds no run yet.")]
-        return [table(rows)]
+        return [table(HEADER, rows) if rows else nodes.paragraph("", "The store holds no run yet.")]
 
 
 def setup(app: Sphinx) -> dict:
