@@ -20,6 +20,7 @@ from jupyter_book.config import get_final_config
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 from sphinx.util.docutils import docutils_namespace, patch_docutils
+from sphinx_external_toc.parsing import parse_toc_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 # Jupyter Book loads both on every page; the book uses neither, and both point to other hosts.
@@ -42,21 +43,12 @@ DESCRIPTION = (
 MATHJAX_PARTS = ("tex-mml-chtml.js", "input", "output/chtml", "a11y", "sre", "ui")
 
 
-def toc_entries(toc: dict) -> list[str]:
-    """The documents that a parsed ``_toc.yml`` names, in reading order, without suffixes."""
-    entries = [toc["root"]]
-
-    def walk(node: dict) -> None:
-        for child in [*node.get("parts", []), *node.get("chapters", []), *node.get("sections", [])]:
-            if "file" in child:
-                entries.append(child["file"])
-            walk(child)
-
-    walk(toc)
-    return [entry.removesuffix(".md").removesuffix(".ipynb") for entry in entries]
+def toc_entries(toc: Path) -> list[str]:
+    """The documents that a ``_toc.yml`` names, in reading order, without suffixes."""
+    return [name.removesuffix(".md").removesuffix(".ipynb") for name in parse_toc_yaml(toc)]
 
 
-def missing_pages(toc: dict, html: Path) -> list[str]:
+def missing_pages(toc: Path, html: Path) -> list[str]:
     """The entries of the table of contents that have no HTML file."""
     return [entry for entry in toc_entries(toc) if not (html / f"{entry}.html").is_file()]
 
@@ -182,7 +174,7 @@ def build(source: Path, output: Path, *, repository_url: str | None = None, cdn:
     if status:
         print("book: the build failed; each warning above is an error", file=sys.stderr)
         return status
-    toc = yaml.safe_load((source / "_toc.yml").read_text(encoding="utf-8"))
+    toc = source / "_toc.yml"
     missing = missing_pages(toc, html)
     if missing:
         print(f"book: no HTML was written for {', '.join(missing)}", file=sys.stderr)

@@ -43,8 +43,7 @@ def exported(root: Path, module: str) -> list[str]:
 def _shows_all(root: Path, module: str) -> bool:
     """Whether all public names of a module are for users: what a package leaves out is its own business."""
     package = module.rpartition(".")[0]
-    # A variant of attention is found by its file, and its package exports none.
-    if module_path(root, module).name == "__init__.py" or package in ("", PACKAGE, f"{PACKAGE}.attention"):
+    if module_path(root, module).name == "__init__.py" or package in ("", PACKAGE):
         return True
     names = exported(root, package)
     return not names or module in (find_object(root, f"{package}.{name}") for name in names)

@@ -1,12 +1,12 @@
 """What four papers print, cell by cell, and what is to stand behind it: read from ``data/results/papers``."""
 
-import csv
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import final
 
 from .counts import printed as counted
+from .tables import read
 
 PAPERS = {"gka": "GKA", "gpa": "GPA", "rbf": "RBF", "karat": "KArAt"}
 COMPARES = ("value", "order", "sign", "ratio", "slower", "setting", "formula", "nothing", "")
@@ -18,12 +18,6 @@ DATA = {
     "rbf": ("tinystories", "tinystories-full"),
     "karat": ("cifar10", "cifar100", "imagenet"),
 }
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @final

@@ -1,6 +1,5 @@
 """The directive ``counts``: sizes that a paper prints above what our modules come to."""
 
-import csv
 from pathlib import Path
 
 from docutils import nodes
@@ -10,6 +9,7 @@ from sphinx.util.docutils import SphinxDirective
 from gkalib.results import find
 
 from .results_role import agrees
+from .tables import read, table
 
 
 def shown(value: float) -> str:
@@ -28,8 +28,7 @@ def verdict(row: dict[str, str], value: float) -> tuple[str, bool]:
 
 def printed(root: Path) -> list[dict[str, str]]:
     """The printed numbers, one row each."""
-    with (root / "counts" / "printed.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return read(root / "counts" / "printed.csv")
 
 
 class Counts(SphinxDirective):
@@ -56,19 +55,11 @@ class Counts(SphinxDirective):
                     f"{row['arm']}, {row['column']}: printed {row['printed']}, ours {shown(value)}; {said}."
                 )
                 notes.append(nodes.list_item("", nodes.paragraph("", text)))
-        group = nodes.tgroup(cols=len(columns) + 1)
-        group += [nodes.colspec(colwidth=1) for _ in range(len(columns) + 1)]
-        group += nodes.thead("", nodes.row("", *[_text(name) for name in ("model", *columns)]))
-        body = nodes.tbody()
-        for arm, found in cells.items():
-            body += nodes.row("", _text(arm), *[found.get(column, nodes.entry()) for column in columns])
-        group += body
-        shown_table = nodes.table("", group, classes=["gk-ledger", "gk-counts"])
+        lines = [
+            [arm, *(found.get(column, nodes.entry()) for column in columns)] for arm, found in cells.items()
+        ]
+        shown_table = table(("model", *columns), lines, "gk-counts")
         return [shown_table, nodes.bullet_list("", *notes)] if notes else [shown_table]
-
-
-def _text(text: str) -> nodes.entry:
-    return nodes.entry("", nodes.paragraph("", text))
 
 
 def _cell(given: str, ours: str, good: bool) -> nodes.entry:

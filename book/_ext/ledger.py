@@ -8,6 +8,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from gkalib.results import experiments, load
 
+from .tables import table
+
 HEADER = ("experiment", "arm", "scale", "source", "device", "seed", "commit", "date")
 # Commits of late November 2026 that were lost when history was written anew; a test holds the list to it.
 LOST = frozenset(
@@ -21,20 +23,6 @@ LOST = frozenset(
         "d745a00ecc6e",
     }
 )
-
-
-def table(rows: list[tuple[str, ...]]) -> nodes.table:
-    """A docutils table with the ledger's header."""
-    group = nodes.tgroup(cols=len(HEADER))
-    group += [nodes.colspec(colwidth=1) for _ in HEADER]
-    head, body = nodes.thead(), nodes.tbody()
-    for part, lines in ((head, [HEADER]), (body, rows)):
-        for line in lines:
-            row = nodes.row()
-            row += [nodes.entry("", nodes.paragraph("", cell)) for cell in line]
-            part += row
-    group += [head, body]
-    return nodes.table("", group, classes=["gk-ledger"])
 
 
 class Ledger(SphinxDirective):
@@ -57,9 +45,7 @@ class Ledger(SphinxDirective):
             for experiment in experiments(root=root)
             for run in load(experiment, root=root)
         ]
-        if not rows:
-            return [nodes.paragraph("", "The store holds no run yet.")]
-        return [table(rows)]
+        return [table(HEADER, rows) if rows else nodes.paragraph("", "The store holds no run yet.")]
 
 
 def setup(app: Sphinx) -> dict:

@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import final
 
@@ -34,7 +33,6 @@ TRAINED = (
 WORST = ("paper's error", "differs", "not reproduced", "undecided", "partly", "rounding", "")
 MEASURED = ("full", "reduced")
 SAME = 0.02  # times that differ by no more are taken for the same
-LOOK = re.compile(r"^from gkalib\.experiments(\.inspect_run import| import .*\binspect_run\b)", re.MULTILINE)
 NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?\d[\d,]*(?:\.\d+)?(?:e\d+)?")
 
 
@@ -185,24 +183,10 @@ class Judge:
             scale = self.runs.scale_of(series.record)
             reason = f"the numbers of {names.replace('+', ', ')} stand {series.said}, {scale}"
             return Proof(status=series.status, reason=reason, scale=scale)
-        if any(f'"{figure}' in text for text in self.drawing) and self.drawing_is_tested:
-            how = f"python -m gkalib look RUN --keep, figure {figure}, for a run of {recipe}, arm {arm}"
-            if stored:
-                how += f"; the record of a smaller run holds {stored} of {least or 1} panels"
-            return Proof(status="ready", reason=how)
-        return Proof(status="open", reason=f"nothing draws the figure {figure} yet")
-
-    @cached_property
-    def drawing(self) -> list[str]:
-        """The source of what names the figures of ``look``."""
-        file = self.root / "gkalib" / "viz" / "figures.py"
-        return [file.read_text(encoding="utf-8")] if file.is_file() else []
-
-    @cached_property
-    def drawing_is_tested(self) -> bool:
-        """Whether a test imports the command."""
-        tests = (self.root / "tests").rglob("test_*.py")
-        return any(LOOK.search(test.read_text(encoding="utf-8")) for test in tests)
+        how = f"python -m gkalib look RUN --keep, figure {figure}, for a run of {recipe}, arm {arm}"
+        if stored:
+            how += f"; the record of a smaller run holds {stored} of {least or 1} panels"
+        return Proof(status="ready", reason=how)
 
     def _decide(self, cell: Cell, rest: str) -> Proof:
         """Claims that an experiment decides, by its contrasts; several are one claim's parts."""

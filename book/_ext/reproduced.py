@@ -11,8 +11,9 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from .claims import PAPERS, Cell, Papers, read
+from .claims import PAPERS, Cell, Papers
 from .proof import COUNTED, MEASURED, NO_CELL, STATUSES, TRAINED, Judge, Proof
+from .tables import read, table
 
 MARKS = {
     "agrees": "\N{CHECK MARK}",
@@ -75,10 +76,10 @@ class Reproduced(SphinxDirective):
         if paper not in known:
             raise self.error(f"reproduced: no paper {paper!r}. Known: {', '.join(known)}")
         titles = Papers(root / self.config.gkalib_results).titles
-        return [table(paper, titles[paper, where], some) for where, some in known[paper].items()]
+        return [section(paper, titles[paper, where], some) for where, some in known[paper].items()]
 
 
-def table(paper: str, title: str, some: Judged) -> nodes.section:
+def section(paper: str, title: str, some: Judged) -> nodes.section:
     """A heading, the cells as a table or as a list, and what stands behind them."""
     where = some[0][0].where
     heading = f"{where}. {title}" if where.startswith("Table") else title
@@ -95,13 +96,12 @@ def grid(some: Judged) -> nodes.table:
     rows: dict[str, dict[str, nodes.entry]] = {row: {} for row in own}
     for cell, proof in some:
         rows.setdefault(cell.row, {})[cell.column] = _entry(cell, proof)
-    header = [_plain(name) for name in ("", *columns)]
     lines = [
-        [_plain(_label(row)), *(found.get(column, nodes.entry()) for column in columns)]
+        [_label(row), *(found.get(column, nodes.entry()) for column in columns)]
         for row, found in rows.items()
     ]
     few = ["gk-few"] if len(columns) < 4 else []
-    return _table(header, lines, ["gk-ledger", "gk-counts", "gk-papers", *few])
+    return table(("", *columns), lines, "gk-counts", "gk-papers", *few)
 
 
 def claims(some: Judged) -> nodes.bullet_list:
@@ -170,17 +170,16 @@ def headlines(
         ((cell, proof),) = found
         rows.append(
             [
-                _plain(line["claim"]),
-                _plain(f"{PAPERS[cell.paper]}, {cell.column or cell.row}: {cell.printed}"),
-                _plain(proof.ours or "\N{EN DASH}"),
-                _plain(proof.scale or {"exact": "as printed"}.get(proof.status, "not run")),
+                line["claim"],
+                f"{PAPERS[cell.paper]}, {cell.column or cell.row}: {cell.printed}",
+                proof.ours or "\N{EN DASH}",
+                proof.scale or {"exact": "as printed"}.get(proof.status, "not run"),
                 nodes.entry("", nodes.paragraph("", "", _chip(proof.status, proof.verdict, word=True))),
             ]
         )
-    header = [_plain(name) for name in ("claim", "paper", "ours", "scale", "verdict")]
     return [
         nodes.paragraph("", "", nodes.strong("", repeated(known))),
-        _table(header, rows, ["gk-ledger", "gk-headlines"]),
+        table(("claim", "paper", "ours", "scale", "verdict"), rows, "gk-headlines"),
     ]
 
 
@@ -222,16 +221,15 @@ def _bars(counts: Mapping[str, Counter[str]], words: Sequence[str], kinds: Mappi
 
 def _tallies(counts: Mapping[str, Counter[str]], words: Sequence[str]) -> nodes.table:
     """How many cells of each paper have each word."""
-    header = [_plain(name) for name in ("", *counts)]
     lines = [
         [
-            _plain(f"{word} {MARKS.get(word, '')}".strip() or "no verdict"),
-            *(_plain(str(count[word])) for count in counts.values()),
+            f"{word} {MARKS.get(word, '')}".strip() or "no verdict",
+            *(str(count[word]) for count in counts.values()),
         ]
         for word in words
     ]
-    lines.append([_plain("all"), *(_plain(str(sum(count.values()))) for count in counts.values())])
-    return _table(header, lines, ["gk-ledger", "gk-summary"])
+    lines.append(["all", *(str(sum(count.values())) for count in counts.values())])
+    return table(("", *counts), lines, "gk-summary")
 
 
 def tally(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
@@ -308,18 +306,6 @@ def _cells(count: int) -> str:
 def _label(row: str) -> str:
     """A row's name without that of its paper."""
     return row.removeprefix("karat-")
-
-
-def _plain(text: str) -> nodes.entry:
-    return nodes.entry("", nodes.paragraph("", text))
-
-
-def _table(header: list[nodes.entry], lines: list[list[nodes.entry]], classes: list[str]) -> nodes.table:
-    group = nodes.tgroup(cols=len(header))
-    group += [nodes.colspec(colwidth=1) for _ in header]
-    group += nodes.thead("", nodes.row("", *header))
-    group += nodes.tbody("", *[nodes.row("", *line) for line in lines])
-    return nodes.table("", group, classes=classes)
 
 
 def setup(app: Sphinx) -> dict:

@@ -11,7 +11,8 @@ from gkalib.results import SCALES, Record, load, rows
 from gkalib.results.claims import millions
 from gkalib.results.record import RUN
 
-from .claims import Cell, read
+from .claims import Cell
+from .tables import read
 
 SIZES = tuple(reversed(SCALES[1:]))  # a smoke run is no measurement
 NAMES = {

@@ -8,8 +8,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from chapters.figures.one_budget import intervals
 from gkalib.results.claims import claims
-from gkalib.viz import dots, style
+from gkalib.viz import style
 from gkalib.viz.digest import save
 
 
@@ -26,8 +27,8 @@ def draw() -> Figure:
     }
     order = sorted(judged["images"], key=lambda arm: -judged["images"][arm].estimate.value)
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.2), sharey=True)
-    dots.intervals(left, judged["images"], order=order, delta=0.01, factor=100, limits=(-14, 10))
-    dots.intervals(right, judged["text"], order=order, delta=0.02, limits=(-0.06, 0.26))
+    intervals(left, judged["images"], order=order, delta=0.01, factor=100, limits=(-14, 10))
+    intervals(right, judged["text"], order=order, delta=0.02, limits=(-0.06, 0.26))
     left.set(title="Images: right of zero is better", xlabel="accuracy minus softmax (points)")
     right.set(title="Text: left of zero is better", xlabel="loss minus softmax (nats)")
     return figure

@@ -7,19 +7,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from chapters.experiments.walks import step_cosine, step_lengths, walk_shares
+from chapters.experiments.sharpness import relative_sharpness, sharpness
+from chapters.experiments.walks import random_plane, step_cosine, step_lengths, walk_shares
 from gkalib import capture_attention
 from gkalib.analysis.landscape import (
     Loss,
     Plane,
     Surface,
     loss_on,
-    random_plane,
     snapshot,
     trajectory_plane,
     using,
 )
-from gkalib.analysis.sharpness import relative_sharpness, sharpness
 from gkalib.analysis.spectrum import effective_rank, kind, matrices, singular_values
 from gkalib.experiments import Trained
 from gkalib.experiments.loop import Observer

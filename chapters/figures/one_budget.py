@@ -1,4 +1,4 @@
-"""Outcomes against costs, with a front and names that keep clear, and what each learning rate costs."""
+"""Differences with intervals, outcomes against costs with names that keep clear, what learning rates cost."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
+from gkalib.results.verdicts import Judgment
 from gkalib.viz import style
 
 SIZE = 8.0  # of the letters, in points
@@ -17,8 +18,76 @@ DISTANCES = (5, 9, 14, 20, 27, 35)  # points from a dot to its name
 DIRECTIONS = np.pi / 8 * np.arange(16)
 LEADER = 8.0  # points between a dot and its name from which on a line joins them
 ROUNDS = 8  # in which each name looks for a better place among the others
+# by verdict: marker, color, whether it is filled; a reader without color sees the marker
+VERDICTS = {
+    "as good as": ("o", "blue", True),
+    "not reproduced": ("s", "vermilion", True),
+    "undecided": ("o", "black", False),
+}
 Number = int | float
 Box = tuple[float, float, float, float]
+
+
+def intervals(
+    axes: Axes,
+    found: Mapping[str, Judgment],
+    *,
+    delta: Number,
+    order: Sequence[str] | None = None,
+    limits: tuple[Number, Number] | None = None,
+    factor: Number = 1,
+) -> None:
+    """Draw a difference and its interval in a row for each arm, marked by its verdict, over the band ±δ.
+
+    Args:
+        axes: where to draw; its rows are named by their arms.
+        found: what became of each arm.
+        delta: δ, in the unit of the differences.
+        order: the arms from the top, those without a judgment as empty rows; by difference where not given,
+            the largest on top.
+        limits: of the axis, times ``factor``; a difference outside is an arrow at the edge beside its value,
+            and the part of its interval inside is drawn.
+        factor: of everything that is drawn, 100 where shares are shown in points.
+
+    Raises:
+        ValueError: if an order leaves out an arm that has a judgment.
+    """
+    rows = order or sorted(found, key=lambda arm: -found[arm].estimate.value)
+    if missing := found.keys() - set(rows):
+        raise ValueError(f"intervals: the order has no row for {', '.join(sorted(missing))}")
+    axes.axvspan(-delta * factor, delta * factor, color="gray", alpha=0.15, linewidth=0)
+    axes.axvline(0, color="gray", linewidth=0.8)
+    for place, arm in enumerate(rows):
+        if arm not in found:
+            continue
+        one = found[arm]
+        marker, color, filled = VERDICTS[one.verdict]
+        low, value, high = (factor * x for x in (one.low, one.estimate.value, one.high))
+        shade, fill = style.PALETTE[color], "full" if filled else "none"
+        if limits and not limits[0] <= value <= limits[1]:
+            right = value > limits[1]
+            reaches = low < limits[1] and high > limits[0]
+            if reaches:
+                axes.plot(np.clip([low, high], *limits), [place] * 2, color=shade, linewidth=1.2)
+            axes.plot(limits[right], place, "<>"[right], color=shade, fillstyle=fill, clip_on=False)
+            text = f"{value:+.2g}".replace("-", "−")
+            axes.annotate(
+                text,
+                (limits[right], place),
+                xytext=(-7 if right else 7, reaches),
+                textcoords="offset points",
+                ha="right" if right else "left",
+                va="bottom" if reaches else "center",
+                fontsize=8,
+                color=shade,
+            )
+            continue
+        axes.plot([low, high], [place] * 2, color=shade, linewidth=1.2)
+        axes.plot(value, place, marker, color=shade, fillstyle=fill, markersize=5)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    if limits:
+        axes.set_xlim(limits)
 
 
 def front(cost: Mapping[str, Number], outcome: Mapping[str, Number], *, larger: bool) -> list[str]:

@@ -1,6 +1,6 @@
 """Trained models in numbers: what their attention does, how it flows, and the loss around them."""
 
-from gkalib.analysis import landscape, sharpness, spectrum
+from gkalib.analysis import landscape, spectrum
 from gkalib.analysis.capture import Captured, capture_attention
 from gkalib.analysis.measures import (
     bandwidths,
@@ -29,7 +29,7 @@ from gkalib.analysis.patches import class_row, patch_grid, patch_rows, query_pat
 from gkalib.analysis.rollout import discarded, rollout
 from gkalib.extras import moved
 
-__getattr__ = moved(__name__, {"slopes": "chapters.experiments.slopes"})
+__getattr__ = moved(__name__, {name: f"chapters.experiments.{name}" for name in ("sharpness", "slopes")})
 
 __all__ = [
     "Captured",
@@ -61,7 +61,6 @@ __all__ = [
     "residual_share",
     "rollout",
     "saliency",
-    "sharpness",
     "spectrum",
     "spectrum_metrics",
     "text_rows",

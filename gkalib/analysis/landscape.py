@@ -1,4 +1,4 @@
-"""The loss around a trained model: planes along its path or at random, and the loss at their points."""
+"""The loss around a trained model: the plane of its path, and the loss at the points of a plane."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,13 +13,19 @@ from gkalib.extras import moved
 
 Weights = Mapping[str, Tensor]
 Loss = Callable[[nn.Module], Tensor]
-SCALES = ("filter", "unit")
 
 __getattr__ = moved(
     __name__,
     {
         name: f"chapters.experiments.walks.{name}"
-        for name in ("persistent_shares", "random_walk", "step_cosine", "step_lengths", "walk_shares")
+        for name in (
+            "persistent_shares",
+            "random_plane",
+            "random_walk",
+            "step_cosine",
+            "step_lengths",
+            "walk_shares",
+        )
     },
 )
 
@@ -135,61 +141,6 @@ def differences(snapshots: Sequence[Weights], name: str) -> Tensor:
     """``[steps size]``: how far a tensor is from where it ends."""
     stacked = torch.stack([weights[name].detach().flatten() for weights in snapshots]).double().cpu()
     return stacked - stacked[-1]
-
-
-def random_plane(weights: Weights, *, seed: int, scale: str = "filter") -> "Plane":
-    r"""A plane through some weights along two random directions.
-
-    $$d_{ij} \leftarrow \frac{d_{ij}}{\|d_{ij}\|} \|\theta_{ij}\|, \qquad d \sim \mathcal N(0, I)$$
-
-    Args:
-        weights: the origin, by name.
-        seed: of the draws.
-        scale: ``"filter"`` gives each filter of a direction, a slice along a tensor's first axis, the length
-            of the weights' own, and leaves tensors with less than two axes where they are, as Li et al. do; a
-            step of one is then as long as the weights. ``"unit"`` draws over all numbers alike and makes two
-            orthogonal axes of length one, the units of a trajectory's plane.
-
-    Raises:
-        ValueError: if the scale is unknown, or there is no tensor to move.
-
-    References:
-        Li et al., Visualizing the loss landscape of neural nets, 2018, section 4. Taught in: chapter 24.
-    """
-    if scale not in SCALES:
-        raise ValueError(f"random_plane: scale must be one of {', '.join(SCALES)}, not {scale!r}")
-    moved = {name: tensor.detach() for name, tensor in weights.items() if tensor.is_floating_point()}
-    if not any(tensor.ndim > 1 for tensor in moved.values()) and scale == "filter":
-        raise ValueError("random_plane: no tensor has filters; it needs one with two axes or more")
-    generator = torch.Generator().manual_seed(seed)
-    first, second = (
-        {name: torch.randn(t.shape, generator=generator, dtype=torch.float64) for name, t in moved.items()}
-        for _ in range(2)
-    )
-    if scale == "filter":
-        first, second = ({n: _filtered(axis[n], moved[n]) for n in moved} for axis in (first, second))
-    else:
-        first = _unit(first)
-        along = _inner(first, second)
-        second = _unit({name: second[name] - along * first[name] for name in moved})
-    none = torch.zeros(0, dtype=torch.float64)
-    origin = {name: tensor.clone() for name, tensor in moved.items()}
-    return Plane(origin, (first, second), none.reshape(0, 0), none, none)
-
-
-def _filtered(direction: Tensor, weights: Tensor) -> Tensor:
-    if weights.ndim < 2:
-        return torch.zeros_like(direction)
-    rows, own = direction.flatten(1), weights.double().cpu().flatten(1)
-    return (rows / rows.norm(dim=1, keepdim=True) * own.norm(dim=1, keepdim=True)).reshape(weights.shape)
-
-
-def _inner(first: Weights, second: Weights) -> Tensor:
-    return torch.stack([(first[name] * second[name]).sum() for name in first]).sum()
-
-
-def _unit(axis: Weights) -> dict[str, Tensor]:
-    return {name: tensor / _inner(axis, axis) ** 0.5 for name, tensor in axis.items()}
 
 
 def loss_on(

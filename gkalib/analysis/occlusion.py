@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from scipy.stats import rankdata
 from torch import Tensor, nn
 
 from gkalib.models.vit import ViT
@@ -136,9 +137,8 @@ def agreement(maps: Maps, truth: Maps) -> tuple[float, float]:
 
 def _ranks(maps: Tensor) -> Tensor:
     """Ranks about their mean, in float64, equal values sharing theirs."""
-    less = (maps[:, :, None] > maps[:, None, :]).sum(-1)
-    more = (maps[:, :, None] < maps[:, None, :]).sum(-1)
-    return (less - more).double() / 2
+    ranks = torch.from_numpy(rankdata(maps.cpu(), axis=1))
+    return ranks - (maps.shape[1] + 1) / 2
 
 
 def _vision_transformer(name: str, model: nn.Module) -> ViT:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor
 
 Weights = Mapping[str, Tensor]
@@ -58,37 +58,10 @@ def effective_rank(values: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]
     References:
         Roy and Vetterli, The effective rank, 2007. Taught in: chapter 27.
     """
-    total = _total(values, "effective_rank")
-    return torch.special.entr(values / total).sum(-1).exp()
-
-
-def energy_rank(values: Float[Tensor, "*batch k"], share: float = 0.99) -> Int64[Tensor, "*batch"]:
-    r"""The smallest rank whose best approximation keeps a share of a matrix's squared entries.
-
-    $$\min\Big\{r : \sum_{i \le r} \sigma_i^2 \ge s \sum_i \sigma_i^2\Big\}$$
-
-    Args:
-        values: ``[... k]``, the largest first.
-        share: s.
-
-    Raises:
-        ValueError: if the share is not in (0, 1], or a matrix has no singular value above zero.
-
-    Taught in: chapter 27.
-    """
-    if not 0 < share <= 1:
-        raise ValueError(f"energy_rank: share must be above 0 and at most 1, not {share}")
-    energy = values.double().square()
-    shares = energy.cumsum(-1) / _total(energy, "energy_rank")
-    # The last sum may round to just below one.
-    return 1 + (shares[..., :-1] < min(share, 1 - 1e-12)).sum(-1)
-
-
-def _total(values: Tensor, name: str) -> Tensor:
     total = values.sum(-1, keepdim=True)
     if not bool((total > 0).all()):
-        raise ValueError(f"{name}: needs a singular value above zero in every matrix")
-    return total
+        raise ValueError("effective_rank: needs a singular value above zero in every matrix")
+    return torch.special.entr(values / total).sum(-1).exp()
 
 
 def matrices(weights: Weights) -> dict[str, Tensor]:
@@ -121,45 +94,37 @@ def kind(name: str) -> str:
 
 
 class Histogram(NamedTuple):
-    """How often numbers fall into bins: edges ``[bins + 1]`` and densities ``[bins]``, of ``size`` numbers.
-
-    ``outside`` is the share of them beyond the first and last edge: densities sum to the rest.
-    """
+    """How often ``size`` numbers fall into bins: edges ``[bins + 1]`` and densities ``[bins]``."""
 
     edges: Float[Tensor, " edges"]
     density: Float[Tensor, " bins"]
     size: int
-    outside: float
 
 
-def histogram(weights: Weights, *, bins: int = 61, span: float | None = None) -> dict[str, Histogram]:
-    """How the parameters are distributed, one histogram a kind.
+def histogram(weights: Weights, *, bins: int = 61) -> dict[str, Histogram]:
+    """How the parameters are distributed, one histogram a kind, out to its largest magnitude.
 
     Args:
         weights: parameters by name.
         bins: how many, of equal width.
-        span: the edges reach from −span to span; None is the largest magnitude of each kind. Histograms that
-            are to be compared, such as those of several steps, need the same one.
 
     Raises:
-        ValueError: if there are no parameters, or ``bins`` or ``span`` is not positive.
+        ValueError: if there are no parameters, or ``bins`` is not positive.
 
     References:
         Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 27.
     """
     if not weights:
         raise ValueError("histogram: needs parameters, and none are given")
-    if bins < 1 or (span is not None and not span > 0):
-        raise ValueError(f"histogram: bins and span must be positive, not {bins} and {span}")
+    if bins < 1:
+        raise ValueError(f"histogram: bins must be positive, not {bins}")
     grouped: dict[str, list[Tensor]] = {}
     for name, tensor in weights.items():
         grouped.setdefault(kind(name), []).append(tensor.detach().double().cpu().flatten())
-    return {name: _histogram(torch.cat(parts), bins, span) for name, parts in grouped.items()}
+    return {name: _histogram(torch.cat(parts), bins) for name, parts in grouped.items()}
 
 
-def _histogram(values: Tensor, bins: int, span: float | None) -> Histogram:
-    reach = span or values.abs().max().item() or 1.0
-    counts, edges = torch.histogram(values, bins, range=(-reach, reach))
-    inside = counts.sum().item()
-    density = counts / (edges[1:] - edges[:-1]) / len(values)
-    return Histogram(edges, density, len(values), 1 - inside / len(values))
+def _histogram(values: Tensor, bins: int) -> Histogram:
+    reach = values.abs().max().item() or 1.0
+    density, edges = torch.histogram(values, bins, range=(-reach, reach), density=True)
+    return Histogram(edges, density, len(values))

@@ -10,6 +10,7 @@ __getattr__ = moved(
         "catalog": "gkalib.bench.run",
         "charts": "chapters.figures.benchmarks, and steps chapters.figures.decoding",
         "fused": "gkalib.bench.attention",
+        "loading": "the runs data/results/bench/loading-*, and its code at the commit that they name",
         "others": "gkalib.bench.lengths",
         "passes": "gkalib.bench.roofline",
         "predictions": "the tables in data/results/predictions",

@@ -1,11 +1,9 @@
 """The least time that an attention can take on a device: its operations and bytes over the device's rates."""
 
 import math
-import time
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from gkalib.bench import timing
 from gkalib.masks import Causal, Window
@@ -199,23 +197,18 @@ def ceilings(device: str) -> Rates:
     source = torch.randn(2**28 if on_gpu else 2**24, device=device)
     target = torch.empty_like(source)
     left, right = (torch.randn(side, side, device=device, dtype=kind) for _ in range(2))
-    copied, multiplied = (
-        timing.columns(timing.times([call], device))["ms"] / 1e3
-        for call in (lambda: target.copy_(source), lambda: left @ right)
-    )
-    products, memory = 2 * side**3 / multiplied, 2 * source.nbytes / copied
+
+    def seconds(call: timing.Call) -> float:
+        return timing.columns(timing.times([call], device))["ms"] / 1e3
+
+    products = 2 * side**3 / seconds(lambda: left @ right)
+    memory = 2 * source.nbytes / seconds(lambda: target.copy_(source))
     if on_gpu:
         lanes = torch.cuda.get_device_properties(0).multi_processor_count * CLOCK
         return Rates(products, memory, 16 * lanes, 128 * lanes)
-    return Rates(products, memory, _exponentials(torch.randn(2**12)))
-
-
-def _exponentials(x: Tensor) -> float:
-    """Exponentials a second on a CPU, over numbers that its caches hold."""
-    out, start, rounds = torch.empty_like(x), time.perf_counter(), 2000
-    for _ in range(rounds):
-        torch.exp(x, out=out)
-    return rounds * x.numel() / (time.perf_counter() - start)
+    few = torch.randn(2**12)  # numbers that caches hold
+    out = torch.empty_like(few)
+    return Rates(products, memory, few.numel() / seconds(lambda: torch.exp(few, out=out)))
 
 
 def stated(device: str) -> Rates | None:

@@ -18,7 +18,7 @@ from gkalib.bench.timing import Row
 PACKAGES = ("torch", "numpy", "triton")
 SHOWN = (
     "arm", "pass", "n", "batch", "ms", "ms_q10", "ms_q90", "tflops", "percent", "images_per_second",
-    "peak_mib", "items_per_second", "needed_per_second", "processes", "step_ms", "starves_ms",
+    "peak_mib",
 )  # fmt: skip
 
 
@@ -36,7 +36,17 @@ class Benchmark(NamedTuple):
     summarize: Callable[[list[Row]], dict[str, float]]
 
 
-NAMES = ("smooth", *problems.FAMILIES, "models", "decoding", "loading")
+BENCHMARKS = {
+    "smooth": Benchmark(lengths.smooth_shapes, lengths.time_smooth, lengths.summarize),
+    **{
+        family: Benchmark(
+            functools.partial(problems.shapes, family), attention.time_arms, attention.summarize
+        )
+        for family in problems.FAMILIES
+    },
+    "models": Benchmark(models.shapes, models.time_models, models.summarize),
+    "decoding": Benchmark(lengths.decoding_shapes, lengths.time_decoding, lengths.summarize),
+}
 
 
 def benchmark(name: str) -> Benchmark:
@@ -45,20 +55,9 @@ def benchmark(name: str) -> Benchmark:
     Raises:
         ValueError: if there is none.
     """
-    if name not in NAMES:
-        raise ValueError(f"bench: no benchmark named {name!r}. Known: {', '.join(NAMES)}")
-    if name in problems.FAMILIES:
-        shapes = functools.partial(problems.shapes, name)
-        return Benchmark(shapes, attention.time_arms, attention.summarize)
-    if name == "smooth":
-        return Benchmark(lengths.smooth_shapes, lengths.time_smooth, lengths.summarize)
-    if name == "decoding":
-        return Benchmark(lengths.decoding_shapes, lengths.time_decoding, lengths.summarize)
-    if name == "models":
-        return Benchmark(models.shapes, models.time_models, models.summarize)
-    from gkalib.bench import loading  # which imports all of training
-
-    return Benchmark(loading.shapes, loading.time_loading, loading.summarize)
+    if name not in BENCHMARKS:
+        raise ValueError(f"bench: no benchmark named {name!r}. Known: {', '.join(BENCHMARKS)}")
+    return BENCHMARKS[name]
 
 
 def run(
@@ -75,7 +74,7 @@ def run(
     Args:
         name: of the benchmark.
         shapes: those to time; none is all.
-        arms: those to time of each shape; none is all. A shape of smooth, decoding or loading has none.
+        arms: those to time of each shape; none is all. A shape of smooth or decoding has none.
         device: ``"cpu"`` or ``"cuda"``.
         scale: ``"smoke"``, ``"reduced"`` or ``"full"``.
         keep: whether a run a shape goes to ``data/results/bench``.

@@ -11,7 +11,7 @@ with needed_by("a figure"):
 __getattr__ = moved(
     __name__,
     {
-        "compared": "dots.intervals, and in chapters.figures one_budget, vision_transformers and karat_cifar",
+        "compared": "in chapters.figures one_budget, vision_transformers and karat_cifar",
         "harmonics": "chapters.figures.bias_and_rows",
         "lags": "in chapters.figures bias_and_rows, gpa_dickens and rbf_tinystories",
         "machine": "in chapters.figures memory_wall and triton_backward",

@@ -1,4 +1,4 @@
-"""Arms in rows: a dot for each seed, marks of several kinds, a difference with its interval."""
+"""Arms in rows: a dot for each seed, or marks of several kinds."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -6,24 +6,17 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from gkalib.extras import moved
-from gkalib.results.verdicts import Judgment
 from gkalib.viz import style
 
-Number = int | float
 Values = Sequence[float] | np.ndarray
 MARKS = (("|", "black", 11), ("o", "blue", 5), ("D", "orange", 5))  # a tick shows behind a dot
 PALE = 0.4
-# by verdict: marker, color, whether it is filled; a reader without color sees the marker
-VERDICTS = {
-    "as good as": ("o", "blue", True),
-    "not reproduced": ("s", "vermilion", True),
-    "undecided": ("o", "black", False),
-}
 
 __getattr__ = moved(
     __name__,
     {
         "grouped": "chapters.figures.looking_inside.grouped",
+        "intervals": "chapters.figures.one_budget.intervals",
         "outcomes": "chapters.figures.karat_cifar.outcomes",
     },
 )
@@ -86,67 +79,3 @@ def kinds(axes: Axes, values: Mapping[str, Mapping[str, Values]]) -> None:
             axes.plot([np.mean(runs)], [place], mark, color=color, markersize=size, label=label)
     axes.set_yticks(range(len(values)), list(values))
     axes.invert_yaxis()
-
-
-def intervals(
-    axes: Axes,
-    found: Mapping[str, Judgment],
-    *,
-    delta: Number,
-    order: Sequence[str] | None = None,
-    limits: tuple[Number, Number] | None = None,
-    factor: Number = 1,
-) -> None:
-    """Draw a difference and its interval in a row for each arm, marked by its verdict, over the band ±δ.
-
-    Args:
-        axes: where to draw; its rows are named by their arms.
-        found: what became of each arm.
-        delta: δ, in the unit of the differences.
-        order: the arms from the top, those without a judgment as empty rows; by difference where not given,
-            the largest on top.
-        limits: of the axis, times ``factor``; a difference outside is an arrow at the edge beside its value,
-            and the part of its interval inside is drawn.
-        factor: of everything that is drawn, 100 where shares are shown in points.
-
-    Raises:
-        ValueError: if an order leaves out an arm that has a judgment.
-
-    Taught in: chapter 30.
-    """
-    rows = order or sorted(found, key=lambda arm: -found[arm].estimate.value)
-    if missing := found.keys() - set(rows):
-        raise ValueError(f"intervals: the order has no row for {', '.join(sorted(missing))}")
-    axes.axvspan(-delta * factor, delta * factor, color="gray", alpha=0.15, linewidth=0)
-    axes.axvline(0, color="gray", linewidth=0.8)
-    for place, arm in enumerate(rows):
-        if arm not in found:
-            continue
-        one = found[arm]
-        marker, color, filled = VERDICTS[one.verdict]
-        low, value, high = (factor * x for x in (one.low, one.estimate.value, one.high))
-        shade, fill = style.PALETTE[color], "full" if filled else "none"
-        if limits and not limits[0] <= value <= limits[1]:
-            right = value > limits[1]
-            reaches = low < limits[1] and high > limits[0]
-            if reaches:
-                axes.plot(np.clip([low, high], *limits), [place] * 2, color=shade, linewidth=1.2)
-            axes.plot(limits[right], place, "<>"[right], color=shade, fillstyle=fill, clip_on=False)
-            text = f"{value:+.2g}".replace("-", "−")
-            axes.annotate(
-                text,
-                (limits[right], place),
-                xytext=(-7 if right else 7, reaches),
-                textcoords="offset points",
-                ha="right" if right else "left",
-                va="bottom" if reaches else "center",
-                fontsize=8,
-                color=shade,
-            )
-            continue
-        axes.plot([low, high], [place] * 2, color=shade, linewidth=1.2)
-        axes.plot(value, place, marker, color=shade, fillstyle=fill, markersize=5)
-    axes.set_yticks(range(len(rows)), rows)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    if limits:
-        axes.set_xlim(limits)

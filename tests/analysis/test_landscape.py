@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from chapters.experiments.walks import random_plane
 from gkalib.analysis.landscape import (
     Surface,
     loss_on,
     losses_at,
-    random_plane,
     snapshot,
     trajectory_plane,
     using,
@@ -76,26 +76,6 @@ def test_a_planted_plane_is_found():
     oracle(plane.coordinates[:, :2].norm(dim=1), plane.distances)
     first = plane.at(float(plane.coordinates[0, 0]), float(plane.coordinates[0, 1]))
     oracle(first["x"], (place[0] @ basis.T + 7.0).reshape(20, 20))
-
-
-def test_a_filter_gets_the_length_of_the_weights_own():
-    weights = {"matrix": torch.randn(5, 3, 2), "vector": torch.randn(4), "count": torch.tensor(3)}
-    plane = random_plane(weights, seed=1)
-    generator = torch.Generator().manual_seed(1)
-    for axis in plane.axes:
-        raw = torch.randn(5, 3, 2, generator=generator, dtype=torch.float64)
-        torch.randn(4, generator=generator, dtype=torch.float64)
-        for row in range(5):
-            length = weights["matrix"][row].double().square().sum().sqrt() / raw[row].square().sum().sqrt()
-            equal(axis["matrix"][row], raw[row] * length)
-        assert axis["vector"].count_nonzero() == 0 and "count" not in axis
-    assert not torch.equal(plane.axes[0]["matrix"], random_plane(weights, seed=2).axes[0]["matrix"])
-
-
-def test_a_plane_of_unit_axes_is_orthonormal():
-    plane = random_plane({"a": torch.randn(30, 3), "b": torch.randn(5)}, seed=0, scale="unit")
-    axes = torch.stack([flat(axis) for axis in plane.axes])
-    equal(axes @ axes.T, torch.eye(2, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -180,11 +160,6 @@ def test_minima_and_roughness():
             lambda: trajectory_plane([{"a": i * torch.ones(3)} for i in range(4)]),
             "trajectory_plane: the snapshots lie",
         ),
-        (
-            lambda: random_plane({"a": torch.ones(3, 3)}, seed=0, scale="layer"),
-            "random_plane: scale must be one of",
-        ),
-        (lambda: random_plane({"a": torch.ones(3)}, seed=0), "random_plane: no tensor has filters"),
         (
             lambda: loss_on(random_plane({"a": torch.ones(3, 3)}, seed=0), small(), loss_of(), points=1),
             "loss_on: points must be two or more",

@@ -1,14 +1,11 @@
 """Spectra whose ranks are known, and histograms that count everything once."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 from gkalib.analysis.spectrum import (
     effective_rank,
-    energy_rank,
     histogram,
     kind,
     matrices,
@@ -33,38 +30,32 @@ def test_a_spectrum_is_the_logarithm_of_the_mean():
 
 
 @pytest.mark.parametrize(
-    ("values", "effective", "energy"),
+    ("values", "effective"),
     [
-        ([1.0, 1.0, 1.0, 1.0], 4.0, 4),
-        ([3.0, 0.0, 0.0], 1.0, 1),
-        ([5.0, 5.0, 0.0], 2.0, 2),
-        # Shares ½, ¼, ¼: the entropy is 1.5 log 2, and of the energy 2/3, 5/6, 1 are kept.
-        ([2.0, 1.0, 1.0], 2.0**1.5, 3),
+        ([1.0, 1.0, 1.0, 1.0], 4.0),
+        ([3.0, 0.0, 0.0], 1.0),
+        ([5.0, 5.0, 0.0], 2.0),
+        # Shares ½, ¼, ¼: the entropy is 1.5 log 2.
+        ([2.0, 1.0, 1.0], 2.0**1.5),
     ],
 )
-def test_ranks_of_known_spectra(values: list[float], effective: float, energy: int):
+def test_ranks_of_known_spectra(values: list[float], effective: float):
     for scale in (1.0, 1e-3):
         given = scale * torch.tensor(values).double()
         assert effective_rank(given).item() == pytest.approx(effective)
-        assert energy_rank(given).item() == energy
-        assert energy_rank(given, 1.0).item() == energy
 
 
 def test_a_geometric_spectrum():
-    """σ_i = r^i has the effective rank of a geometric law, r^{−r/(1−r)} / (1 − r), and known energy."""
+    """σ_i = r^i has the effective rank of a geometric law, r^{−r/(1−r)} / (1 − r)."""
     ratio = 0.9
     values = ratio ** torch.arange(400).double()
     exact = ratio ** (-ratio / (1 - ratio)) / (1 - ratio)
     assert effective_rank(values).item() == pytest.approx(exact)
-    for share in (0.5, 0.9, 0.99):
-        assert energy_rank(values, share).item() == math.ceil(math.log(1 - share) / (2 * math.log(ratio)))
 
 
 def test_ranks_are_taken_matrix_by_matrix():
     values = torch.tensor([[1.0, 1.0], [1.0, 0.0]]).double()
     equal(effective_rank(values), torch.tensor([2.0, 1.0]).double())
-    assert energy_rank(values).tolist() == [2, 1]
-    assert energy_rank(values, 0.5).tolist() == [1, 1]  # just reached
 
 
 def test_every_parameter_has_a_kind():
@@ -90,37 +81,27 @@ def test_matrices_leave_out_vectors_and_tables_of_one_row():
 
 def test_a_histogram_counts_everything_once():
     weights = {"blocks.0.mlp.fc1.weight": torch.randn(50, 4), "blocks.1.mlp.fc1.bias": torch.randn(60)}
-    weights |= {"head.weight": torch.tensor([[-1.0, 0.25], [0.75, 3.0]])}
+    weights |= {"head.weight": torch.tensor([[-1.2, 0.25], [0.75, 3.0]])}
     own = histogram(weights, bins=9)
     assert set(own) == {"mlp", "head"} and own["mlp"].size == 260
     for one in own.values():
-        assert (one.density * one.edges.diff()).sum().item() == pytest.approx(1.0) and one.outside == 0
-    shared = histogram(weights, bins=4, span=1.0)["head"]
-    equal(shared.edges, torch.linspace(-1, 1, 5).double())
-    equal(shared.density, torch.tensor([0.5, 0.0, 0.5, 0.5]).double())
-    assert shared.outside == 0.25
+        assert (one.density * one.edges.diff()).sum().item() == pytest.approx(1.0)
+    equal(own["head"].edges, torch.linspace(-3, 3, 10, dtype=torch.float64))
+    counts = torch.tensor([0, 0, 1, 0, 1, 1, 0, 0, 1]).double()
+    equal(own["head"].density, counts / 4 / own["head"].edges.diff())
 
 
 def test_parameters_that_are_all_zero_have_a_histogram():
     found = histogram({"head.bias": torch.zeros(5)}, bins=3)["head"]
-    assert found.density.argmax() == 1 and found.outside == 0
+    assert found.density.argmax() == 1
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: effective_rank(torch.zeros(2, 3)), "effective_rank: needs a singular value above zero"),
-        (lambda: energy_rank(torch.zeros(3)), "energy_rank: needs a singular value above zero"),
-        (
-            lambda: energy_rank(torch.ones(3), 1.5),
-            r"energy_rank: share must be above 0 and at most 1, not 1\.5",
-        ),
         (lambda: histogram({}), "histogram: needs parameters"),
-        (lambda: histogram({"a": torch.ones(2)}, bins=0), "histogram: bins and span must be positive, not 0"),
-        (
-            lambda: histogram({"a": torch.ones(2)}, span=-1.0),
-            r"histogram: bins and span must be positive, not 61 and -1\.0",
-        ),
+        (lambda: histogram({"a": torch.ones(2)}, bins=0), "histogram: bins must be positive, not 0"),
     ],
 )
 def test_what_has_no_answer_is_refused(call, message: str):

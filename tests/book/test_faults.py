@@ -234,10 +234,11 @@ def test_one_fault_alone_fails_the_build(tiny, name):
 
 
 def test_a_page_of_the_contents_without_html_is_named(tmp_path, build_module):
-    toc = {
-        "root": "start",
-        "parts": [{"chapters": [{"file": "a.md", "sections": [{"file": "b/c"}]}, {"url": "x"}]}],
-    }
+    toc = tmp_path / "_toc.yml"
+    toc.write_text(
+        "format: jb-book\nroot: start\nparts:\n"
+        "  - chapters: [{file: a.md, sections: [{file: b/c}]}, {url: https://x.org, title: x}]\n"
+    )
     assert build_module.toc_entries(toc) == ["start", "a", "b/c"]
     for written in ("start.html", "a.html"):
         (tmp_path / written).touch()

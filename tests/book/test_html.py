@@ -83,13 +83,13 @@ def foreign_loads(html: Path) -> list[str]:
 
 
 def test_every_entry_of_the_contents_is_a_page(book, build_module):
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    toc = ROOT / "_toc.yml"
     assert build_module.missing_pages(toc, book) == []
     assert len(build_module.toc_entries(toc)) > 10
 
 
 def test_every_chapter_and_page_is_in_the_contents(build_module):
-    entries = build_module.toc_entries(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8")))
+    entries = build_module.toc_entries(ROOT / "_toc.yml")
     assert len(entries) == len(set(entries))
     chapters = [f"chapters/{path.stem}" for path in (ROOT / "chapters").glob("*.ipynb")]
     pages = [f"book/{path.stem}" for path in (ROOT / "book").glob("*.md")]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import arms
 import pytest
-from _ext.claims import PAPERS, Cell, Papers, read
+from _ext.claims import PAPERS, Cell, Papers
 from _ext.proof import TRAINED, Judge, number
 from _ext.reproduced import judged, repeated
+from _ext.tables import read
 
 from tests.book.conftest import ROOT, STORE, tiny_book
 
@@ -118,6 +119,13 @@ def test_no_number_stands_twice_with_the_counts(papers):
 
 def test_what_can_be_run_is_what_the_cells_name():
     assert arms.FILE.read_text(encoding="utf-8") == arms.listing(), "write it anew: python book/arms.py"
+
+
+def test_a_figure_that_a_cell_waits_for_is_drawn(papers):
+    drawing = (ROOT / "gkalib" / "viz" / "figures.py").read_text(encoding="utf-8")
+    for cell in (cell for some in papers.cells.values() for cell in some.values()):
+        for kind, _, rest in (text.partition(" ") for text in cell.evidence):
+            assert kind != "look" or f'"{rest.split(" ")[1]}' in drawing, cell.name
 
 
 def test_every_cell_can_be_judged_and_none_is_left_without_a_reason(papers):

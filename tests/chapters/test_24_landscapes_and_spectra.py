@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from chapters.experiments.walks import walk_shares
-from gkalib.analysis.landscape import Surface, loss_on, random_plane, snapshot
-from gkalib.analysis.sharpness import sharpness
+from chapters.experiments.sharpness import sharpness
+from chapters.experiments.walks import random_plane, walk_shares
+from gkalib.analysis.landscape import Surface, loss_on, snapshot
 from gkalib.layers import attention
 from tests.tolerance import equal, oracle
 

@@ -7,9 +7,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from chapters.experiments.landscapes import Landscape, studies
+from chapters.experiments.sharpness import sharpness
 from gkalib import results
 from gkalib.analysis.landscape import trajectory_plane
-from gkalib.analysis.sharpness import sharpness
 from gkalib.experiments import Study, fit, train
 
 

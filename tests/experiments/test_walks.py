@@ -5,9 +5,16 @@ import math
 import pytest
 import torch
 
-from chapters.experiments.walks import persistent_shares, random_walk, step_cosine, step_lengths, walk_shares
+from chapters.experiments.walks import (
+    persistent_shares,
+    random_plane,
+    random_walk,
+    step_cosine,
+    step_lengths,
+    walk_shares,
+)
 from gkalib.analysis.landscape import trajectory_plane
-from tests.tolerance import oracle
+from tests.tolerance import equal, oracle
 
 
 def test_a_random_walk_looks_like_cosines():
@@ -88,3 +95,32 @@ def test_what_does_not_walk_is_refused():
     for still in ([{"x": torch.ones(2)}] * 4, random_walk(1, 3, seed=0)):
         with pytest.raises(ValueError, match=r"^step_cosine: needs three snapshots or more"):
             step_cosine(still)
+
+
+def test_a_filter_gets_the_length_of_the_weights_own():
+    weights = {"matrix": torch.randn(5, 3, 2), "vector": torch.randn(4), "count": torch.tensor(3)}
+    plane = random_plane(weights, seed=1)
+    generator = torch.Generator().manual_seed(1)
+    for axis in plane.axes:
+        raw = torch.randn(5, 3, 2, generator=generator, dtype=torch.float64)
+        torch.randn(4, generator=generator, dtype=torch.float64)
+        for row in range(5):
+            length = weights["matrix"][row].double().square().sum().sqrt() / raw[row].square().sum().sqrt()
+            equal(axis["matrix"][row], raw[row] * length)
+        assert axis["vector"].count_nonzero() == 0 and "count" not in axis
+    assert not torch.equal(plane.axes[0]["matrix"], random_plane(weights, seed=2).axes[0]["matrix"])
+
+
+def test_a_plane_of_unit_axes_is_orthonormal():
+    plane = random_plane({"a": torch.randn(30, 3), "b": torch.randn(5)}, seed=0, scale="unit")
+    axes = torch.stack([torch.cat([part.flatten() for part in axis.values()]) for axis in plane.axes])
+    equal(axes @ axes.T, torch.eye(2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale", "message"),
+    [((3, 3), "layer", "scale must be one of"), ((3,), "filter", "no tensor has filters")],
+)
+def test_what_spans_no_plane_is_refused(shape, scale, message):
+    with pytest.raises(ValueError, match=f"^random_plane: {message}"):
+        random_plane({"a": torch.ones(shape)}, seed=0, scale=scale)

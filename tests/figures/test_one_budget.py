@@ -10,6 +10,7 @@ import pytest
 from chapters.experiments.one_budget import outcomes, step_costs
 from chapters.figures import one_budget as figures
 from gkalib.viz import style
+from tests.judgments import FOUND, judged
 
 
 def rows(axes) -> list[str]:
@@ -120,3 +121,45 @@ def test_a_rate_that_broke_a_run_is_told_from_a_bad_one(axes):
     assert [(line.get_marker(), line.get_xdata()[0]) for line in axes.lines] == [("x", 2), ("o", 0)]
     (cell,) = axes.patches
     assert (cell.get_xy(), cell.get_width(), cell.get_height()) == ((1.5, -0.5), 1, 1)
+
+
+def _of(lines, place):
+    return [line for line in lines if line.get_ydata()[0] == place]
+
+
+def test_an_interval_has_its_row_its_ends_and_the_mark_of_its_verdict(axes):
+    figures.intervals(axes, FOUND, delta=0.01, factor=100)
+    assert rows(axes) == ["c", "a", "b"]
+    band, lines = axes.patches[0], axes.lines[1:]  # the first is the one at zero
+    assert (band.get_x(), band.get_x() + band.get_width()) == (-1, 1)
+    for place, arm in enumerate(rows(axes)):
+        one = FOUND[arm]
+        bar, dot = _of(lines, place)
+        np.testing.assert_allclose(bar.get_xdata(), [100 * one.low, 100 * one.high])
+        assert dot.get_xdata()[0] == pytest.approx(100 * one.estimate.value)
+        marker, color, filled = figures.VERDICTS[one.verdict]
+        assert (dot.get_marker(), dot.get_color()) == (marker, style.PALETTE[color])
+        assert (dot.get_fillstyle() == "full") is filled
+
+
+def test_an_arm_without_a_judgment_has_an_empty_row_and_one_outside_stands_at_the_edge(axes):
+    figures.intervals(axes, FOUND, delta=0.01, order=["d", "b", "a", "c"], limits=(-0.1, 0.1))
+    assert rows(axes) == ["d", "b", "a", "c"] and axes.get_xlim() == (-0.1, 0.1)
+    assert _of(axes.lines[1:], 0) == []
+    (arrow,) = _of(axes.lines[1:], 1)
+    assert arrow.get_marker() == "<" and arrow.get_xdata()[0] == -0.1
+    assert [text.get_text() for text in axes.texts] == ["−0.3"]
+    assert axes.yaxis_inverted()
+
+
+def test_of_an_interval_around_a_difference_outside_the_part_inside_is_drawn(axes):
+    wide = {"a": judged("undecided", -0.4, -0.15, 0.05)}
+    figures.intervals(axes, wide, delta=0.01, limits=(-0.1, 0.1))
+    bar, arrow = _of(axes.lines[1:], 0)
+    np.testing.assert_allclose(bar.get_xdata(), [-0.1, 0.05])
+    assert (arrow.get_marker(), arrow.get_fillstyle()) == ("<", "none")
+
+
+def test_an_order_must_have_every_arm_that_was_judged(axes):
+    with pytest.raises(ValueError, match="no row for b, c"):
+        figures.intervals(axes, FOUND, delta=0.01, order=["a"])

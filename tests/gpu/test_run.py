@@ -152,6 +152,7 @@ def test_the_newest_run_of_the_tests_counts_in_whichever_store(order, triton, tm
 
 GONE = [
     ("bench", "fused", "gkalib.bench.attention"),
+    ("bench", "loading", "the runs data/results/bench/loading-"),
     ("gpu", "queue", "gkalib.gpu.run"),
     ("gpu", "correctness", "pytest"),
     ("gpu", "limits", "gkalib.bench.roofline"),

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev
 from torch.nn.functional import cross_entropy
 
-from gkalib.analysis.sharpness import lanczos, relative_sharpness, sharpness
+from chapters.experiments.sharpness import lanczos, relative_sharpness, sharpness
 from gkalib.kernels import Laplace
 from gkalib.layers import Smoother, attention
 from gkalib.models import ViTConfig, vit
