@@ -111,6 +111,14 @@ VARIANTS = {
         permutes=False,
         flexible=False,
     ),
+    "local_linear": Variant(
+        lambda d, h, n: projected(d, h, n) + h,
+        "test_local_linear.py::test_a_large_ridge_is_softmax_attention",
+    ),
+    "parallax": Variant(
+        lambda d, h, n: projected(d, h, n) + d * d,
+        "test_local_linear.py::test_parallax_starts_as_softmax_attention",
+    ),
     "mixed": Variant(
         lambda d, h, n: d * d + d + 3 + 3 * d * d // 4,
         "test_mixed.py::test_heads_of_one_variant_are_that_variant",

@@ -11,6 +11,7 @@ from gkalib.smoothing.api import (
 )
 from gkalib.smoothing.cache import Cache, Recurrent
 from gkalib.smoothing.fused import Fused
+from gkalib.smoothing.methods.conjugate import Conjugate
 from gkalib.smoothing.methods.dense import Dense
 from gkalib.smoothing.methods.fast_gauss import FastGauss, GaussPlan, gauss_bound
 from gkalib.smoothing.methods.flex import Flex
@@ -26,6 +27,7 @@ from gkalib.smoothing.reference import Reference
 __all__ = [
     "METHODS",
     "Cache",
+    "Conjugate",
     "Dense",
     "Explanation",
     "FastGauss",

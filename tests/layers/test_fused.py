@@ -17,6 +17,8 @@ REFUSED = {
     "karat": "base 'silu'",
     "krause": "made for TopK",
     "linear": "no form",
+    "local_linear": "made for LocalLine",
+    "parallax": "made for LocalLine",
     "performer": "no form",
     "rpe": "no form",
 }
