@@ -20,7 +20,8 @@ ASSIGNED = {
     "mask": lambda: Window(4),
 }
 SINGLE = [name for name in variants() if name != "mixed"]
-MORE = {"mixed", "parallax"}  # what they smooth with is more than their slots
+MEMORIES = {"gated", "delta", "gated_delta", "mesa"}
+MORE = {"mixed", "parallax", "forgetting", *MEMORIES}  # what they smooth with is more than their slots
 
 
 def by_smooth(made: Smoother, x: torch.Tensor) -> torch.Tensor:
@@ -147,7 +148,8 @@ def test_a_mask_may_be_a_function_or_a_tensor():
     equal(made(x, mask=lambda b, h, q, k: k <= q), wanted)
 
 
-ADDS = [name for name in variants() if not {name} & {"linear", "linformer", "nystrom", "rpe", "skyformer"}]
+NO_PAIRS = {"linear", "linformer", "nystrom", "rpe", "skyformer", *MEMORIES}
+ADDS = [name for name in variants() if name not in NO_PAIRS]
 
 
 @pytest.mark.parametrize("name", ADDS)
@@ -188,7 +190,9 @@ def test_an_attn_mask_of_whole_numbers_is_refused():
         layer("softmax")(tokens(), bias=torch.ones(15, 16, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("name", [name for name in variants() if name not in ("nystrom", "skyformer")])
+@pytest.mark.parametrize(
+    "name", [name for name in variants() if name not in {"nystrom", "skyformer", *MEMORIES}]
+)
 def test_dropout_of_weights_drops_in_training_only(name):
     made, x = layer(name, attn_drop=0.4), tokens()
     plain = layer(name)
