@@ -74,8 +74,6 @@ class LocalLine(Normalizer):
 
     averages = False
     of_vectors = True
-    slope: Tensor | None
-    _given: Tensor | None
 
     def __init__(
         self,
@@ -90,17 +88,16 @@ class LocalLine(Normalizer):
             ridge = positive("smooth", "ridge", ridge)
         start = torch.as_tensor(ridge).detach().log() if learn else None
         self.log_ridge = None if start is None else nn.Parameter(start)
-        given = ridge if isinstance(ridge, Tensor) and not learn else None
-        self.register_buffer("_given", given, persistent=False)
-        self.register_buffer("slope", slope, persistent=False)
-        self._number, self.solve = 0.0 if isinstance(ridge, Tensor) else ridge, solve
+        self._given = None if learn else ridge
+        self.slope, self.solve = slope, solve  # no buffers, which a traced graph cannot make
 
     @property
     def ridge(self) -> float | Tensor:
         """λ, of the parameter where it is learned."""
         if self.log_ridge is not None:
             return self.log_ridge.exp()
-        return self._number if self._given is None else self._given
+        assert self._given is not None  # one of the two is
+        return self._given
 
     def forward(self, scores: Scores, query: Query, key: Key, rows: slice | None = None) -> Weights:
         weights = softmax(scores)
@@ -116,5 +113,7 @@ class LocalLine(Normalizer):
 
     def extra_repr(self) -> str:
         if self.slope is not None:
-            return "slope=" + written(self.slope.to("meta"))
+            return f"slope={list(self.slope.shape)}"
+        if torch.compiler.is_compiling():  # there are no numbers to write
+            return "ridge"
         return f"ridge={written(self.ridge)}" + (", learn=True" if self.log_ridge is not None else "")

@@ -206,7 +206,7 @@ class Memory(Method):
             value = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
         elif self.rule == "mesa":
             steps = 2 * key.shape[-1] if self.steps is None else self.steps
-            query = Solved.apply(_squares, steps, query, sums[1], key, pairs, carried, ridge)
+            query = _asked(steps, query, sums[1], key, pairs, carried, ridge)
         out = carried * (query @ sums[0].mT) + (pairs * (query @ key.mT)) @ value
         last, kept = pairs[..., -1, :, None], carried[..., -1:, :]
         written = (value, key) if self.rule == "mesa" else (value,)
@@ -218,6 +218,12 @@ def _squares(
 ) -> Tensor:
     """(H_t + λI) x_t of every token of a chunk."""
     return carried * (x @ squares) + (pairs * (x @ key.mT)) @ key + ridge * x
+
+
+@torch.compiler.allow_in_graph
+def _asked(steps: int, query: Tensor, *theta: Tensor) -> Any:
+    """p_t of every token of a chunk, in a function of tensors and numbers, as a traced graph can hold it."""
+    return Solved.apply(_squares, steps, query, *theta)
 
 
 def _fading(decay: Tensor, run: Tensor | None, goes_on: bool) -> tuple[Tensor, Tensor]:

@@ -49,7 +49,7 @@ class Solved(torch.autograd.Function):
     \partial L / \partial b = y, \qquad
     \partial L / \partial \theta = -y^\top \partial (A x) / \partial \theta$$
 
-    ``Solved.apply(product, steps, right, *theta)``; ``product(x, *theta)`` is A x.
+    ``product(x, *theta)`` is A x.
     """
 
     @staticmethod
@@ -75,6 +75,12 @@ class Solved(torch.autograd.Function):
 def _spread(x: Tensor, weights: Tensor, key: Tensor, mean: Tensor, ridge: Tensor) -> Tensor:
     """(C + λI) x of every query, as two products with the weights."""
     return (weights * (x @ key.mT)) @ key - (mean * x).sum(-1, keepdim=True) * mean + ridge * x
+
+
+@torch.compiler.allow_in_graph
+def _slopes(steps: int, right: Tensor, *theta: Tensor) -> Any:
+    """p of every query, in a function of tensors and numbers, as a traced graph can hold it."""
+    return Solved.apply(_spread, steps, right, *theta)
 
 
 class Conjugate(Method):
@@ -123,8 +129,7 @@ class Conjugate(Method):
         """p of every query; the arguments are those of ``by_cholesky``."""
         steps = 4 * key.shape[-1] if self.steps is None else self.steps
         theta = weights, key, mean, ridge
-        p = Solved.apply(_spread, steps, right, *theta)
-        assert isinstance(p, Tensor)
+        p = _slopes(steps, right, *theta)
         if self.steps is None and readable(p) and p.numel():
             left = (right - _spread(p, *theta)).detach().norm(dim=-1)
             left = left.masked_fill(weights.detach().sum(-1) == 0, 0.0)
