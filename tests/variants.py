@@ -7,13 +7,14 @@ from typing import Any
 from torch import nn
 
 from gkalib.layers import attention
+from gkalib.masks import Causal
 
 DIM, HEADS, LENGTH = 32, 4, 16
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant in small.
+    """A variant in small; one that is causal only has its mask.
 
     Args:
         parameters: of one layer by the paper's formula, from D, H and N; the output projection has a bias,
@@ -35,7 +36,15 @@ class Variant:
         """A layer of it."""
         variant = attention(name, **self.options)
         sized = {"length": LENGTH} if getattr(variant, "sized", False) else {}
-        return variant(DIM, HEADS, **{**sized, **layer})
+        made = variant(DIM, HEADS, **{**sized, **layer})
+        if only_causal(name):
+            made.mask = Causal()
+        return made
+
+
+def only_causal(name: str) -> bool:
+    """Whether a variant is defined under a causal mask alone."""
+    return getattr(attention(name), "only_causal", False)
 
 
 def projected(d: int, h: int, n: int) -> int:
@@ -108,6 +117,43 @@ VARIANTS = {
         projected,
         "test_skyformer.py::test_with_every_token_a_landmark_it_is_exact",
         {"landmarks": 8},
+        permutes=False,
+        flexible=False,
+    ),
+    "local_linear": Variant(
+        lambda d, h, n: projected(d, h, n) + h,
+        "test_local_linear.py::test_a_large_ridge_is_softmax_attention",
+    ),
+    "parallax": Variant(
+        lambda d, h, n: projected(d, h, n) + d * d,
+        "test_local_linear.py::test_parallax_starts_as_softmax_attention",
+    ),
+    "forgetting": Variant(
+        lambda d, h, n: projected(d, h, n) + (d + 1) * h,
+        "test_memories.py::test_a_gate_that_forgets_nothing_is_softmax_attention",
+        permutes=False,
+    ),
+    "gated": Variant(
+        lambda d, h, n: projected(d, h, n) + (d + 1) * h,
+        "test_memories.py::test_a_fixed_clock_is_retention",
+        permutes=False,
+        flexible=False,
+    ),
+    "delta": Variant(
+        lambda d, h, n: projected(d, h, n) + (d + 1) * h,
+        "test_memories.py::test_where_nothing_fades_the_gated_delta_rule_is_the_delta_rule",
+        permutes=False,
+        flexible=False,
+    ),
+    "gated_delta": Variant(
+        lambda d, h, n: projected(d, h, n) + 2 * (d + 1) * h,
+        "test_memories.py::test_where_nothing_fades_the_gated_delta_rule_is_the_delta_rule",
+        permutes=False,
+        flexible=False,
+    ),
+    "mesa": Variant(
+        lambda d, h, n: projected(d, h, n) + (d + 1) * h + h,
+        "test_memories.py::test_a_large_ridge_makes_mesa_a_gated_memory",
         permutes=False,
         flexible=False,
     ),

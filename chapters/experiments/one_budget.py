@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from chapters.experiments.variants import SMALL, arms_of, causal
+from chapters.experiments.variants import SMALL, arms_of, causal, seeing_all
 from gkalib import results
 from gkalib.experiments import Measured, Study, Task, Trained, task
 from gkalib.experiments.runner import Numbers
-from gkalib.layers import variants
 from gkalib.models import count
 from gkalib.results.claims import Stated, claims, difference, newest, number, recorded, stated, word
 
@@ -51,7 +50,7 @@ def images() -> list[Study]:
     Trained on the published 60,000 pictures and tested on the published 10,000.
     """
     return arms_of(
-        variants(),
+        seeing_all(),
         options=SMALL | FEW,
         learning_rates=IMAGE_RATES,
         experiment="one-budget-images",

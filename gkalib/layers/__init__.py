@@ -10,7 +10,7 @@ from gkalib.layers.base import Smoother, bind
 
 Attention = str | type[nn.Module] | list
 
-_NO_VARIANTS = {"base", "parts"}
+_NO_VARIANTS = {"base", "memory", "parts"}
 
 
 def variants() -> list[str]:

@@ -13,7 +13,7 @@ from gkalib.kernels.base import owner_of_heads
 from gkalib.layers.parts import POSITIONS, HeadNorm, merge, split
 from gkalib.masks import CAUSAL, Causal, Mask, added, as_mask, joined, mask_and_bias, parts
 from gkalib.normalizers import Dropout, Normalizer, RowSum
-from gkalib.smoothing import Cache, Method, Problem, Recurrent, compute_output, make_problem
+from gkalib.smoothing import Cache, Method, Problem, Recurrent, State, compute_output, make_problem
 from gkalib.smoothing.problem import Rule, wide_position
 
 Tokens = Float[Tensor, "b n dim"]
@@ -97,12 +97,16 @@ class Smoother(nn.Module):
     """The linear maps of the tokens that it has, in the order in which they are drawn."""
     leading: ClassVar[tuple[str, ...]] = ("kernel",)
     """The slots whose parameters come before the projections'; recorded runs depend on the order."""
+    gates: ClassVar[tuple[str, ...]] = ()
+    """The linear maps, with biases, of a token to one number a head, beside its query, key and value."""
+    only_causal: ClassVar[bool] = False
+    """Whether it is defined under a causal mask alone."""
     causal: ClassVar[bool] = True
     """Whether it is defined under a causal mask."""
     decodes: ClassVar[bool] = True
     """Whether one new token can be computed from a cache of the earlier ones."""
     why_not: ClassVar[str] = ""
-    """The reason where one of them is false."""
+    """The reason where one of them is false, or ``only_causal`` true."""
     sized: ClassVar[bool] = False
     """Whether it is built for a number of tokens, ``length``."""
     options: ClassVar[dict[str, Any]] = {}
@@ -169,6 +173,8 @@ class Smoother(nn.Module):
         self.proj_drop = nn.Dropout(proj_drop)
         for projection in self.projections:
             self.add_module(projection, nn.Linear(dim, inner, bias=qkv_bias, **self.factory))
+        for gate in self.gates:
+            self.add_module(gate, nn.Linear(dim, num_heads, **self.factory))
         for slot in _SLOTS:  # a leading one keeps its place
             self.register_module(slot, None)
         self.normalizer = RowSum()
@@ -247,7 +253,7 @@ class Smoother(nn.Module):
         mask: Rule | None = None,
         bias: Tensor | None = None,
         positions: tuple[Tensor, Tensor] | None = None,
-        cache: Cache | Recurrent | None = None,
+        cache: Cache | Recurrent | State | None = None,
         value_bias: Tensor | None = None,
     ) -> Problem:
         """What ``forward`` computes, as a problem; the arguments are ``forward``'s."""
@@ -260,6 +266,10 @@ class Smoother(nn.Module):
         bias = added(bias, numbers)
         if not self.causal and any(isinstance(part, Causal) for part in parts(mask)):
             raise ValueError(f"{name}: cannot be causal: {self.why_not}")
+        if self.only_causal and not any(isinstance(part, Causal) for part in parts(mask)):
+            raise ValueError(
+                f"{name}: is causal only (is_causal=True, or a mask with Causal()): {self.why_not}"
+            )
         query, key, value = self.project(x, x if context is None else context)
         if value_bias is not None:
             if "value" not in self.projections:
@@ -303,7 +313,7 @@ class Smoother(nn.Module):
         mask: Rule | None = None,
         bias: Tensor | None = None,
         positions: tuple[Tensor, Tensor] | None = None,
-        cache: Cache | Recurrent | None = None,
+        cache: Cache | Recurrent | State | None = None,
         value_bias: Tensor | None = None,
     ) -> Float[Tensor, "b n out"]:
         """Attend from the tokens ``x`` to themselves, or to ``context``.

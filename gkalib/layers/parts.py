@@ -5,7 +5,7 @@ import math
 import torch
 from einops import rearrange
 from torch import Tensor, nn
-from torch.nn.functional import rms_norm
+from torch.nn.functional import logsigmoid, rms_norm
 
 
 def split(x: Tensor, num_heads: int) -> Tensor:
@@ -29,6 +29,23 @@ def feature_count(name: str, head_dim: int, num_features: int | None) -> int:
 def drawn_seed(seed: int | None) -> int:
     """The seed given, else one from PyTorch's generator, as a parameter is drawn."""
     return int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
+
+
+def log_gate(gate: nn.Linear, x: Tensor) -> Tensor:
+    """log σ(W x + b) of every token and head, ``[b h n]``, in float32 at least."""
+    logits = gate(x)
+    return logsigmoid(logits.float() if logits.dtype.itemsize == 2 else logits).mT
+
+
+def retention(num_heads: int) -> Tensor:
+    """RetNet's 1 − γ of each head, 2⁻⁵, 2⁻⁶, …, in float64."""
+    return 0.5 ** torch.arange(5, 5 + num_heads, dtype=torch.float64)
+
+
+@torch.no_grad()
+def start_as_retention(gate: nn.Linear) -> None:
+    """Set a gate's bias so that a token of zeros keeps γ = 1 − 2⁻⁵, 1 − 2⁻⁶, … of what was there."""
+    gate.bias.copy_((1 / retention(gate.out_features) - 1).log())
 
 
 class HeadNorm(nn.Module):

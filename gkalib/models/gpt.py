@@ -17,7 +17,7 @@ from gkalib.layers.parts import split
 from gkalib.masks import Causal, Mask, Window
 from gkalib.models.gpt_config import GATED, PRESETS, GPTConfig
 from gkalib.shapes import check_count
-from gkalib.smoothing import Cache
+from gkalib.smoothing import Cache, State
 
 
 def gpt(config: str | GPTConfig, *, attention: Attention = "softmax", **changes: Any) -> "GPT":
@@ -100,7 +100,7 @@ class Block(nn.Module):
         self.values = nn.Embedding(config.vocab_size, config.dim) if has_values else None
         self.gate = nn.Linear(GATED, config.num_heads, bias=False) if has_values else None
 
-    def forward(self, x: Tensor, ids: Tensor, cache: Cache | list | None = None) -> Tensor:
+    def forward(self, x: Tensor, ids: Tensor, cache: Cache | State | list | None = None) -> Tensor:
         tokens = self.norm1(x)
         x = x + self.attn(tokens, mask=self.mask, cache=cache, value_bias=self._value_bias(tokens, ids))
         return x + self.mlp(self.norm2(x))
@@ -253,17 +253,17 @@ class GPT(nn.Module):
                 caches = None
 
 
-def _filled(cache: Cache | list) -> int:
+def _filled(cache: Cache | State | list) -> int:
     """How many tokens a layer's cache holds; a layer of several variants has a list of them."""
     return _filled(cache[0]) if isinstance(cache, list) else cache.filled
 
 
-def _keep(cache: Cache | list, window: int | None) -> None:
+def _keep(cache: Cache | State | list, window: int | None) -> None:
     """Let a layer's cache, or each of its variants', keep only so many tokens."""
     if isinstance(cache, list):
         for branch in cache:
             _keep(branch, window)
-    else:
+    elif isinstance(cache, Cache):
         cache.window = window
 
 

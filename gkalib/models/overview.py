@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -23,17 +24,17 @@ class Overview:
     Args:
         name: of the variant.
         parameters: of the layer.
-        causal: whether it is defined under a causal mask.
+        causal: whether it is defined under a causal mask: ``yes``, ``no`` or ``only``.
         length: which numbers of tokens a layer that was built for n takes: ``any``, ``at most n`` or ``n``.
         cached: how many numbers a cache keeps of each token; None where it cannot decode token by token.
-        sums: whether it can also decode from sums of a fixed size.
+        sums: whether it can decode from sums of a fixed size, in the place of a cache or as its only one.
         fused: whether a GPU program computes it without a matrix of n × n numbers.
         kept: for each number of tokens the bytes that a forward pass on a CPU keeps for the gradient.
     """
 
     name: str
     parameters: int
-    causal: bool
+    causal: str
     length: str
     cached: int | None
     sums: bool
@@ -66,8 +67,9 @@ def overview_table(rows: Sequence[Overview], tokens: Sequence[int]) -> str:
     lines += [["---", "--:", "---", "---", "---", "---", *["--:"] * len(sizes)]]
     for row in rows:
         cached = "none" if row.cached is None else f"{row.cached:,}{', or sums' if row.sums else ''}"
+        cached = "sums" if row.cached == 0 else cached
         kept = [f"{size / 2**20:.1f} MiB" for size in row.kept]
-        causal, fused = ("yes" if answer else "no" for answer in (row.causal, row.fused))
+        causal, fused = row.causal, "yes" if row.fused else "no"
         lines.append([f"`{row.name}`", f"{row.parameters:,}", causal, row.length, cached, fused, *kept])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -76,31 +78,41 @@ def _of(name: str, dim: int, num_heads: int, tokens: Sequence[int]) -> Overview:
     cls: Any = attention(name)
     built = [cls(dim, num_heads, **({"length": count} if cls.sized else {})) for count in tokens]
     layer, count = built[0], tokens[0]
-    problem = layer.problem(torch.zeros(1, count, dim))
-    cached = None
+    problem = layer.problem(torch.zeros(1, count, dim), is_causal=cls.only_causal)
+    cached, sums = None, False
     if cls.decodes:
-        cache = layer.cache(1, 1)
-        layer(torch.zeros(1, 1, dim), is_causal=True, cache=cache)
-        cached = cache.numbers
+        one, two = (_cached(layer, torch.zeros(1, read, dim)) for read in (1, 2))
+        cached, sums = two - one, two == one or Recurrent().refuses(problem) is None
     return Overview(
         name=name,
         parameters=sum(parameter.numel() for parameter in layer.parameters()),
-        causal=cls.causal,
+        causal="only" if cls.only_causal else "yes" if cls.causal else "no",
         length=_length(layer, dim, count),
         cached=cached,
-        sums=cls.decodes and Recurrent().refuses(problem) is None,
+        sums=sums,
         fused=layer.method == "auto" and no_operation(problem) is None,
-        kept=tuple(kept_bytes(each, torch.zeros(1, n, dim)) for each, n in zip(built, tokens, strict=True)),
+        kept=tuple(
+            kept_bytes(partial(each, is_causal=cls.only_causal), torch.zeros(1, n, dim))
+            for each, n in zip(built, tokens, strict=True)
+        ),
     )
 
 
 @torch.no_grad()
-def _length(layer: nn.Module, dim: int, count: int) -> str:
+def _cached(layer: Any, x: Tensor) -> int:
+    """How many numbers a cache keeps of some tokens."""
+    cache = layer.cache(1, x.shape[1])
+    layer(x, is_causal=True, cache=cache)
+    return cache.numbers
+
+
+@torch.no_grad()
+def _length(layer: Any, dim: int, count: int) -> str:
     """Which numbers of tokens a layer built for ``count`` takes, by asking it for more and for fewer."""
 
     def takes(tokens: int) -> bool:
         try:
-            layer(torch.zeros(1, tokens, dim))
+            layer(torch.zeros(1, tokens, dim), is_causal=layer.only_causal)
         except ValueError:
             return False
         return True
@@ -108,13 +120,14 @@ def _length(layer: nn.Module, dim: int, count: int) -> str:
     return "any" if takes(count + 1) else "at most n" if takes(max(count - 1, 1)) else "n"
 
 
-def kept_bytes(module: nn.Module, x: Tensor) -> int:
+def kept_bytes(module: nn.Module | partial, x: Tensor) -> int:
     """How much memory a forward pass keeps for the gradient, beside the input and the parameters.
 
     What shares memory is counted once. A method that computes something again in the backward pass keeps
     less than one that stores it.
     """
-    known = {tensor.untyped_storage().data_ptr() for tensor in (x, *module.parameters(), *module.buffers())}
+    owner = module.func if isinstance(module, partial) else module
+    known = {tensor.untyped_storage().data_ptr() for tensor in (x, *owner.parameters(), *owner.buffers())}
     kept: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:

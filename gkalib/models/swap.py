@@ -94,7 +94,7 @@ def packed_weights(proj: nn.Module, packed: Mapping[str, Tensor | None]) -> dict
     return weights
 
 
-def build(path: str, parts: Parts, cls: type[nn.Module]) -> tuple[nn.Module, list[str]]:
+def build(path: str, parts: Parts, cls: Any) -> tuple[nn.Module, list[str]]:
     """A layer of a class with the weights that fit, and which of its parameters they are.
 
     Raises:
@@ -116,6 +116,8 @@ def build(path: str, parts: Parts, cls: type[nn.Module]) -> tuple[nn.Module, lis
         options["project_out"] = False
         if not issubclass(cls, Smoother):
             raise ValueError(f"replace_attention: {name_of(cls)} has an output projection, {path} must not")
+    if getattr(cls, "only_causal", False):
+        raise ValueError(f"replace_attention: {path} need not be causal, {name_of(cls)} must: {cls.why_not}")
     layer: Any = cls(parts.dim, parts.num_heads, **options)
     inner = parts.weights["value.weight"].shape[0]
     if not parts.projects and layer.num_heads * layer.head_dim != inner:
@@ -162,7 +164,7 @@ def between_projections(path: str, parts: Parts, cls: Any) -> Smoother | None:
 
 def has_usual_projections(cls: type[nn.Module]) -> bool:
     """Whether a variant projects tokens to a query, a key and a value, as other libraries' layers do."""
-    return getattr(cls, "projections", None) == ("query", "key", "value")
+    return getattr(cls, "projections", None) == ("query", "key", "value") and not getattr(cls, "gates", ())
 
 
 def smooth_inside(

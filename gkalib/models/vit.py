@@ -141,6 +141,9 @@ class ViT(nn.Module):
         norm: Any = partial(nn.LayerNorm, eps=1e-6)
         in_heads = config.positions in ("rope", "susie")
         options = {"position": config.positions, "registers": config.extra} if in_heads else {}
+        for layer in layers(attention, config.depth):
+            if getattr(layer, "only_causal", False):
+                raise ValueError(f"vit: {layer.name()} is causal only: {layer.why_not}")
         classes = for_model(
             layers(attention, config.depth), config.dim, config.num_heads, length=config.length
         )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -219,8 +219,12 @@ class Dropout(Normalizer):
     def averages(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.normalizer.averages and not self.drops
 
-    def forward(self, scores: Scores) -> Weights:
-        return dropout(self.normalizer(scores), self.p, self.training)
+    @property
+    def of_vectors(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.normalizer.of_vectors
+
+    def forward(self, scores: Scores, *vectors: Any) -> Weights:
+        return dropout(self.normalizer(scores, *vectors), self.p, self.training)
 
     def of_values(self, values: Tensor) -> Weights:
         return dropout(self.normalizer.of_values(values), self.p, self.training)

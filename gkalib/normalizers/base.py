@@ -30,6 +30,7 @@ class Normalizer(nn.Module, ABC):
     """
 
     averages: bool
+    of_vectors: bool = False  # True if it also reads queries and keys, which are then given beside the scores
 
     @abstractmethod
     def forward(self, scores: Scores) -> Weights:

@@ -11,6 +11,8 @@ from gkalib.smoothing.api import (
 )
 from gkalib.smoothing.cache import Cache, Recurrent
 from gkalib.smoothing.fused import Fused
+from gkalib.smoothing.memories import Memory, MemoryProblem, State
+from gkalib.smoothing.methods.conjugate import Conjugate
 from gkalib.smoothing.methods.dense import Dense
 from gkalib.smoothing.methods.fast_gauss import FastGauss, GaussPlan, gauss_bound
 from gkalib.smoothing.methods.flex import Flex
@@ -26,6 +28,7 @@ from gkalib.smoothing.reference import Reference
 __all__ = [
     "METHODS",
     "Cache",
+    "Conjugate",
     "Dense",
     "Explanation",
     "FastGauss",
@@ -34,6 +37,8 @@ __all__ = [
     "GaussPlan",
     "Linear",
     "Linformer",
+    "Memory",
+    "MemoryProblem",
     "Method",
     "Nystrom",
     "Padded",
@@ -41,6 +46,7 @@ __all__ = [
     "Recurrent",
     "Reference",
     "Skyformer",
+    "State",
     "Toeplitz",
     "attention_weights",
     "explain",

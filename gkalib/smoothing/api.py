@@ -13,6 +13,7 @@ from gkalib.normalizers import Normalizer, Unnormalized
 from gkalib.shapes import readable
 from gkalib.smoothing.axes import Array, problem_of
 from gkalib.smoothing.fused import Fused
+from gkalib.smoothing.methods.conjugate import Conjugate
 from gkalib.smoothing.methods.dense import Dense, dense_weights
 from gkalib.smoothing.methods.flex import Flex
 from gkalib.smoothing.methods.linear import Linear
@@ -24,7 +25,8 @@ from gkalib.smoothing.reference import Reference, reference_weights
 
 EXP_DOT = ExpDot()
 METHODS: dict[str, Method] = {
-    method.name: method for method in (Fused(), Flex(), Padded(), Linear(), Toeplitz(), Dense(), Reference())
+    method.name: method
+    for method in (Fused(), Flex(), Padded(), Linear(), Toeplitz(), Conjugate(), Dense(), Reference())
 }
 FEW = 16  # keys, below which PyTorch's attention on a CPU answers a query of NaN with zeros
 WEIGHTS = {"reference": reference_weights, "dense": dense_weights}
@@ -69,6 +71,8 @@ def smooth(
     bias: Tensor | np.ndarray | None = None,
     normalizer: Normalizer = ROW_SUM,
     positions: Positions | tuple[np.ndarray, np.ndarray] | None = None,
+    degree: int = 0,
+    ridge: float | Array | None = None,
     method: str | Method = "auto",
 ) -> Array:
     r"""Smooth values over keys: every attention of this library, and Nadaraya–Watson regression.
@@ -93,6 +97,10 @@ def smooth(
         normalizer: from scores to weights.
         positions: (query positions, key positions), each ``[n]``/``[m]`` or with a batch axis in front. None
             puts the last query on the last key.
+        degree: 0 fits a constant at every query, which is the sum above; 1 a line, with weights ``RowSum()``:
+            the answer is b of $\min_{b, A} \sum_j w_{ij} \|v_j - b - A (k_j - q_i)\|^2 + \lambda \|A\|^2$.
+        ridge: λ, a number from 0, or a positive tensor, 0-d or one value a head ``[h]``; None is 0. With it
+            a query may see fewer keys than it has dimensions; where it grows the line becomes the constant.
         method: ``"auto"``, the name of a method, or a method object. An exact method gives the same result up
             to rounding; one that cannot run raises instead of handing over to another.
 
@@ -103,9 +111,12 @@ def smooth(
     Raises:
         ValueError: if shapes, types, slots or positions do not fit, or the method named cannot compute this.
 
-    Chapters 1 to 5 teach it.
+    References:
+        With ``degree=1`` Cleveland, 1979; Zuo et al., Local Linear Attention, 2025, whose penalty stands
+        beside weights that are not normalized (see ``LocalLine``). Chapters 1 to 5 teach it.
     """
-    problem, back = problem_of("smooth", query, key, value, kernel, mask, bias, normalizer, positions)
+    slots = (kernel, mask, bias, normalizer, positions)
+    problem, back = problem_of("smooth", query, key, value, *slots, degree=degree, ridge=ridge)
     return back(compute_output(problem, method))
 
 
@@ -118,6 +129,8 @@ def attention_weights(
     bias: Tensor | np.ndarray | None = None,
     normalizer: Normalizer = ROW_SUM,
     positions: Positions | tuple[np.ndarray, np.ndarray] | None = None,
+    degree: int = 0,
+    ridge: float | Array | None = None,
     method: str = "reference",
 ) -> Array:
     r"""The weights w_ij that ``smooth`` would give the values.
@@ -125,20 +138,20 @@ def attention_weights(
     $$w_{i\cdot} = \mathrm{normalize}_j(\mathrm{mask}_{ij}\, e^{b_{ij}}\, \kappa(q_i, k_j))$$
 
     Args:
-        query, key, kernel, mask, bias, normalizer, positions: as for ``smooth``.
+        query, key, kernel, mask, bias, normalizer, positions, degree, ridge: as for ``smooth``.
         method: ``"reference"`` or ``"dense"``.
 
     Returns:
-        ``[b h n m]``, ``[h n m]`` or ``[n m]``, in float32 for half-precision inputs.
+        ``[b h n m]``, ``[h n m]`` or ``[n m]``, in float32 for half-precision inputs. With ``degree=1`` they
+        may be negative.
 
     Raises:
         ValueError: as ``smooth``, or if the method does not form weights.
 
     Chapter 4 teaches it.
     """
-    problem, back = problem_of(
-        "attention_weights", query, key, None, kernel, mask, bias, normalizer, positions
-    )
+    slots = (kernel, mask, bias, normalizer, positions)
+    problem, back = problem_of("attention_weights", query, key, None, *slots, degree=degree, ridge=ridge)
     return back(compute_weights(problem, method), of_values=False)
 
 
@@ -183,11 +196,13 @@ def explain(
     bias: Tensor | np.ndarray | None = None,
     normalizer: Normalizer = ROW_SUM,
     positions: Positions | tuple[np.ndarray, np.ndarray] | None = None,
+    degree: int = 0,
+    ridge: float | Array | None = None,
 ) -> Explanation:
     """Which methods can compute this problem, which cannot and why, and which one ``auto`` takes.
 
     Args:
-        query, key, value, kernel, mask, bias, normalizer, positions: as for ``smooth``.
+        query, key, value, kernel, mask, bias, normalizer, positions, degree, ridge: as for ``smooth``.
 
     Returns:
         An ``Explanation``; print it for a table.
@@ -197,7 +212,8 @@ def explain(
 
     Chapter 14 teaches it.
     """
-    problem, _ = problem_of("explain", query, key, value, kernel, mask, bias, normalizer, positions)
+    slots = (kernel, mask, bias, normalizer, positions)
+    problem, _ = problem_of("explain", query, key, value, *slots, degree=degree, ridge=ridge)
     refusals = {name: method.refuses(problem) for name, method in METHODS.items()}
     able = [name for name, refusal in refusals.items() if refusal is None]
     unproved = {name: reason for name in able if (reason := METHODS[name].unproved(problem))}

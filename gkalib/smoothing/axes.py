@@ -25,6 +25,7 @@ def problem_of(
     bias: Any,
     normalizer: Normalizer,
     positions: Any,
+    **line: Any,
 ) -> tuple[Problem, Back]:
     """The problem that arrays of one to four axes pose, and what gives its output their axes and kind.
 
@@ -33,6 +34,7 @@ def problem_of(
         query, key: ``[n]``, ``[n d]``, ``[h n d]`` or ``[b h n d]``, both alike.
         value: the same, or ``[m]`` or ``[m e]``, which serves every head and sequence.
         kernel, mask, bias, normalizer, positions: as for ``smooth``; arrays where the query is one.
+        line: ``degree`` and ``ridge``, likewise.
 
     Raises:
         ValueError: as ``make_problem``, or if the three are of different kinds or axes.
@@ -48,6 +50,7 @@ def problem_of(
             normalizer=normalizer,
             positions=positions,
             name=name,
+            **line,
         )
         return problem, _same
     labels = ("query", "key", "value")
@@ -58,13 +61,14 @@ def problem_of(
     slots = {"mask": mask, "bias": bias, "positions": positions}
     if array:
         slots = {slot: _as_tensor(name, slot, each) for slot, each in slots.items()}
+        line = {label: _as_tensor(name, label, each) for label, each in line.items()}
     batch = query.shape[0] if query.ndim == 4 else 1
     four = {label: _with_four(x, batch) for label, x in tensors.items()}
     for label, other in (("key", "query"), ("value", "query"), ("value", "key")):
         if label in given and given[label] is given.get(other):  # one tensor stays one
             four[label] = four[other]
     q, k, v = four["query"], four.get("key"), four.get("value")
-    problem = make_problem(q, k, v, kernel, **slots, normalizer=normalizer, name=name)
+    problem = make_problem(q, k, v, kernel, **slots, normalizer=normalizer, name=name, **line)
     *_, last = given.values()  # the value, or what serves as one
     column, axes = last.ndim == 1, query.ndim
 

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.kernels import Form, Kernel, Product
-from gkalib.kernels.base import owner_of_heads
+from gkalib.kernels.base import heads_of, owner_of_heads
 from gkalib.masks import Mask, MaskFunction, as_mask, parts
 from gkalib.normalizers import Dropout, Normalizer, RowSum
-from gkalib.shapes import Scores
+from gkalib.normalizers.local_line import LocalLine
+from gkalib.shapes import Scores, Weights
 
 Positions = tuple[Tensor, Tensor]
 Rule = Mask | Tensor | Callable[..., Tensor]
@@ -168,6 +169,12 @@ class Problem:
         lag = self.lag(rows) if self.kernel.of_lag else None
         return self.masked(self.kernel.log(query[:, :, _all_if_none(rows)], key, lag), rows)
 
+    def weights(self, scores: Scores, query: Tensor, key: Tensor, rows: slice | None) -> Weights:
+        """The normalizer's weights of the scores of some of the queries."""
+        if self.normalizer.of_vectors:
+            return self.normalizer(scores, query[:, :, _all_if_none(rows)], key, rows)
+        return self.normalizer(scores)
+
 
 def make_problem(
     query: Tensor,
@@ -179,6 +186,8 @@ def make_problem(
     bias: Tensor | None = None,
     normalizer: Normalizer = ROW_SUM,
     positions: Positions | None = None,
+    degree: int = 0,
+    ridge: float | Tensor | None = None,
     name: str = "smooth",
 ) -> Problem:
     """Check the arguments of ``smooth`` and its kin and make a problem of them.
@@ -202,6 +211,12 @@ def make_problem(
         )
     if normalizer is not ROW_SUM and isinstance(normalizer, Dropout) and not normalizer.drops:
         normalizer = normalizer.normalizer
+    if degree or ridge is not None:
+        normalizer = _line(name, degree, ridge, normalizer, query.shape[1])
+    if normalizer.of_vectors and kernel.signed:
+        raise ValueError(
+            f"{name}: {type(kernel).__name__} may be negative: no weights that sum to one to fit a line with"
+        )
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
     kernel_heads = kernel.heads()
@@ -221,6 +236,22 @@ def make_problem(
         bias = _bias(name, bias, query, keys)
     one_tensor = query is key and key is value
     return Problem(query, key, value, kernel, mask, normalizer, positions, one_tensor, bias)
+
+
+def _line(
+    name: str, degree: int, ridge: float | Tensor | None, normalizer: Normalizer, heads: int
+) -> LocalLine:
+    """The normalizer of a local polynomial of this degree, if all that was given fits."""
+    if degree not in (0, 1):
+        raise ValueError(f"{name}: degree must be 0, a constant at each query, or 1, a line, not {degree!r}")
+    if degree == 0:
+        raise ValueError(f"{name}: ridge={ridge!r} is for the slopes of degree=1, and degree is 0")
+    if not (isinstance(normalizer, RowSum) and normalizer.eps == 0):
+        raise ValueError(f"{name}: degree=1 fits lines with weights that sum to one, not with {normalizer!r}")
+    line = LocalLine(0.0 if ridge is None else ridge)
+    if heads_of(line.ridge) not in (None, 1, heads):
+        raise ValueError(f"{name}: ridge has values for {heads_of(line.ridge)} heads, query has {heads}")
+    return line
 
 
 def wide_position(position: Tensor) -> Tensor:

@@ -15,6 +15,9 @@ def reference_weights(problem: Problem, rows: slice | None = None) -> Weights:
         values = problem.kernel(query if rows is None else query[:, :, rows], key, problem.lag(rows))
         allowed = problem.allowed(rows)
         return problem.normalizer.of_values(values if allowed is None else values.masked_fill(~allowed, 0.0))
+    if problem.normalizer.of_vectors:  # it solves equations, whose matrix may be near to singular
+        dtype, query, key = query.dtype, query.double(), key.double()
+        return problem.weights(problem.scores(query, key, rows), query, key, rows).to(dtype)
     return problem.normalizer(problem.scores(query, key, rows))
 
 

@@ -16,11 +16,15 @@ FUSED = ("softmax", "qk_norm", "rbf", "l2", "gka", "vlt", "gpa", "non_local", "m
 REFUSED = {
     "karat": "base 'silu'",
     "krause": "made for TopK",
+    "forgetting": "no bias of each pair",
     "linear": "no form",
+    "local_linear": "made for LocalLine",
+    "parallax": "made for LocalLine",
     "performer": "no form",
     "rpe": "no form",
 }
-BY_NAME = ("linformer", "nystrom", "skyformer")  # approximations, which bring their own method
+# Approximations and memories, which bring their own method.
+BY_NAME = ("linformer", "nystrom", "skyformer", "gated", "delta", "gated_delta", "mesa")
 
 
 def test_every_variant_is_one_or_the_other():

@@ -106,8 +106,8 @@ def test_averages_are_averages(name):
             assert (weights >= 0).all()
             equal(weights.sum(-1), torch.ones_like(weights[..., 0]))
         else:
-            sums = compute_weights(problem).sum(-1)
-            assert (sums - 1).abs().max() > 1e-9  # it says that it does not average, and it does not
+            weights = compute_weights(problem)  # it says that it does not average, and it does not
+            assert (weights.sum(-1) - 1).abs().max() > 1e-9 or weights.min() < -1e-9
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -174,6 +174,10 @@ def test_what_cannot_be_causal_says_why(name):
 def test_one_token_from_a_cache_is_its_row_of_the_full_pass(name, window, options):
     made, x = layer(name, **options), tokens()
     mask = Causal() if window is None else Causal() & Window(window)
+    if window is not None and not VARIANTS[name].flexible:
+        with pytest.raises(ValueError, match=r"Window\(5\) does not say where a state begins"):
+            made(x, mask=mask)
+        return
     whole = made(x, mask=mask)
     for sizes in ([1] * LENGTH, [7, 1, 5, 3]):
         cache = made.cache(2, LENGTH)

@@ -35,7 +35,11 @@ def test_lengths_caches_and_programs(rows):
         *("karat", "linformer", "nystrom", "skyformer")
     }
     assert (rows["gka"].cached, rows["non_local"].cached, rows["softmax"].cached) == (D, D, 2 * D)
-    assert {name for name, row in rows.items() if row.sums} == {"linear", "performer"}
+    memories = {"gated", "delta", "gated_delta", "mesa"}
+    assert {name for name, row in rows.items() if row.sums} == {"linear", "performer", *memories}
+    assert {name for name, row in rows.items() if row.cached == 0} == memories
+    assert {name for name, row in rows.items() if row.causal == "only"} == {"forgetting", *memories}
+    assert rows["forgetting"].cached == 2 * D + H
     assert {name for name, row in rows.items() if row.fused} == {
         *("gka", "gpa", "karat", "l2", "non_local", "qk_norm", "rbf", "softmax", "vlt")
     }
@@ -67,7 +71,7 @@ def test_memory_grows_with_the_tokens_or_with_their_square(name, squared):
 
 
 def test_the_table():
-    row = Overview("softmax", 1234, True, "any", 64, False, True, (2**20, 3 * 2**19))
+    row = Overview("softmax", 1234, "yes", "any", 64, False, True, (2**20, 3 * 2**19))
     head, rule, line = overview_table([row], (5, 6)).splitlines()
     assert head.endswith("| fused | kept, 5 tokens | kept, 6 tokens |") and rule.count("|") == head.count("|")
     assert line == "| `softmax` | 1,234 | yes | any | 64 | yes | 1.0 MiB | 1.5 MiB |"

@@ -30,10 +30,13 @@ def form_scores(problem: Problem, form: Form, query: Tensor, key: Tensor, rows: 
 
 def dense_weights(problem: Problem, rows: slice | None = None) -> Weights:
     """The weights for some of the queries, through the kernel's form where it has one."""
-    if problem.kernel.signed or problem.form is None:
+    lines = problem.normalizer.of_vectors
+    if problem.kernel.signed or (problem.form is None and not lines):
         return reference_weights(problem, rows)
     query, key, _ = problem.upcast()
-    return problem.normalizer(form_scores(problem, problem.form, query, key, rows))
+    if problem.form is None:
+        return problem.weights(problem.scores(query, key, rows), query, key, rows)
+    return problem.weights(form_scores(problem, problem.form, query, key, rows), query, key, rows)
 
 
 class Dense(Method):
@@ -66,7 +69,8 @@ class Dense(Method):
     def block(self, problem: Problem) -> int:
         """How many queries are computed at once."""
         batch, heads, queries, keys = problem.sizes
-        row = max(batch, 1) * heads * keys * max(problem.query.element_size(), 4)
+        numbers = keys + problem.query.shape[3] ** 2 if problem.normalizer.of_vectors else keys
+        row = max(batch, 1) * heads * numbers * max(problem.query.element_size(), 4)
         cached = problem.query.device.type == "cpu" and not problem.needs_grad
         return max(1, min(queries, (min(self.memory, CACHED) if cached else self.memory) // row))
 
