@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from chapters.experiments.variants import SMALL, arms_of, causal, seeing_all
+from chapters.experiments.variants import SMALL, arms_of
 from gkalib import results
 from gkalib.experiments import Measured, Study, Task, Trained, task
 from gkalib.experiments.runner import Numbers
@@ -44,13 +44,18 @@ IMAGE_RATES = {
 }
 
 
+def named(rates: Mapping[str, float]) -> list[str]:
+    """The variants that have a rate, which are those that were swept."""
+    return [arm.replace("-", "_") for arm in rates]
+
+
 def images() -> list[Study]:
     """One arm a variant on Fashion-MNIST.
 
     Trained on the published 60,000 pictures and tested on the published 10,000.
     """
     return arms_of(
-        seeing_all(),
+        named(IMAGE_RATES),
         options=SMALL | FEW,
         learning_rates=IMAGE_RATES,
         experiment="one-budget-images",
@@ -82,9 +87,9 @@ TEXT_RATES = {
 
 
 def text() -> list[Study]:
-    """One arm a causal variant on stories."""
+    """One arm a variant on stories."""
     return arms_of(
-        causal(),
+        named(TEXT_RATES),
         learning_rates=TEXT_RATES,
         experiment="one-budget-text",
         task="tinystories",

@@ -11,8 +11,8 @@ from gkalib.kernels import Form, Kernel, Product
 from gkalib.kernels.base import heads_of, owner_of_heads
 from gkalib.masks import Mask, MaskFunction, as_mask, parts
 from gkalib.normalizers import Dropout, Normalizer, RowSum
-from gkalib.normalizers.local_line import LocalLine
 from gkalib.shapes import Scores, Weights
+from gkalib.smoothing.local_line import LocalLine
 
 Positions = tuple[Tensor, Tensor]
 Rule = Mask | Tensor | Callable[..., Tensor]
