@@ -1,4 +1,7 @@
-"""CIFAR-10 and CIFAR-100, from the authors' archive or a package, as records of the authors' layout."""
+"""CIFAR-10 and CIFAR-100, from the authors' archive or a package, as records of the authors' layout.
+
+They are decoded whenever they are read, in one to two seconds of a core, in four from the package.
+"""
 
 import hashlib
 import io

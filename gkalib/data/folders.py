@@ -55,11 +55,9 @@ def image_folder(root: Path, *, as_shown: bool = True) -> ImageData:
     images, classes = _list_pictures(train_root or root, taken, as_shown)
     if val_root:
         held_out, val_classes = _list_pictures(val_root, taken, as_shown)
-        if classes != val_classes:
-            raise ValueError(
-                f"data: {val_root} has other classes than train: "
-                f"{_difference(set(classes), set(val_classes))}"
-            )
+        lacking = {"val": {*classes} - {*val_classes}, "train": {*val_classes} - {*classes}}
+        if lacks := [f"{part} lacks {few(sorted(names))}" for part, names in lacking.items() if names]:
+            raise ValueError(f"data: {val_root} has other classes than train: {'; '.join(lacks)}")
         return ImageData(images, held_out, classes)
     order = np.random.default_rng(0).permutation(len(images))
     by_class = [order[images.labels[order] == label] for label in range(len(classes))]
@@ -101,15 +99,6 @@ def check_pictures(data: ImageData, *, quiet: bool = False) -> None:
     if problems:
         count = f"{len(problems)} of {len(places)} pictures"
         raise ValueError(f"data: {count} cannot be read:\n" + few(problems, 10, "\n"))
-
-
-def _difference(train: set[str], val: set[str]) -> str:
-    """What the one has and the other has not, a few of each."""
-    lacks = []
-    for missing, where in ((train - val, "val"), (val - train, "train")):
-        if missing:
-            lacks.append(f"{where} lacks {few(sorted(missing))}")
-    return "; ".join(lacks)
 
 
 def _list_pictures(root: Path, taken: dict[str, str], as_shown: bool) -> tuple["Files", tuple[str, ...]]:
