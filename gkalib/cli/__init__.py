@@ -15,7 +15,7 @@ import gkalib
 
 if TYPE_CHECKING:
     from gkalib.cli.inventory import Data, Explain, Results, Variants
-    from gkalib.cli.measuring import Bench, Tune
+    from gkalib.cli.measuring import Bench, Ready
     from gkalib.cli.models import Evaluate, Generate, Look, Save, Train, Trained
     from gkalib.cli.options import Positive
 
@@ -39,13 +39,14 @@ COMMANDS = {
     "generate": ("models", "Let a trained model of text write."),
     "look": ("models", "Draw what a trained model does inside: rollout, maps, bandwidths or banks, spectra."),
     "bench": ("measuring", "Time what the library does on this machine."),
-    "tune": ("measuring", "Choose the block sizes of the fused programs by time, on a CUDA device."),
+    "ready": ("measuring", "Prove, tune and switch on the fused programs on the card that is here."),
 }
 
 
 REMOVED = {
     "experiment": "experiments lie beside the chapters; in a clone type: python -m chapters.experiments NAME",
-    "reproduce": "what is asked of a card is a list of commands; in a clone type: python -m gkalib.gpu.run",
+    "reproduce": "whether the fused programs are right on your card: python -m gkalib ready",
+    "tune": "block sizes are chosen, and proved, by: python -m gkalib ready",
 }
 
 _HOMES = {name.title(): module for name, (module, _) in COMMANDS.items()}
@@ -127,11 +128,11 @@ __all__ = [
     "Generate",
     "Look",
     "Positive",
+    "Ready",
     "Results",
     "Save",
     "Train",
     "Trained",
-    "Tune",
     "Variants",
     "main",
 ]
