@@ -31,12 +31,12 @@ explain: kernel=gaussian sigma=1.0 normalizer=row-sum top=8 causal=False window=
 heads=4 key_heads=None head_dim=64 value_dim=None dtype=float32 device=cpu
 generate: run step=None average=False device=None prompt= count=200 temperature=0.8 seed=0
 look: run step=None average=False device=None picture=None text=None held_out=None out=None keep=False
+ready: what=() minutes=5.0 width=(64, 128) dtype=('bfloat16',) rehearse= show=False forget=False
 results: action experiment= metric=() scale=None
 save: run name device=None
 train: name= arms=() smoke=False reduced=False seed=(0,) seeds=1 gpus=None plan=False settings=False \
 out=None device=None workers=None compile=False save_every=600.0 log_every=10 snapshots=0 fresh=False \
 from_step=None keep=False quiet=False in_memory=False
-tune: program=() recorded=False
 variants: dim=192 heads=3 tokens=(196, 784)"""
 
 
@@ -131,7 +131,8 @@ def test_an_unknown_command_or_option_is_answered_by_those_there_are(capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("removed", "place"), [("experiment", "chapters.experiments"), ("reproduce", "gpu.run")]
+    ("removed", "place"),
+    [("experiment", "chapters.experiments"), ("reproduce", "gkalib ready"), ("tune", "gkalib ready")],
 )
 def test_a_removed_command_names_the_one_in_its_place(
     removed: str, place: str, capsys: pytest.CaptureFixture

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import gkalib
 
 if TYPE_CHECKING:
-    from gkalib.cli.library import Bench, Data, Explain, Positive, Results, Tune, Variants
+    from gkalib.cli.library import Bench, Data, Explain, Positive, Ready, Results, Variants
     from gkalib.cli.models import Evaluate, Generate, Look, Save, Train, Trained
 
 PROGRAM = "python -m gkalib"
@@ -31,11 +31,12 @@ COMMANDS = {
     "generate": ("models", "Let a trained model of text write."),
     "look": ("models", "Draw what a trained model does inside: rollout, maps, bandwidths or banks, spectra."),
     "bench": ("library", "Time what the library does on this machine."),
-    "tune": ("library", "Choose the block sizes of the fused programs by time, on a CUDA device."),
+    "ready": ("library", "Prove, tune and switch on the fused programs on the card that is here."),
 }
 REMOVED = {
     "experiment": "experiments lie beside the chapters; in a clone type: python -m chapters.experiments NAME",
-    "reproduce": "what is asked of a card is a list of commands; in a clone type: python -m gkalib.gpu.run",
+    "reproduce": "whether the fused programs are right on your card: python -m gkalib ready",
+    "tune": "block sizes are chosen, and proved, by: python -m gkalib ready",
 }
 
 
@@ -105,11 +106,11 @@ __all__ = [
     "Generate",
     "Look",
     "Positive",
+    "Ready",
     "Results",
     "Save",
     "Train",
     "Trained",
-    "Tune",
     "Variants",
     "main",
 ]

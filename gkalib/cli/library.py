@@ -1,5 +1,6 @@
 """Commands that say what there is, data, records, methods, variants, and those that measure the library."""
 
+import os
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, final
 
@@ -170,21 +171,38 @@ class Bench:
 
 @final
 @dataclass(frozen=True)
-class Tune:
-    """Choose the block sizes of the fused programs by time, on a CUDA device.
+class Ready:
+    """Prove, tune and switch on the fused programs on the card that is here.
 
-    What runs of the tests prove with them is written down beside them, for ``auto`` to go by.
+    What was right there and no slower than PyTorch's own methods is what ``auto`` takes from then on.
     """
 
-    program: Positional[tuple[str, ...]] = ()  # as configs.json names them; all where none is named
-    recorded: bool = False  # choose by the recorded times, and time nothing
+    what: Positional[tuple[str, ...]] = ()  # variants, recipes, models; gka rbf gpa softmax by default
+    minutes: float = 5.0  # after so many nothing is begun; the same command goes on
+    width: tuple[int, ...] = (64, 128)  # of heads, where a variant is named
+    dtype: tuple[Literal["bfloat16", "float16", "float32"], ...] = ("bfloat16",)  # of tensors
+    rehearse: str = ""  # a chip that is not here, such as sm_89: compile for it, compare in the interpreter
+    show: bool = False  # print what is known of every card, and do nothing
+    forget: bool = False  # delete what is known of this card, and do nothing
 
     def __call__(self) -> None:
-        """Print what changed."""
-        from gkalib.gpu import run, tune
+        """Print a table of what came out."""
+        if self.rehearse:  # before the programs are imported
+            os.environ["TRITON_INTERPRET"] = "1"
+        from gkalib.gpu import ready
+        from gkalib.smoothing.fused import cards
 
-        if not self.recorded:
-            tune.run(self.program)
-        changes = tune.adopt()
-        changes.append(f"{len(changes)} entries changed; record the programs anew: make aot UPDATE=1")
-        print(*changes, f"{run.prove()} proofs written", sep="\n")
+        if self.show:
+            for path in cards.files():
+                print(path, ready.report(cards.read(path).values()), sep="\n")
+            return
+        card = ready.card_here(self.rehearse)
+        if self.forget:
+            card.path().unlink(missing_ok=True)
+            return
+        what = self.what or (ready.DEFAULT[:1] if self.rehearse else ready.DEFAULT)
+        widths = self.width[:1] if self.rehearse else self.width
+        left = ready.run(card, ready.needed(what, widths, self.dtype), minutes=self.minutes)
+        print(card.path(), ready.report(cards.read(card.path()).values()), sep="\n")
+        if left:
+            print(f"{left} are left: the same command goes on with them")

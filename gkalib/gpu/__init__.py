@@ -8,8 +8,8 @@ __getattr__ = moved(
         **{
             name: f"chapters.lab.{name}" for name in ("exact", "page", "pictures", "puzzles", "rows", "watch")
         },
-        **{name: "gkalib.gpu.run" for name in ("jobs", "pack", "plan", "proofs", "queue", "trainings")},
-        "candidates": "gkalib.gpu.tune",
+        **{name: "gkalib.gpu.run" for name in ("jobs", "pack", "plan", "queue", "trainings")},
+        **{name: "gkalib.gpu.ready" for name in ("candidates", "proofs", "tune")},
         "limits": "gkalib.bench.roofline",
         **{name: "pytest -m gpu" for name in ("correctness", "invariance", "operations")},
     },

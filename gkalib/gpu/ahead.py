@@ -1,4 +1,4 @@
-"""Compile fused programs for sm_90a on a machine without a card, and read what the machine code says of them.
+"""Compile fused programs for a card on a machine without one, and read what the machine code says of them.
 
 The host function runs on CPU tensors under ``collected()``, which lists its launches; Triton's own rules
 then specialize each argument as a launch would, and the wheel's ptxas and cuobjdump do the rest:
@@ -25,12 +25,14 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
 from gkalib.gpu.samples import CALLS, Sample, prepared
-from gkalib.smoothing.fused.configs import Config, forced, standing_in
+from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.launch import Launch, collected, interpreting
 
 TARGET = GPUTarget("cuda", 90, 32)
-SHARED_LIMIT = 227 * 1024
-"""The bytes of shared memory that one program can have on an H100."""
+"""An H100: what is compiled for where nothing else is asked for."""
+SHARED = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
+"""The bytes of shared memory that one program can have, by the card's compute capability."""
+SHARED_LIMIT = SHARED[90]
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,14 @@ def launches(case: Sample, config: Config | None = None) -> list[Launch]:
         )
     call = prepared(case)
     context = forced(config) if config else contextlib.nullcontext()
-    with collected() as launched, standing_in(), context:  # the sample calls of other programs say so
+    with collected() as launched, context:
         call()
     return launched
 
 
-def source_of(launch: Launch) -> tuple[ASTSource, Any]:
-    """What Triton makes of a launch on an H100: each argument specialized, and the options."""
-    backend, program, config = make_backend(TARGET), launch.program, launch.config
+def source_of(launch: Launch, target: GPUTarget = TARGET) -> tuple[ASTSource, Any]:
+    """What Triton makes of a launch on a card: each argument specialized, and the options."""
+    backend, program, config = make_backend(target), launch.program, launch.config
     binder = create_function_from_signature(program.signature, program.params, backend)
     kwargs = launch.arguments | {
         "num_warps": config.warps,
@@ -116,17 +118,17 @@ def source_of(launch: Launch) -> tuple[ASTSource, Any]:
 _reports: dict[tuple, Report] = {}
 
 
-def build(launch: Launch, keep: Path | None = None) -> Report:
-    """Compile one launch exactly as Triton would on an H100, and read the result, once in a process."""
-    source, options = source_of(launch)
-    key = (source.hash(), options.hash(), launch.config)
+def build(launch: Launch, keep: Path | None = None, target: GPUTarget = TARGET) -> Report:
+    """Compile one launch exactly as Triton would on a card, and read the result, once in a process."""
+    source, options = source_of(launch, target)
+    key = (source.hash(), options.hash(), launch.config, target)
     if key in _reports and keep is None:
         return _reports[key]
     log = io.StringIO()
     with knobs.compilation.scope(), knobs.nvidia.scope(), contextlib.redirect_stdout(log):
         knobs.compilation.always_compile = True
         knobs.nvidia.dump_ptxas_log = True
-        compiled = triton.compile(source, target=TARGET, options=options.__dict__)
+        compiled = triton.compile(source, target=target, options=options.__dict__)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         code = "\n".join(f"{address:06x}  {words}" for address, words in disassemble(compiled.asm["cubin"]))

@@ -1,13 +1,14 @@
 """What is asked of a card, as a list of commands: the most urgent first, as much as fits the time.
 
-``python -m gkalib.gpu.run --minutes 30 --out from-card`` runs the tests on the card, times block sizes, the
-shapes of the goals and whole models, and trains what chapters wait for. A command is done when the folder
+``python -m gkalib.gpu.run --minutes 30 --out from-card`` runs the tests on the card, makes it ready, times
+the shapes of the goals and whole models, and trains what chapters wait for. A command is done when the folder
 holds its run of this commit, so that what was stopped goes on. Runs lie below ``from-card/results``, in the
 shape of ``data/results``, and packed beside it. ``--device cpu`` rehearses the list at tiny sizes.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import final
 from xml.etree import ElementTree
@@ -27,21 +28,15 @@ from gkalib import results
 from gkalib.bench.goals import WORDS, goals
 from gkalib.bench.run import benchmark
 from gkalib.bench.timing import device_name, keep
-from gkalib.gpu import tune
-from gkalib.smoothing.fused import configs, proved
+from gkalib.smoothing.fused import cards
 
 START, PATIENCE = 15.0, 3.0  # seconds for a process to begin, and times its estimate that it may take
 HELD = 20.0  # seconds that a process may need to end when it is killed
 OUTCOMES = ("failure", "error", "skipped")
-PROVEN = {"decode": proved.DIRECTIONS[:1]} | dict.fromkeys(
-    ("gka", "gka-eps", "rows", "smooth", "smooth-unnormalized"), proved.DIRECTIONS
-)
-"""The operations of ``auto`` that the tests compare, and in which directions."""
-TUNED = (
-    "gka_forward", "gka_backward", "gka_forward_described", "gka_backward_head", "smooth_forward",
-    "smooth_backward_query", "smooth_backward_key", "decode_split",
-)  # fmt: skip
-"""The programs whose block sizes the goals wait for."""
+TESTS, PROOFS = ("correctness", "tests"), ("tuning", "ready")
+"""Experiments and arms of the runs that say how the tests ended, and what ``ready`` found."""
+CODE = "gka-smooth-lags-decode-rows"
+"""All operations, as a name of which ``cards.code`` is asked."""
 TRAININGS = (
     *(("gpa-dickens", arm) for arm in ("rope", "bank", "bank-rope")),
     *(("rbf-tinystories", arm) for arm in ("standard", "rbf", "rbf-registers")),
@@ -85,10 +80,9 @@ def _runs(store: Path, experiment: str, arm: str) -> list[results.Record]:
 def commands(device: str) -> Iterator[Command]:
     """The list, for a card or in small for a CPU."""
     small = device == "cpu"
-    yield Command(("-c", f"from gkalib.gpu.run import check; check({device!r})"), tune.TESTS, 400.0)
-    for program in () if small else TUNED:
-        call = f"from gkalib.gpu import tune; tune.run([{program!r}], (64, 128), (16,))"
-        yield Command(("-c", call), (tune.EXPERIMENT, f"{program.replace('_', '-')}-d64-d128"), 40.0)
+    yield Command(("-c", f"from gkalib.gpu.run import check; check({device!r})"), TESTS, 400.0)
+    if not small:
+        yield Command(("-c", "from gkalib.gpu.run import prove; prove(8.0)"), PROOFS, 480.0)
     scale = "smoke" if small else "full"
     known = {f"{name}-{shape}" for name in WORDS for shape in benchmark(name).shapes(scale, device)}
     for record, arms in dict.fromkeys((goal.record, goal.arms) for goal in goals() if goal.record in known):
@@ -136,8 +130,8 @@ def check(device: str) -> None:
     if not metrics["cases"]:
         raise ValueError("run: no test was run; the output above says why")
     keep(
-        *tune.TESTS, metrics, rows, device=device, scale="smoke" if device == "cpu" else "full",
-        recipe={"programs": proved.programs()}, wall_seconds=round(time.perf_counter() - start, 1),
+        *TESTS, metrics, rows, device=device, scale="smoke" if device == "cpu" else "full",
+        recipe={"programs": cards.code(CODE)}, wall_seconds=round(time.perf_counter() - start, 1),
     )  # fmt: skip
 
 
@@ -153,44 +147,34 @@ def outcomes(report: str) -> list[dict[str, str]]:
     ]
 
 
-def by_record(stores: Sequence[Path]) -> tuple[str, str]:
-    """The table of block sizes, and what is proved, by the runs in these stores, as text.
+def prove(minutes: float) -> None:
+    """Make the card ready for the goals, and keep its lines, of which a file in fused/cards can be made.
 
-    All of PROVEN is proved on a card where ``tune.tested`` found each test right, for the block sizes that
-    recorded times choose: one is chosen only if it computes what the shipped one does.
+    Raises:
+        ValueError: if lines are left.
     """
-    table = tune.by_record(stores)
-    current = {"programs": proved.programs(), "blocks": configs.blocks(table)}
-    proofs = {
-        proved.Proof(
-            operation,
-            direction,
-            run.device,
-            dtype,
-            **current,
-            **{n: run.versions[n] for n in ("torch", "triton")},
-        )
-        for run in tune.tested(stores)
-        if run.metrics["wrong"] == 0
-        for operation, directions in PROVEN.items()
-        for direction in directions
-        for dtype in ("bfloat16", "float16", "float32")
-    }
-    return tune.text(table), proved.text(proofs)
+    from gkalib.gpu import ready
 
-
-def prove() -> int:
-    """Write what the runs of ``data/results`` prove where ``auto`` reads it; how many proofs that is."""
-    text = by_record([results.folder()])[1]
-    proved.PROVED.write_text(text)
-    proved.forget()
-    return text.count('"operation"')
+    start, card = time.perf_counter(), ready.card_here()
+    needs = ready.needed(
+        (*ready.DEFAULT, "karat", "decode", "decode-gaussian", "decode-lags"), (64, 128), ["bfloat16"]
+    )
+    left = ready.run(card, needs, minutes=minutes)
+    lines = [*cards.known(card).values()]
+    print(ready.report(lines), flush=True)
+    if left:
+        raise ValueError(f"run: {left} lines are left, which the next call goes on with")
+    metrics = {"lines": len(lines), "right": sum(line.verdict == "right" for line in lines)}
+    rows = [asdict(line) | {"blocks": json.dumps(line.blocks)} for line in lines]
+    recipe = {"programs": cards.code(CODE)}
+    seconds = round(time.perf_counter() - start, 1)
+    keep(*PROOFS, metrics, rows, device="cuda", scale="full", recipe=recipe, wall_seconds=seconds)
 
 
 def run(minutes: float, out: Path, device: str = "cuda") -> list[Command]:
     """Run what is not done and fits, each command in a process of its own, ended with all that it started.
 
-    Block sizes and proofs that a command leaves are used by those behind it; they lie in the folder too.
+    What ``ready`` finds is in the card's file, by which the commands behind it go.
 
     Args:
         minutes: the time there is; a command begins only if it fits, and ends with it.
@@ -209,7 +193,6 @@ def run(minutes: float, out: Path, device: str = "cuda") -> list[Command]:
     commit, name, failed = results.provenance()["commit"], device_name(device), []
     environment = {"GKALIB_RESULTS": str(store), "GKALIB_RUNS": str((out / "runs").resolve())}
     environment |= {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
-    environment |= _adopted(out, store)
     for command in commands(device):
         left = end - time.monotonic()
         if command.done(store, commit, name):
@@ -220,19 +203,8 @@ def run(minutes: float, out: Path, device: str = "cuda") -> list[Command]:
             print(f"{command}: starts", flush=True)
             limit = min(left, START + PATIENCE * command.seconds)
             failed += [] if _ended_well(command, limit, environment, out / "log.txt") else [command]
-            _adopted(out, store)
             shutil.make_archive(str(out / "results"), "gztar", store)
     return failed
-
-
-def _adopted(out: Path, store: Path) -> dict[str, str]:
-    """Write what the runs leave to configs.json and proved.json; the variables that name these files."""
-    environment = {}
-    for key, text in zip(("configs", "proved"), by_record([results.folder(), store]), strict=True):
-        path = (out / f"{key}.json").resolve()
-        path.write_text(text)
-        environment[f"GKALIB_{key.upper()}"] = str(path)
-    return environment
 
 
 def _ended_well(command: Command, limit: float, environment: dict[str, str], log: Path) -> bool:

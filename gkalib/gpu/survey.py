@@ -37,10 +37,6 @@ OF_LAGS = {"bank_table", "bank_at", "bank_gradient", "power_table", "power_gradi
 """Cases that read no heads, whose widths and types are nothing to them."""
 MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode", "gpa_decode", *OF_LAGS}
 STANDING = {
-    "gka_forward_specialized": [(width, "all", LONG) for width in PAPERS],
-    "gka_backward_specialized": [(width, "all", LONG) for width in PAPERS],
-    "gka_forward_described": [(128, "band", LONG), (128, "all", LONG)],
-    "gka_backward_head": [(64, "all", VIT)],
     "gka_backward_unordered": [(width, "band", LONG) for width in PAPERS],
     "rbf_backward_unordered": [(width, mask, LONG) for width in PAPERS for mask in ("all", "band")],
     "softmax_backward_unordered": [(width, "band", LONG) for width in PAPERS],

@@ -10,7 +10,7 @@ import triton
 from gkalib.gpu import ahead, survey
 from gkalib.gpu.samples import CALLS, Sample, prepared
 from gkalib.gpu.survey import Program, compiled, complaints, everything, missed, quick, recorded
-from gkalib.smoothing.fused.configs import STAND_INS, table
+from gkalib.smoothing.fused.configs import table
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_sums_come_out_alike_every_time(baseline: dict[str, Program]):
 
 def test_a_program_with_a_loop_of_products_has_its_block_sizes_in_the_table(baseline: dict[str, Program]):
     looping = {row.report.program.split()[0] for row in baseline.values() if row.report.loops}
-    looping -= {*STAND_INS, "gka_backward_unordered", "smooth_backward_unordered"}
+    looping -= {"gka_backward_unordered", "smooth_backward_unordered"}
     assert looping <= set(table())
     for program in looping:
         for width in survey.WIDTHS:

@@ -9,38 +9,17 @@ import pytest
 
 from gkalib import results
 from gkalib.bench.goals import goals
-from gkalib.gpu import run, tune
-from gkalib.gpu.run import PROVEN, Command, by_record, commands, main
-from gkalib.smoothing.fused import configs, proved
+from gkalib.gpu import run
+from gkalib.gpu.run import CODE, Command, commands, main
+from gkalib.smoothing.fused import cards
 
-PROOFS = 3 * (2 * len(PROVEN) - 1)  # of a card: types, and directions, of which decoding has one
 SAVES = """
-import os, pathlib
 from gkalib import results
-metrics = {"wrong": 0, "table": len(pathlib.Path(os.environ["GKALIB_CONFIGS"]).read_text())}
+metrics = {"wrong": 0}
 print("said in the log")
 results.save(results.Record(experiment="toy", arm="one", scale="full", recipe={}, seed=0, wall_seconds=1,
     device=results.processor(), metrics=metrics, **results.provenance()))
 """
-
-
-PROVES = """
-from gkalib import results
-from gkalib.smoothing.fused import proved
-results.save(results.Record(experiment="correctness", arm="tests", scale="full", seed=0, wall_seconds=1,
-    recipe={"programs": proved.programs()}, device="A card", metrics={"wrong": 0},
-    **results.provenance("torch", "triton")))
-"""
-
-
-def saved(store, *, wrong=0, programs=None, scale="full", day=1, triton="3"):
-    """A run of the tests on a card."""
-    record = results.Record(
-        experiment="correctness", arm="tests", scale=scale, seed=0, device="A card", commit="0" * 12,
-        clean=True, recipe={"programs": programs or proved.programs()}, date=f"2026-01-0{day}T00:00:00+00:00",
-        wall_seconds=1.0, versions={"torch": "2", "triton": triton}, metrics={"cases": 9, "wrong": wrong},
-    )  # fmt: skip
-    results.save(record, root=store)
 
 
 def test_the_tests_come_first_then_block_sizes_goals_and_training():
@@ -67,7 +46,6 @@ def test_what_ended_well_is_done_and_the_rest_goes_on(tmp_path, monkeypatch, cap
     assert "stopped at its limit of 1 s" in printed and "failed with status 3" in printed
     assert (tmp_path / "log.txt").read_text().startswith("said in the log")
     (record,) = results.load("toy", root=tmp_path / "results")
-    assert record.metrics["table"] == len((tmp_path / "configs.json").read_text())
     with tarfile.open(tmp_path / "results.tar.gz") as packed:
         assert f"./toy/{record.run}/run.json" in packed.getnames()
     monkeypatch.setattr(run, "commands", lambda device: iter(listed[:1]))
@@ -76,16 +54,6 @@ def test_what_ended_well_is_done_and_the_rest_goes_on(tmp_path, monkeypatch, cap
     monkeypatch.setattr(results, "provenance", lambda *names: {**now, "commit": "f" * 12})
     run.run(1.0, tmp_path, "cpu")
     assert ", about 20 s: starts" in capsys.readouterr().out, "other code has not run"
-
-
-def test_what_the_last_command_proves_is_written(tmp_path, monkeypatch):
-    listed = [Command(("-c", PROVES), tune.TESTS, 20.0)]
-    monkeypatch.setattr(run, "commands", lambda device: iter(listed[1:]))
-    run.run(1.0, tmp_path, "cpu")
-    assert (tmp_path / "proved.json").read_text() == "[]\n"
-    monkeypatch.setattr(run, "commands", lambda device: iter(listed))
-    assert run.run(1.0, tmp_path, "cpu") == []
-    assert (tmp_path / "proved.json").read_text().count('"A card"') == PROOFS
 
 
 def test_what_cannot_be_asked_for_is_one_line(tmp_path, monkeypatch, capsys):
@@ -116,38 +84,12 @@ def test_how_the_tests_ended_is_a_record(tmp_path, monkeypatch):
     monkeypatch.setattr(run.subprocess, "run", tests)
     run.check("cpu")
     (record,) = results.load("correctness")
-    assert record.metrics == {"cases": 2, "wrong": 1} and record.recipe["programs"] == proved.programs()
+    assert record.metrics == {"cases": 2, "wrong": 1} and record.recipe["programs"] == cards.code(CODE)
     assert [row["outcome"] for row in results.rows(record)] == ["passed", "failure", "skipped"]
     with pytest.raises(ValueError, match="pytest was cut off, with status 2"):
         run.check("cpu")
     with pytest.raises(ValueError, match="no test was run"):
         run.check("cpu")
-
-
-@pytest.mark.parametrize("change", [{"wrong": 1}, {"programs": "f" * 12}, {"scale": "smoke"}])
-def test_a_card_is_proved_by_tests_that_were_right_there_with_this_code(change, tmp_path, monkeypatch):
-    saved(tmp_path, **change)
-    assert by_record([tmp_path])[1] == "[]\n"
-    saved(tmp_path)
-    (tmp_path / "proved.json").write_text(by_record([tmp_path])[1])
-    monkeypatch.setenv("GKALIB_PROVED", str(tmp_path / "proved.json"))
-    proved.forget()
-    found = proved.read()
-    proved.forget()
-    assert {each.operation for each in found} == set(PROVEN) and len(found) == PROOFS
-    assert {each.direction for each in found if each.operation == "decode"} == {"forward"}
-    assert {(each.device, each.blocks, each.torch) for each in found} == {("A card", configs.blocks(), "2")}
-
-
-@pytest.mark.parametrize("triton", ["3", "2"])
-@pytest.mark.parametrize("order", [1, -1])
-def test_the_newest_run_of_the_tests_counts_in_whichever_store(order, triton, tmp_path):
-    saved(tmp_path / "old", day=1, triton=triton)
-    saved(tmp_path / "new", day=2, wrong=1)
-    text = by_record([tmp_path / "old", tmp_path / "new"][::order])[1]
-    assert text.count('"A card"') == (0 if triton == "3" else PROOFS)
-    saved(tmp_path / "old", day=3)
-    assert by_record([tmp_path / "old", tmp_path / "new"][::order])[1].count('"A card"') == PROOFS
 
 
 GONE = [
@@ -156,7 +98,7 @@ GONE = [
     ("gpu", "queue", "gkalib.gpu.run"),
     ("gpu", "correctness", "pytest"),
     ("gpu", "limits", "gkalib.bench.roofline"),
-    ("gpu", "candidates", "gkalib.gpu.tune"),
+    ("gpu", "tune", "gkalib.gpu.ready"),
 ]
 
 

@@ -1,6 +1,5 @@
 """Fused operations: GPU programs that compute a whole problem without an array of n × m numbers."""
 
-import functools
 import importlib.util
 import os
 
@@ -14,15 +13,16 @@ from gkalib.kernels.lags import of_lags
 from gkalib.masks import Causal, KeyPadding
 from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
 from gkalib.shapes import readable
+from gkalib.smoothing.fused import cards
 from gkalib.smoothing.methods.method import Method, no_form, warn_if_lost, wide
 from gkalib.smoothing.problem import Problem
 from gkalib.smoothing.spans import spans_of, why_not
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
-WIDEST = 256
+WIDTHS = (16, 32, 64, 128, 256)
+WIDEST = WIDTHS[-1]
 MOST_CONSTANTS = 1000
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
-_capability = functools.cache(torch.cuda.get_device_capability)
 
 
 class Fused(Method):
@@ -35,7 +35,8 @@ class Fused(Method):
     Decoding measures distances; the others form them of products, in which a Gaussian far from the origin
     loses its digits, as the other methods do not: a warning says so on a CPU, on a card nothing does.
 
-    ``method="auto"`` takes one only where proved.json has a run on such a card in which it was right.
+    ``method="auto"`` takes one only where the card's file says that it was right there, and no slower than
+    PyTorch's own methods: `gkalib ready` writes the file.
 
     Args:
         center: whether the mean of each head's tokens is taken off before and added after, where one tensor
@@ -55,15 +56,12 @@ class Fused(Method):
         self.center, self.ordered = center, ordered
 
     def refuses(self, problem: Problem) -> str | None:
-        return _no_machine(problem) or no_operation(problem) or (_no_center(problem) if self.center else None)
+        reason = _no_machine(problem) or no_operation(problem)
+        reason = reason or (_no_center(problem) if self.center else None)
+        return reason or cards.refusal(*_asked(problem))
 
     def unproved(self, problem: Problem) -> str | None:
-        if problem.query.device.type != "cuda":
-            return None
-        from gkalib.smoothing.fused.proved import why_unproved
-
-        query = problem.query
-        return why_unproved(operation_of(problem), problem.needs_grad, query.dtype, query.device)
+        return cards.passed_over(*_asked(problem))
 
     def __call__(self, problem: Problem) -> Tensor:
         if isinstance(problem.normalizer, RowOperator):
@@ -97,8 +95,6 @@ def _no_machine(problem: Problem) -> str | None:
         return f"fused operations run on a CUDA device, and the query is on {device}"
     if dtype not in TYPES:
         return f"fused operations take float16, bfloat16 and float32 on a GPU, not {dtype}"
-    if not torch.compiler.is_compiling() and _capability(device)[0] < 8:
-        return "fused operations need a GPU of compute capability 8.0 or later"
     return None
 
 
@@ -167,18 +163,33 @@ def _of_itself(problem: Problem, form: Form) -> bool:
 
 
 def operation_of(problem: Problem) -> str:
-    """What is proved together.
+    """What is compiled and proved together; no operation refuses the problem.
 
-    ``rows``; or ``decode``, ``gka`` or ``smooth``, alone or with ``-eps`` or ``-unnormalized`` behind it.
+    ``rows`` or ``gka``; or ``decode`` or ``smooth``, alone or with ``-gaussian``, ``-lags`` and
+    ``-unnormalized`` behind it.
     """
+    form = problem.form
+    assert form is not None  # else it refuses
     if isinstance(problem.normalizer, RowOperator):
         return "rows"
-    form, normalizer = problem.form, problem.normalizer
-    of_itself = form is not None and _of_itself(problem, form)
-    operation = "decode" if _one_token(problem) else "gka" if of_itself else "smooth"
-    if isinstance(normalizer, Unnormalized):
-        return f"{operation}-unnormalized"
-    return f"{operation}-eps" if isinstance(normalizer, RowSum) and normalizer.eps else operation
+    if not _one_token(problem) and _of_itself(problem, form):
+        return "gka"
+    return cards.operation(
+        "decode" if _one_token(problem) else "smooth",
+        gaussian=form.has_norm,
+        lags=form.lag_table is not None,
+        normalize=isinstance(problem.normalizer, RowSum),
+    )
+
+
+def _asked(problem: Problem) -> tuple[str, bool, torch.dtype, int, str, torch.device]:
+    """What a card's file is asked: operation, gradients or not, type, width, class of length, device."""
+    query, widest = problem.query, max(problem.query.shape[-1], problem.grouped_value.shape[-1])
+    if isinstance(problem.normalizer, RowOperator):
+        widest = query.shape[-1]  # values are mixed by PyTorch
+    width = next(width for width in WIDTHS if widest <= width)
+    length = cards.length_class(max(query.shape[2], problem.grouped_key.shape[2]))
+    return operation_of(problem), problem.needs_grad, query.dtype, width, length, query.device
 
 
 def _one_token(problem: Problem) -> bool:

@@ -29,6 +29,7 @@ from gkalib.smoothing.fused.backward_key import (
     smooth_prepare_kernel,
     weights_of,
 )
+from gkalib.smoothing.fused.cards import operation
 from gkalib.smoothing.fused.configs import Config, config
 from gkalib.smoothing.fused.lag_bias import (
     add_lags,
@@ -64,8 +65,7 @@ from gkalib.smoothing.fused.scores import (
     sum_type,
     walk_of,
 )
-from gkalib.smoothing.fused.specialized import fits
-from gkalib.smoothing.fused.unordered import whole_rows
+from gkalib.smoothing.fused.unordered import fits, whole_rows
 from gkalib.smoothing.spans import Spans
 
 
@@ -137,20 +137,26 @@ def smooth_backward(
         "WIDTH": width,
         "VALUE_WIDTH": value_width,
     }
-    wanted = {"width": block_width(max(width, value_width)), "dtype": query.dtype}
+    wanted = {
+        "width": block_width(max(width, value_width)),
+        "dtype": query.dtype,
+        "length": max(rows, columns),
+        "device": query.device,
+        "operation": operation("smooth", gaussian=has_norm, lags=table is not None, normalize=normalize),
+    }
     added: dict[str, Any] = {"sums": None, "DESCRIBED": False}
     grad_table, unordered = None, not ordered and normalize and table is None and fits(query) and fits(value)
     if unordered:
-        sums, each = vector.new_empty(query.shape), config("smooth_prepare", length=rows, **wanted)
+        sums, each = vector.new_empty(query.shape), config("smooth_prepare", **wanted)
         grid = batch * heads * triton.cdiv(rows, each.rows)
         of_rows = {"sums": sums, "heads": heads, "rows": rows, "WIDTH": width}
         given = {name: shared[name] for name in ("grad_out", "delta", "VALUE_WIDTH")}
         launch(smooth_prepare_kernel, grid, each, out=heads_of(out), **given, **of_rows)
         program = smooth_backward_unordered_kernel
-        own = config("smooth_backward_unordered", length=rows, **wanted)
+        own = config("smooth_backward_unordered", **wanted)
         added = {"sums": whole_rows(sums, own.columns), "DESCRIBED": not interpreting()}
     else:
-        own, slices = config("smooth_backward_query", lags=want_table, length=columns, **wanted), None
+        own, slices = config("smooth_backward_query", lags=want_table, **wanted), None
         if want_table:
             own = Config(own.rows, min(own.rows, own.columns), own.warps, own.stages)
             slices = new_slices(query, columns, own)
@@ -175,7 +181,7 @@ def smooth_backward(
             )
         grad_table = None if slices is None else sum_slices(slices, rows, columns, own)
         program = smooth_backward_key_kernel
-        own = config("smooth_backward_key", lags=table is not None, length=rows, **wanted)
+        own = config("smooth_backward_key", lags=table is not None, **wanted)
     blocks = triton.cdiv(columns, own.rows)
     launch(
         program,

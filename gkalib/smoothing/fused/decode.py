@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gkalib.smoothing.fused.cards import operation
 from gkalib.smoothing.fused.configs import config
 from gkalib.smoothing.fused.launch import Size, dense_rows, heads_of, launch, numbers_of, statistics_type
 from gkalib.smoothing.fused.scores import LOG2_E, Heads, block_width, head_of, norm_of, scale_of
@@ -261,7 +262,19 @@ def decode(
     value = key if one else dense_rows(value)
     batch, heads, _, width = query.shape
     groups, keys, value_width = key.shape[1], key.shape[2], value.shape[3]
-    block = config("decode_split", width=block_width(width), dtype=query.dtype, length=keys)
+    block = config(
+        "decode_split",
+        width=block_width(max(width, value_width)),
+        dtype=query.dtype,
+        length=keys,
+        device=query.device,
+        operation=operation(
+            "decode",
+            gaussian=norm is not None or sigma is not None,
+            lags=table_row is not None,
+            normalize=normalize,
+        ),
+    )
     most = most_splits(batch * heads, processors(query.device))
     splits, _ = parts(batch * heads, keys, block.columns, processors(query.device))
     kind = statistics_type(query)

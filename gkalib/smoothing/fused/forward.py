@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gkalib.smoothing.fused.cards import operation
 from gkalib.smoothing.fused.configs import config
 from gkalib.smoothing.fused.lag_bias import PAD, lag_scores, padded
 from gkalib.smoothing.fused.launch import (
@@ -100,8 +101,12 @@ def smooth_forward(
         width=max(block_width(width), block_width(value_width)),
         dtype=query.dtype,
         masked=not spans.all(rows, keys),
-        length=keys,
+        length=max(rows, keys),
         lags=table is not None,
+        device=query.device,
+        operation=operation(
+            "smooth", gaussian=key_squares is not None, lags=table is not None, normalize=normalize
+        ),
     )
     launch(
         smooth_forward_kernel,

@@ -90,8 +90,8 @@ def load_rows(tokens, start, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit
 def prepare_rows(
-    tokens, start, grad_out, out, total_sum, share, scale, pitch, SIDE_BY_SIDE: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    tokens, start, grad_out, out, total_sum, share, scale, pitch, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What the backward pass needs of each row: g_i = dO_i / total_i, n_i and <g_i, O_i>/σ², and <dO_i, O_i>.
 
@@ -110,10 +110,7 @@ def prepare_rows(
     g = (grad.to(ACC) / total[:, None]).to(block.dtype)
     store_block(tokens.g, g, start, length, WIDTH)
     tl.store(share + row, tl.sum(grad.to(ACC) * result.to(ACC), 1), mask=row < length)
-    if SIDE_BY_SIDE:
-        norm, delta = tokens.pairs + 2 * row, tokens.pairs + 2 * row + 1
-    else:
-        norm, delta = tokens.pairs + row, tokens.pairs + pitch + row
+    norm, delta = tokens.pairs + 2 * row, tokens.pairs + 2 * row + 1
     own_norm = tl.where(row < length, half_norm(block, LOG2_E * scale), float("inf"))
     tl.store(norm, own_norm, mask=row < pitch)
     tl.store(delta, tl.sum(g.to(ACC) * result.to(ACC), 1) * scale, mask=row < pitch)
@@ -174,16 +171,12 @@ def backward_span(
 def end_rows(
     acc, slope_sum, start, x, grad_x, share, sigma, length, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Store dx_i = acc_i − x_i Σ_j W_ij; a row's share <O_i, dO_i> becomes (<O_i, dO_i> − <x_i, dx_i>)/σ.
-
-    Without sigma the division is left to the program.
-    """
+    """Store dx_i = acc_i − x_i Σ_j W_ij; a row's share <O_i, dO_i> becomes (<O_i, dO_i> − <x_i, dx_i>)/σ."""
     row = start + tl.arange(0, BLOCK)
     # [BLOCK block_width]
     again = load_again(x, row, length, WIDTH).to(acc.dtype)
     grad = acc - again * tl.sum(slope_sum, 1)[:, None]
     euler = tl.load(share + row, mask=row < length, other=0.0) - tl.sum(again * grad, 1)
-    if sigma is not None:
-        euler /= tl.load(sigma, eviction_policy="evict_first")
+    euler /= tl.load(sigma, eviction_policy="evict_first")
     tl.store(share + row, euler, mask=row < length)
     store_block(grad_x, grad, start, length, WIDTH)

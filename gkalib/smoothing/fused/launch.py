@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import triton
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
 from gkalib.smoothing.fused.configs import Config
 from gkalib.smoothing.fused.scores import Heads, Mask, Numbers
@@ -95,13 +96,22 @@ def _start(program: Any, grid: int, config: Config, arguments: dict[str, Any]) -
 
     Returns:
         What it was compiled to, None in the interpreter.
+
+    Raises:
+        ValueError: if its blocks do not fit the card.
     """
     device = next(tensors_of(arguments.values())).device
     # The memory that descriptors lie in; each thread has to say where it comes from.
     triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=device))
     # A program may try what overflows and then do otherwise: the interpreter is as silent about it as a card.
     with current(device), np.errstate(over="ignore", invalid="ignore"):
-        return program[(grid,)](**arguments, num_warps=config.warps, num_stages=config.stages)
+        try:
+            return program[(grid,)](**arguments, num_warps=config.warps, num_stages=config.stages)
+        except OutOfResources as error:
+            raise ValueError(
+                f"smooth: fused: blocks of {config.rows} rows and {config.columns} columns are too large for "
+                f"this card ({name_of(program)}: {error}); `gkalib ready` finds what fits it"
+            ) from error
 
 
 def tensors_of(arguments: Iterable[Any]) -> Iterator[Tensor]:

@@ -4,6 +4,8 @@ A program forms scores, cosines and sines one block at a time. Queries, keys and
 loaded as zeros and add zeros, so that no score needs a mask. Chapter 17 teaches it.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -261,12 +263,12 @@ def row_features(query: Tensor, key: Tensor, coefficients: Tensor, scale: Tensor
     Returns:
         H ``[b h n r]`` in float32, float64 for inputs of that type.
     """
-    batch, heads, rows, width = query.shape
+    batch, heads, rows, _ = query.shape
     rank = coefficients.shape[-1]
     query, key = dense_rows(query), dense_rows(key)
     table = _padded(coefficients, query.dtype)
     features = query.new_empty(batch, heads, rows, rank, dtype=statistics_type(query))
-    sizes = config("row_operator_forward", width=block_width(width), dtype=query.dtype)
+    sizes = config("row_operator_forward", **_wanted(query, key))
     launch(
         row_operator_forward_kernel,
         triton.cdiv(rows, sizes.rows) * batch * heads,
@@ -276,6 +278,13 @@ def row_features(query: Tensor, key: Tensor, coefficients: Tensor, scale: Tensor
         **_common(query, key, scale, table, rank),
     )
     return features
+
+
+def _wanted(query: Tensor, key: Tensor) -> dict[str, Any]:
+    """What block sizes depend on."""
+    length = max(query.shape[2], key.shape[2])
+    wanted = {"width": block_width(query.shape[3]), "dtype": query.dtype, "length": length}
+    return wanted | {"device": query.device, "operation": "rows"}
 
 
 def row_features_backward(
@@ -297,7 +306,7 @@ def row_features_backward(
     common = _common(query, key, scale, slopes, rank)
     common |= {"slopes": slopes, "grad_features": _padded(grad_features, query.dtype)}
     grad_query, grad_key = token_major(query), token_major(key)
-    sizes = config("row_operator_query", width=block_width(width), dtype=query.dtype)
+    sizes = config("row_operator_query", **_wanted(query, key))
     launch(
         row_operator_query_kernel,
         triton.cdiv(rows, sizes.rows) * batch * heads,
@@ -305,7 +314,7 @@ def row_features_backward(
         grad_query=heads_of(grad_query),
         **common,
     )
-    sizes = config("row_operator_key", width=block_width(width), dtype=query.dtype)
+    sizes = config("row_operator_key", **_wanted(query, key))
     blocks = triton.cdiv(keys, sizes.rows) * heads
     batches_each = triton.cdiv(batch, triton.cdiv(PROGRAMS, blocks))
     parts = triton.cdiv(batch, batches_each)

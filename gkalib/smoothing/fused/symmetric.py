@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gkalib.smoothing.fused.configs import Config, config, edge_columns, stand_in
+from gkalib.smoothing.fused.configs import Config, config, edge_columns
 from gkalib.smoothing.fused.gaussian import (
     Tokens,
     backward_span,
@@ -37,19 +37,11 @@ from gkalib.smoothing.fused.scores import (
     load_block,
     place,
     scale_of,
-    sigma_of,
     store_block,
     sum_type,
     walk_of,
 )
-from gkalib.smoothing.fused.specialized import (
-    described,
-    fits,
-    gka_backward_specialized_kernel,
-    gka_forward_described_kernel,
-    gka_forward_specialized_kernel,
-)
-from gkalib.smoothing.fused.unordered import gka_backward_unordered_kernel, gka_end_kernel, whole_rows
+from gkalib.smoothing.fused.unordered import fits, gka_backward_unordered_kernel, gka_end_kernel, whole_rows
 from gkalib.smoothing.spans import Spans
 
 SHORT = 256
@@ -113,7 +105,7 @@ def gka_norm_kernel(
 
 @triton.jit
 def gka_prepare_kernel(
-    grad_out, x, out, total_sum, numbers, g, pairs, share, heads, length, pitch, SIDE_BY_SIDE: tl.constexpr,
+    grad_out, x, out, total_sum, numbers, g, pairs, share, heads, length, pitch,
     WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
     """`prepare_rows` of one block of rows of one head."""
@@ -123,7 +115,7 @@ def gka_prepare_kernel(
     tokens = Tokens(head_of(x, batch, head), g, pairs + 2 * sequence * pitch, length)
     prepare_rows(
         tokens, start, head_of(grad_out, batch, head), head_of(out, batch, head), total_sum + vector,
-        share + vector, scale_of(numbers, head), pitch, SIDE_BY_SIDE, WIDTH, BLOCK_ROWS,
+        share + vector, scale_of(numbers, head), pitch, WIDTH, BLOCK_ROWS,
     )  # fmt: skip
 
 
@@ -161,51 +153,9 @@ def gka_backward_kernel(
     )  # fmt: skip
 
 
-@triton.jit
-def gka_backward_head_kernel(
-    grad_out, x, out, total_sum, numbers, g, pairs, grad_x, share, mask, heads, length, pitch,
-    WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_EDGE: tl.constexpr,
-):  # fmt: skip
-    """The two programs of a backward pass without a mask, one after the other, for a whole short head."""
-    sequence = tl.program_id(0).to(tl.int64)
-    batch, head = tl.program_id(0) // heads, tl.program_id(0) % heads
-    grad_x = head_of(grad_x, batch, head)
-    share += sequence * length
-    g = Head(g + sequence * length * WIDTH, WIDTH)
-    tokens = Tokens(head_of(x, batch, head), g, pairs + 2 * sequence * pitch, length)
-    scale = scale_of(numbers, head)
-    ACC: tl.constexpr = share.dtype.element_ty
-    for start in tl.range(0, pitch, BLOCK_ROWS):
-        prepare_rows(
-            tokens, start, head_of(grad_out, batch, head), head_of(out, batch, head),
-            total_sum + sequence * length, share, scale, pitch, True, WIDTH, BLOCK_ROWS,
-        )  # fmt: skip
-    tl.debug_barrier()  # what follows reads what other threads have written
-    for start in tl.range(0, length, BLOCK_ROWS):
-        rows = load_rows(tokens, start, BLOCK_ROWS, WIDTH)
-        acc = tl.zeros([BLOCK_ROWS, block_width(WIDTH)], ACC)
-        slope_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
-        acc, slope_sum = backward_span(
-            acc, slope_sum, rows, tokens, start + tl.arange(0, BLOCK_ROWS), mask, batch, scale, True, True,
-            WIDTH, BLOCK_COLUMNS, BLOCK_EDGE,
-        )  # fmt: skip
-        end_rows(acc, slope_sum, start, tokens.x, grad_x, share, None, length, WIDTH, BLOCK_ROWS)
-    tl.debug_barrier()
-    for start in tl.range(0, length, BLOCK_ROWS):  # here, where σ crowds out nothing
-        row = start + tl.arange(0, BLOCK_ROWS)
-        euler = tl.load(share + row, mask=row < length, other=0.0)
-        tl.store(share + row, euler / sigma_of(numbers, head), mask=row < length)
-
-
 def pitch_of(x: Tensor) -> int:
     """How far apart two heads' numbers of tokens lie."""
     return triton.cdiv(x.shape[2], PITCH) * PITCH
-
-
-def instead(program: Any, x: Tensor, *, masked: bool = False) -> Config | None:
-    """The block sizes of a program that runs in the place of the plain one, or None."""
-    wide, length = block_width(x.shape[3]), x.shape[2]
-    return stand_in(name_of(program), width=wide, dtype=x.dtype, length=length, masked=masked)
 
 
 def start_program(
@@ -221,7 +171,10 @@ def start_program(
     """Start one program a block of x's rows, or of so many, and a head, with the arguments it names."""
     batch, heads, length, width = x.shape
     wide = block_width(width)
-    chosen = block or config(name_of(program), width=wide, dtype=x.dtype, masked=masked, length=length)
+    chosen = block or config(
+        name_of(program), width=wide, dtype=x.dtype, masked=masked, length=length, device=x.device,
+        operation="gka",
+    )  # fmt: skip
     assert max(chosen.rows, chosen.columns) <= PITCH
     arguments |= {"x": heads_of(x), "numbers": numbers_of(None, None, sigma), "WIDTH": width, "heads": heads}
     arguments |= {"length": length, "pitch": pitch_of(x)}
@@ -251,17 +204,12 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
     if x.numel() == 0:
         return out, total
     masked = not spans.all(length, length)
-    program, block, tokens = gka_forward_kernel, None, None
-    if fits(x) and not masked and (block := instead(gka_forward_specialized_kernel, x)):
-        program = gka_forward_specialized_kernel
-    elif fits(x) and (block := instead(gka_forward_described_kernel, x, masked=masked)):
-        program, tokens = gka_forward_described_kernel, described(x, block.rows)
     half_norms = None
-    if block is not None or length > SHORT:
+    if length > SHORT:
         half_norms = total.new_empty(batch, heads, pitch_of(x))
         start_program(gka_norm_kernel, x, sigma, rows=pitch_of(x), half_norms=half_norms)
     start_program(
-        program, x, sigma, block=block, masked=masked, tokens=tokens, out=heads_of(out), total_sum=total,
+        gka_forward_kernel, x, sigma, masked=masked, out=heads_of(out), total_sum=total,
         half_norms=half_norms, mask=mask_of(spans, length, length), eps=eps,
     )  # fmt: skip
     return out, total
@@ -302,13 +250,8 @@ def gka_backward(
     results = {"grad_x": heads_of(grad_x), "share": share}
     prepared = {"g": g, "pairs": pairs, "mask": mask_of(spans, length, length)}
     given = {"grad_out": heads_of(grad_out), "out": heads_of(out), "total_sum": total}
-    if not masked and length <= SHORT and (head := instead(gka_backward_head_kernel, x)):
-        start_program(gka_backward_head_kernel, x, sigma, block=head, rows=1, **given, **prepared, **results)
-        return grad_x, share
-    special = instead(gka_backward_specialized_kernel, x) if not masked and fits(x) else None
     start_program(
-        gka_prepare_kernel, x, sigma, rows=pitch_of(x), share=share, SIDE_BY_SIDE=special is None, **given,
-        **prepared,
+        gka_prepare_kernel, x, sigma, rows=pitch_of(x), share=share, **given, **prepared,
     )  # fmt: skip
     if not ordered and not mutual and fits(x):
         sums = torch.zeros(x.shape, dtype=total.dtype, device=x.device)
@@ -321,7 +264,7 @@ def gka_backward(
         start_program(gka_end_kernel, x, sigma, sums=sums, **results)
         return grad_x, share
     start_program(
-        gka_backward_specialized_kernel if special else gka_backward_kernel, x, sigma, block=special,
-        masked=not mutual, seen_mask=mask_of(seen, length, length), MUTUAL=mutual, **prepared, **results,
+        gka_backward_kernel, x, sigma, masked=not mutual,
+        seen_mask=mask_of(seen, length, length), MUTUAL=mutual, **prepared, **results,
     )  # fmt: skip
     return grad_x, share

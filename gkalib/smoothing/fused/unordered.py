@@ -7,6 +7,7 @@ products under a causal mask, gives the same bits every time. Where no ε is add
 is zero for each query i, so that a query's own token is not needed.
 """
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,6 +18,7 @@ from gkalib.smoothing.fused.launch import interpreting
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
     Head,
+    block_width,
     dot,
     edge_block,
     head_of,
@@ -129,3 +131,13 @@ def whole_rows(sums: Tensor, block: int) -> Tensor | TensorDescriptor:
     if interpreting():
         return sums
     return TensorDescriptor.from_tensor(sums.view(-1, sums.shape[-1]), [block, sums.shape[-1]])
+
+
+def fits(x: Tensor) -> bool:
+    """Whether descriptors can describe x: half precision on an H100, 64 or 128 wide, aligned to 16 bytes."""
+    apart = [x.stride(at) * x.itemsize for at in range(3)]
+    aligned = x.data_ptr() % 16 == 0 and all(step > 0 and step % 16 == 0 for step in apart)
+    if interpreting():
+        return aligned and x.shape[-1] == block_width(x.shape[-1])
+    hopper = x.device.type == "cpu" or torch.cuda.get_device_capability(x.device)[0] == 9
+    return hopper and aligned and x.itemsize == 2 and x.shape[-1] in (64, 128)

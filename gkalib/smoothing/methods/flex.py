@@ -12,6 +12,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from gkalib.kernels import Form
 from gkalib.normalizers import RowSum
+from gkalib.smoothing.fused import cards
 from gkalib.smoothing.methods.method import Method, centered, no_form
 from gkalib.smoothing.problem import Problem
 from gkalib.smoothing.spans import Spans, spans_of, why_not
@@ -40,7 +41,7 @@ class Flex(Method):
     name = "flex"
 
     def refuses(self, problem: Problem) -> str | None:
-        reason = no_form(problem)
+        reason = no_form(problem) or cards.too_old(problem.query.device)
         if reason:
             return reason
         if not (isinstance(problem.normalizer, RowSum) and problem.normalizer.eps == 0):

@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gkalib.smoothing.fused import backward, bank, configs, decode, forward, op, power, symmetric
+from gkalib.smoothing.fused import backward, bank, decode, forward, op, power, symmetric
 
 STARTED: list[tuple] = []
 
@@ -77,16 +77,6 @@ def of_one(first: Tensor | None = None, last: Tensor | None = None) -> dict[str,
     }  # fmt: skip
 
 
-def described() -> tuple:
-    return op.gka, vectors(width=128), numbers(2), 80, 0, None, None, 0.0, True
-
-
-def ship(program: str, width: str, kind: str) -> None:
-    """As if the table did: its first candidate."""
-    entry = configs.table()[program][width][kind]
-    entry["shipped"] = next(filter(None, entry["candidates"]))
-
-
 def of_three(
     scale: bool, table: bool, first: Tensor | None = None, last: Tensor | None = None, ordered: bool = True
 ) -> dict:
@@ -125,7 +115,6 @@ def of_lags() -> dict[str, Callable]:
 CASES = {
     "one tensor": of_one(),
     "one tensor, documents": of_one(*documents()),
-    "one tensor, described": {"gka": described},
     "sigma": of_three(scale=False, table=False),
     "table": of_three(scale=True, table=True),
     "in any order": of_three(scale=False, table=False, ordered=False),
@@ -212,7 +201,6 @@ def grown(lags: bool) -> str:
 
 if __name__ == "__main__":
     driver.set_active(Driver())  # type: ignore[arg-type]
-    ship("gka_forward_described", "128", "16 masked")
     for case, calls in CASES.items():
         for operator, make in calls.items():
             print(f"{case}: {operator}", compare(make), flush=True)

@@ -6,7 +6,6 @@ same problem put differently has to give the same.
 
 import copy
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -32,12 +31,6 @@ LARGE: tuple[Sizes, ...] = (
     (2, 2, 2, 65, 513, 16, 16),
 )
 """Batch, heads, groups of keys, queries, keys, width of keys and of values."""
-SHORT: tuple[Sizes, ...] = (
-    (2, 3, 3, 197, 197, 64, 64),
-    (3, 2, 2, 64, 64, 64, 64),
-    (1, 4, 4, 256, 256, 64, 64),
-)
-WIDE: tuple[Sizes, ...] = ((1, 4, 4, 300, 300, 128, 128), (2, 2, 2, 1030, 1030, 128, 128))
 INTERVALS = ("none", "causal", "window", "causal-window", "document")
 PADDED = (*INTERVALS, "padding", "causal-padding")
 
@@ -52,7 +45,6 @@ class Operation:
         masks: under which it is compared.
         one_tensor, one_token: whether query, key and value are the same, or there is one query.
         grouped: whether heads may share keys and values.
-        programs: that run in the place of plain ones, in 16 bits only; none where empty, the table's if None.
         sizes: on a card.
     """
 
@@ -62,7 +54,6 @@ class Operation:
     one_tensor: bool = False
     one_token: bool = False
     grouped: bool = True
-    programs: tuple[str, ...] | None = None
     sizes: tuple[Sizes, ...] = LARGE
 
 
@@ -84,9 +75,7 @@ def _bank(heads: int, width: int, keys: int) -> kernels.Kernel:
 ONE = {"kernel": _gaussian, "masks": INTERVALS, "one_tensor": True, "grouped": False}
 TOKEN = {"masks": ("none", "window", "padding"), "one_token": True}
 OPERATIONS = {
-    "gka": Operation(**ONE, programs=()),
-    "gka-described": Operation(**ONE, programs=("gka_forward_described",), sizes=WIDE),
-    "gka-head": Operation(**(ONE | {"masks": ("none",)}), programs=("gka_backward_head",), sizes=SHORT),
+    "gka": Operation(**ONE),
     "gka-eps": Operation(**ONE, normalizer=lambda h, m: normalizers.RowSum(eps=0.5)),
     "rbf": Operation(_gaussian),
     "rbf-unnormalized": Operation(_gaussian, lambda h, m: normalizers.Unnormalized()),
@@ -125,21 +114,17 @@ class Posed(torch.nn.Module):
 
     def forward(self, tensors: dict[str, Tensor] | None = None, method: str = "fused") -> dict[str, Tensor]:
         """The output, and the gradients of the tensors and the parameters."""
-        from gkalib.smoothing.fused.configs import standing_in  # imports Triton
-
-        programs = self.operation.programs
         leaves = {name: tensor.detach() for name, tensor in (tensors or self.tensors).items()}
         slots = {"mask": self.mask, "normalizer": self.normalizer, "method": method}
-        with nullcontext() if programs is None else standing_in(*programs):
-            if self.operation.one_token:
-                with torch.no_grad():
-                    return {"out": smooth(**leaves, kernel=self.kernel, **slots)}
-            for leaf in leaves.values():
-                leaf.requires_grad_()
-            out = smooth(**leaves, kernel=self.kernel, **slots)
-            leaves |= {name: each for name, each in self.named_parameters() if each.requires_grad}
-            grad = self.grad.to(out.dtype)
-            gradients = torch.autograd.grad(out, [*leaves.values()], grad, materialize_grads=True)
+        if self.operation.one_token:
+            with torch.no_grad():
+                return {"out": smooth(**leaves, kernel=self.kernel, **slots)}
+        for leaf in leaves.values():
+            leaf.requires_grad_()
+        out = smooth(**leaves, kernel=self.kernel, **slots)
+        leaves |= {name: each for name, each in self.named_parameters() if each.requires_grad}
+        grad = self.grad.to(out.dtype)
+        gradients = torch.autograd.grad(out, [*leaves.values()], grad, materialize_grads=True)
         return {"out": out.detach(), **dict(zip(leaves, gradients, strict=True))}
 
     def exact(self) -> dict[str, Tensor]:
@@ -153,8 +138,6 @@ class Posed(torch.nn.Module):
 def test_it_is_right(name: str, dtype: torch.dtype, device: torch.device):
     """Each mask and each size at least once; masks and sizes take turns."""
     of = OPERATIONS[name]
-    if CARD and of.programs and dtype == torch.float32:
-        pytest.skip("these programs have 16 bits only")
     sizes = of.sizes if CARD else SMALL
     for turn in range(max(len(of.masks), len(sizes))):
         posed = Posed(name, sizes[turn % len(sizes)], of.masks[turn % len(of.masks)], dtype, device)

@@ -1,0 +1,395 @@
+"""``gkalib ready``: prove, tune and switch on the fused programs on the card that is here.
+
+Each operation that a variant or a recipe needs is compiled with several block sizes for this very card; what
+does not fit its shared memory is out. The rest is compared with float64 row by row, forward and backward, at
+two lengths and under four masks, and what is right is timed beside PyTorch's own methods. What comes out is a
+line in the card's file (``smoothing/fused/cards.py``), by which ``auto`` goes.
+
+Without a card ``--rehearse sm_89`` compiles for one in processes of its own, compares in Triton's interpreter
+at tiny sizes and times nothing. ``auto`` never goes by such a line.
+"""
+
+import itertools
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch._functorch import config as functorch
+
+from gkalib import layers
+from gkalib.gpu.cases import OPERATIONS, Case, Need, compare_all, first_line
+from gkalib.smoothing import Fused, compute_output
+from gkalib.smoothing.api import ON_GPU
+from gkalib.smoothing.fused import WIDTHS, cards, no_operation, operation_of
+from gkalib.smoothing.fused.cards import Card, Line
+from gkalib.smoothing.fused.configs import Config, forced, served, table
+from gkalib.smoothing.fused.launch import Launch, collected, interpreting
+
+DEFAULT = "gka", "rbf", "gpa", "softmax"
+LENGTHS = {"short": (77, 197), "long": (515, 1030)}
+TINY = 19, 37
+"""What is compared on a card, by class, and in the interpreter."""
+TRIES = 3
+"""Block sizes of a program that are compared and timed, at most."""
+LEAST = 16
+"""Rows and columns of the smallest blocks."""
+FOR_A_CARD = "import os; os.environ.pop('TRITON_INTERPRET', None)"
+"""Before a process imports the programs: the one that started it may be in the interpreter."""
+
+Sizes = list[int]
+"""Rows, columns, warps and stages."""
+
+
+# What is asked for
+
+
+def card_here(rehearse: str = "") -> Card:
+    """The card that is here, or one that for instance ``sm_89`` names.
+
+    Raises:
+        ValueError: if there is none, or no fused operation runs on it.
+    """
+    if rehearse:
+        from gkalib.gpu.ahead import SHARED
+
+        number = rehearse.removeprefix("sm_").removesuffix("a")
+        if not number.isdigit() or int(number) not in SHARED:
+            known = ", ".join(f"sm_{each}" for each in SHARED)
+            raise ValueError(f"ready: no chip {rehearse!r} can be rehearsed. Known: {known}")
+        if not interpreting():
+            raise ValueError("ready: a rehearsal compares in Triton's interpreter: set TRITON_INTERPRET=1")
+        return Card(f"rehearsed {rehearse}", divmod(int(number), 10), SHARED[int(number)], rehearsed=True)
+    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
+    card = cards.here(device or torch.device("cpu"))
+    if card is None:
+        raise ValueError("ready: no CUDA card is here; --rehearse sm_89 tries one that is not")
+    if reason := card.why_not():
+        raise ValueError(f"ready: {reason}")
+    return card
+
+
+def needed(names: Sequence[str], widths: Sequence[int], dtypes: Sequence[str]) -> list[Need]:
+    """What variants, recipes and trained models need; an operation may be named itself.
+
+    Raises:
+        ValueError: if a name is none of these, or no fused operation computes it.
+    """
+    found: list[Need] = []
+    for name in names or DEFAULT:
+        if name in OPERATIONS:
+            pairs = [(name, width) for width in widths]
+        elif name in layers.variants():
+            pairs = [
+                pair for width in widths for pair in _of(layers.attention(name)(2 * width, 2), 2 * width)
+            ]
+        else:
+            pairs = [*_of_recipe_or_model(name)]
+        if not pairs:
+            raise ValueError(
+                f"ready: no fused operation computes {name}; `gkalib variants` shows which have one"
+            )
+        found += [Need(operation, dtype, width) for operation, width in pairs for dtype in dtypes]
+    return list(dict.fromkeys(found))
+
+
+def _of(module: torch.nn.Module, dim: int) -> Iterator[tuple[str, int]]:
+    """Operation and width of heads, for each attention layer in a module that has a fused operation."""
+    for layer in module.modules():
+        if hasattr(layer, "problem"):
+            length = getattr(layer, "length", None) or 32
+            problem = layer.problem(torch.zeros(1, length, dim))
+            if no_operation(problem) is None:
+                widest = problem.query.shape[-1]
+                yield operation_of(problem), next(width for width in WIDTHS if widest <= width)
+
+
+def _of_recipe_or_model(name: str) -> Iterator[tuple[str, int]]:
+    from gkalib import training
+
+    known = training.recipes()
+    if name in known:
+        for make in known[name].arms.values():
+            model = (config := make()).model
+            for layer in dict.fromkeys(config.layers()):
+                sized = {"length": 32} if getattr(layer, "sized", False) else {}
+                yield from _of(layer(model.dim, model.num_heads, **sized), model.dim)
+        return
+    try:
+        model = training.load(name)
+    except ValueError as error:
+        every = ", ".join([*layers.variants(), *known, *OPERATIONS])
+        raise ValueError(f"ready: no variant, recipe or trained model {name!r}. Known: {every}") from error
+    yield from _of(model, model.config.dim)
+
+
+# What is compiled
+
+
+def launches(need: Need, length: int, mask: str) -> dict[str, list[Launch]]:
+    """The programs that each direction starts; nothing runs."""
+    if interpreting():
+        raise ValueError(
+            "ready: import it behind `if __name__ == '__main__'`, since processes that compile do too"
+        )
+    case = need.case(mask, length)
+    with collected() as launched:
+        problem, leaves = case.problem()
+        out = Fused()(problem)
+        forward = list(launched)
+        if leaves:
+            torch.autograd.grad(out, [*leaves.values()], case.grad, allow_unused=True)
+    return {"forward": forward, "backward": launched[len(forward) :]}
+
+
+def choices(need: Need, length: str) -> dict[str, dict[str, list[Sizes]]]:
+    """For each direction the programs that have block sizes of their own, with those to be tried."""
+    found: dict[str, dict[str, list[Sizes]]] = {direction: {} for direction in need.directions}
+    for mask in OPERATIONS[need.operation].masks:
+        with served() as asked:
+            started = launches(need, LENGTHS[length][-1], mask)
+        entries = {
+            program: table().get(program, {}).get(str(width), {}).get(kind) for program, width, kind in asked
+        }
+        for direction, programs in found.items():
+            for launch in started[direction]:
+                if entry := entries.get(name := launch.name.removesuffix("_kernel")):
+                    tried = programs.setdefault(name, [])
+                    tried += [each for each in (entry["shipped"], *entry["candidates"]) if each not in tried]
+    return found
+
+
+class Fit(NamedTuple):
+    """What a program's machine code needs: shared memory, and registers spilled to memory, in bytes."""
+
+    shared: int
+    spills: int
+    fault: str = ""
+
+
+def compiled(need: Need, program: str, sizes: Sizes, card: Card) -> Fit:
+    """What a program needs with these block sizes on such a card, the most over masks and lengths.
+
+    It runs in a process that imports the programs for a card; Triton's cache keeps what it compiles.
+    """
+    from triton.backends.compiler import GPUTarget
+
+    from gkalib.gpu.ahead import build
+
+    major, minor = card.capability
+    target, fit = GPUTarget("cuda", 10 * major + minor, 32), Fit(0, 0)
+    lengths, rules = [long for _, long in LENGTHS.values()], OPERATIONS[need.operation].masks
+    if card.rehearsed:  # one is enough to show what a chip has room for
+        lengths, rules = lengths[-1:], rules[:2][-1:]
+    for length, mask in itertools.product(lengths, rules):
+        with forced({program: Config(*sizes)}):
+            started = launches(need, length, mask)
+        for launch in itertools.chain(*started.values()):
+            if launch.name.removesuffix("_kernel") != program:
+                continue
+            try:
+                report = build(launch, target=target)
+            except Exception as error:  # whatever the compiler says no with
+                return Fit(0, 0, f"{program} does not compile: {first_line(error)}")
+            fit = Fit(max(fit.shared, report.shared), max(fit.spills, report.spills))
+    return fit
+
+
+def smaller(sizes: Sizes) -> Sizes | None:
+    """Half the columns, as long as there are more than the least; then half the rows; then one stage."""
+    rows, columns, warps, stages = sizes
+    if columns > LEAST:
+        return [rows, columns // 2, warps, stages]
+    if rows > LEAST:
+        return [rows // 2, columns, min(warps, 4), stages]
+    return [rows, columns, warps, 1] if stages > 1 else None
+
+
+class Compiler:
+    """Compiles for a card in processes of their own, each thing once."""
+
+    def __init__(self, card: Card):
+        self.card, self.asked = card, dict[tuple, Future[Fit]]()
+        spawn = multiprocessing.get_context("spawn")
+        self.pool = ProcessPoolExecutor(os.cpu_count(), spawn, initializer=exec, initargs=(FOR_A_CARD,))
+
+    def ask(self, need: Need, program: str, sizes: Sizes) -> Future[Fit]:
+        """What it needs, once that is known."""
+        key = need, program, *sizes
+        if key not in self.asked:
+            self.asked[key] = self.pool.submit(compiled, need, program, sizes, self.card)
+        return self.asked[key]
+
+    def fitting(self, need: Need, program: str, tried: list[Sizes]) -> tuple[list[Sizes], str]:
+        """Those block sizes that fit the card and spill nothing, some at most; smaller ones where none does.
+
+        Where all spill it is the one that spills least; where none fits there is none, and the reason.
+        """
+        spilling: list[tuple[int, Sizes]] = []
+        while True:
+            fits = [(self.ask(need, program, sizes).result(), sizes) for sizes in tried]
+            fitting = [
+                (fit.spills, sizes) for fit, sizes in fits if not fit.fault and fit.shared <= self.card.shared
+            ]
+            good = [sizes for spills, sizes in fitting if not spills]
+            if good:
+                return good[:TRIES], ""
+            spilling += fitting
+            least, sizes = min(fits)
+            less = smaller(sizes)
+            if less is None:
+                break
+            tried = [less]
+        if spilling:
+            return [min(spilling)[1]], ""
+        return (
+            [],
+            least.fault or f"{program} needs {least.shared} bytes of shared memory of {self.card.shared}",
+        )
+
+
+# What is measured
+
+
+def clock(call: Callable[[], object]) -> float:
+    """Milliseconds of a call on the card."""
+    from gkalib.bench import timing
+
+    return timing.columns(timing.times([call], "cuda"))["ms"]
+
+
+def timed(case: Case, method: str, direction: str) -> float:
+    """Milliseconds of a pass by a method; infinite where it does not run."""
+    try:
+        problem, leaves = case.problem()
+        if direction == "forward":
+            with torch.no_grad():
+                return clock(lambda: compute_output(problem, method))
+        out, wanted = compute_output(problem, method), [*leaves.values()]
+        grad = torch.randn_like(out)
+        return clock(lambda: torch.autograd.grad(out, wanted, grad, retain_graph=True, allow_unused=True))
+    except Exception as error:  # no memory, or nothing that runs here: no rival then
+        print(f"ready: {method} does not run: {first_line(error)}", flush=True)
+        return math.inf
+
+
+def rival(case: Case, direction: str) -> tuple[str, float]:
+    """The fastest of ``auto``'s other methods and its time; ``dense`` counts where there is no other."""
+    problem, _ = case.problem()
+    able = [each.name for each in ON_GPU if each.name != "fused" and each.refuses(problem) is None]
+    times = {name: timed(case, name, direction) for name in able if name != "dense" or able == ["dense"]}
+    name = min(times, key=times.__getitem__)
+    return name, times[name]
+
+
+def large(need: Need, length: str, card: Card) -> Case:
+    """A problem that fills a card: pictures without a mask, or text under a causal one, or a cache."""
+    of, many, long = OPERATIONS[need.operation], max(card.processors, 16), length == "long"
+    if of.one == "token":
+        return need.case("all", 4096 if long else 200, batch=max(1, many // 8), heads=16, device="cuda")
+    if long:
+        return need.case(of.masks[:2][-1], 2048, batch=max(1, many // 32), heads=16, device="cuda")
+    return need.case("all", 197, batch=4 * many, heads=6, device="cuda")
+
+
+def prove(blank: Line, need: Need, fitting: dict[str, list[Sizes]], card: Card) -> Line:
+    """Compare each combination of block sizes with float64, time those that are right, keep the fastest."""
+    line, dtype = blank, getattr(torch, need.dtype)
+    if blank.rehearsed:  # the interpreter pays by the block: there they are small, whatever they would be
+        posed = [(case, case.exact()) for case in need.cases(TINY, batch=1, heads=2)]
+        error, why = compare_all(posed, blank.direction, dtype)
+        blocks = {program: sizes[0] for program, sizes in fitting.items()}
+        return replace(blank, verdict="wrong" if why else "right", why=why, error=error, blocks=blocks)
+    posed = [(case, case.exact()) for case in need.cases(LENGTHS[blank.length], device="cuda")]
+    example = large(need, blank.length, card)
+    for combination in itertools.product(*fitting.values()):
+        blocks = dict(zip(fitting, combination, strict=True))
+        with forced({program: Config(*sizes) for program, sizes in blocks.items()}):
+            error, why = compare_all(posed, blank.direction, dtype)
+            ms = math.inf if why else timed(example, "fused", blank.direction)
+        if ms < (line.ms or math.inf):
+            line = replace(blank, verdict="right", error=error, blocks=blocks, ms=ms)
+        elif line.verdict != "right":
+            line = replace(blank, verdict="wrong", error=error, why=why or "it does not run at full size")
+    if line.verdict == "right":
+        name, ms = rival(example, blank.direction)
+        line = replace(line, rival=name, rival_ms=ms if math.isfinite(ms) else None)
+    return line
+
+
+def run(card: Card, needs: Sequence[Need], *, minutes: float = 5.0) -> int:
+    """Make the lines that are missing from the card's file, as many as fit the minutes.
+
+    Args:
+        card: the one that is here, or that is rehearsed.
+        needs: what is asked for.
+        minutes: after so many no line is begun.
+
+    Returns:
+        How many lines are left; the same call goes on with them.
+    """
+    from rich.progress import Progress
+
+    functorch.donated_buffer = False  # a backward pass is timed many times over one forward
+    end, lengths = time.monotonic() + 60 * minutes, ["long"] if card.rehearsed else [*LENGTHS]
+    there = cards.read(card.path()) if card.rehearsed else cards.known(card)
+    left: list[tuple[Need, Line]] = []
+    for need, length in itertools.product(needs, lengths):
+        for direction in need.directions:
+            key = need.operation, direction, need.dtype, need.width, length
+            blank = Line(*key, cards.code(need.operation), "wrong", rehearsed=card.rehearsed)
+            old = there.get(blank.key)
+            left += [(need, blank)] if old is None or old.code != blank.code else []
+    compiler, most = Compiler(card), 1 if card.rehearsed else None
+    with compiler.pool, Progress(transient=True) as progress:
+        bar = progress.add_task("compiles", total=len(left))
+        asked = {(need, blank.length): None for need, blank in left}
+        found = (
+            dict(zip(asked, compiler.pool.map(choices, *zip(*asked, strict=True)), strict=True))
+            if asked
+            else {}
+        )
+        tried = {blank.key: found[need, blank.length][blank.direction] for need, blank in left}
+        for need, blank in left:  # all at once, so that no process waits
+            for program, every in tried[blank.key].items():
+                for sizes in every[:most]:
+                    compiler.ask(need, program, sizes)
+        while left and time.monotonic() < end:
+            need, blank = left[0]
+            progress.update(bar, description=str(blank))
+            fits = {
+                program: compiler.fitting(need, program, every[:most])
+                for program, every in tried[blank.key].items()
+            }
+            why = next((why for _, why in fits.values() if why), "")
+            if why:
+                line = replace(blank, verdict="refused", why=why)
+            else:
+                line = prove(blank, need, {program: sizes for program, (sizes, _) in fits.items()}, card)
+            cards.write(card, [line])
+            left.pop(0)
+            progress.advance(bar)
+        compiler.pool.shutdown(wait=False, cancel_futures=True)
+    return len(left)
+
+
+def report(lines: Iterable[Line]) -> str:
+    """Lines as a table; those that no longer count say so."""
+    rows = [
+        ("operation", "direction", "type", "width", "length", "verdict", "error", "ms", "rival", "blocks")
+    ]
+    for line in sorted(lines, key=lambda line: line.key):
+        stale = "" if line.code == cards.code(line.operation) else ", of older code"
+        verdict = f"{line.verdict}{', rehearsed' * line.rehearsed}{stale}{': ' * bool(line.why)}{line.why}"
+        error, ms = ("" if number is None else f"{number:.2g}" for number in (line.error, line.ms))
+        against = "" if line.rival_ms is None else f"{line.rival} {line.rival_ms:.2g}"
+        blocks = ", ".join(f"{name} {'×'.join(map(str, sizes))}" for name, sizes in line.blocks.items())
+        rows.append((*map(str, line.key), verdict, error, ms, against, blocks))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (zip(row, widths, strict=True) for row in rows)
+    return "\n".join("  ".join(f"{cell:<{width}}" for cell, width in row).rstrip() for row in padded)
