@@ -170,6 +170,7 @@ def test_blocks_hold_to_the_memory_stated():
     assert Dense().block(problem) == 100
 
 
+@pytest.mark.slow
 def test_dense_regression_stays_in_its_memory():
     """20,000 × 20,000 weights of float64 would take 3 GiB; blocks of 16 MiB must stay far below."""
     script = """
