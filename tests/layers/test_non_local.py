@@ -94,14 +94,13 @@ def test_one_token_at_a_time_is_the_whole(x, form):
 def test_gradients_are_right(form):
     made = layer(form, num_heads=2, identity=False)
     small = torch.randn(1, 4, DIM, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(made, small)
+    assert torch.autograd.gradcheck(made, small, fast_mode=True)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"form": "cosine"}, "non_local: no form 'cosine'. Known: embedded, gaussian, dot, concatenation"),
-        ({"num_heads": 5}, "non_local: num_heads 5 does not divide dim 24"),
         ({"num_heads": 0}, "non_local: dim and num_heads must be at least 1, not 24 and 0"),
         (
             {"form": "gaussian", "position": "rope"},

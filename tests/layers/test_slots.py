@@ -84,7 +84,7 @@ def test_two_layers_may_share_a_kernel():
     assert first.kernel.log_sigma.grad != 0
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", ["softmax", "karat"])  # whose normalizer has parameters
 @pytest.mark.parametrize(
     ("slot", "value", "message"),
     [
@@ -213,7 +213,7 @@ def test_dropout_has_the_mean_of_the_weights_and_stays_when_the_normalizer_chang
     equal(made(x), by_smooth(made, x))
     wanted = made(x)
     made.train()
-    many = torch.cat([made(x) for _ in range(2000)])
+    many = made(x.expand(2000, -1, -1))
     deviation = many.std(0) / 2000**0.5
     assert ((many.mean(0) - wanted[0]).abs() < 6 * deviation + 1e-12).all()
 

@@ -168,8 +168,9 @@ def test_what_cannot_be_causal_says_why(name):
 
 
 @pytest.mark.parametrize("name", DECODING)
-@pytest.mark.parametrize("window", [None, 5])
-@pytest.mark.parametrize("options", [{}, {"position": "rope", "registers": 2}], ids=["plain", "placed"])
+@pytest.mark.parametrize(
+    ("window", "options"), [(None, {}), (5, {"position": "rope", "registers": 2})], ids=["plain", "placed"]
+)
 @torch.no_grad()
 def test_one_token_from_a_cache_is_its_row_of_the_full_pass(name, window, options):
     made, x = layer(name, **options), tokens()

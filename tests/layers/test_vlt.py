@@ -82,8 +82,3 @@ def test_bad_options_are_refused_in_the_callers_words(options, message):
     with pytest.raises(ValueError) as error:
         layer(**options)
     assert str(error.value) == message
-
-
-def test_heads_must_divide_the_width():
-    with pytest.raises(ValueError, match="vlt: num_heads 5 does not divide dim 32"):
-        attention("vlt")(DIM, 5)

@@ -11,7 +11,10 @@ from gkalib.layers import attention
 from gkalib.models import GPTConfig, ViTConfig
 
 STEPS = 3
-INTERPRETED = pytest.mark.skipif(torch.cuda.is_available(), reason="float64 programs run in the interpreter")
+INTERPRETED = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="float64 programs run in the interpreter"),
+    pytest.mark.slow,
+]
 BANK = {"num_terms": 3, "length": 8.0, "tau": (2.0, 6.0), "sigma": 0.5}
 # Of these `padded` has no form for the bank of the lag, nor for the operator on rows.
 GPT = {"gka": {}, "rbf": {}, "gpa": BANK}

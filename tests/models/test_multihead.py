@@ -58,8 +58,9 @@ def close(actual, expected):
         "each head's weights",
     ],
 )
-@pytest.mark.parametrize("bias", [True, False], ids=["biases", "no biases"])
-@pytest.mark.parametrize("batch_first", [True, False], ids=["batch first", "batch second"])
+@pytest.mark.parametrize(
+    ("bias", "batch_first"), [(True, True), (False, False)], ids=["batch first", "no biases"]
+)
 def test_softmax_answers_as_the_layer_did(given, bias, batch_first):
     layer = multihead(bias=bias, batch_first=batch_first)
     x = TOKENS if batch_first else TOKENS.transpose(0, 1)
@@ -67,10 +68,16 @@ def test_softmax_answers_as_the_layer_did(given, bias, batch_first):
         close(out, expected)
 
 
-@pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
-@pytest.mark.parametrize("padded", [None, "numbers", "booleans"])
 @pytest.mark.parametrize(
-    "shape", [(7, 7), (8, 7, 7), (7, 5)], ids=["all heads", "a head's own", "of another sequence"]
+    ("shape", "padded", "need_weights"),
+    [
+        ((7, 7), None, True),
+        ((7, 7), "numbers", False),
+        ((8, 7, 7), "booleans", True),
+        ((8, 7, 7), "numbers", True),
+        ((7, 5), None, False),
+        ((7, 5), "booleans", False),
+    ],
 )
 def test_a_mask_that_adds_numbers_answers_and_learns_as_in_the_layer(shape, padded, need_weights):
     layer = multihead().double()

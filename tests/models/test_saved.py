@@ -94,6 +94,7 @@ def test_each_model_in_a_model_is_saved_with_its_own_layers(tmp_path):
     assert torch.equal(again(pixels)[0], model.vision_model(pixels)[0])
 
 
+@pytest.mark.slow
 def test_another_process_finds_our_attention(tmp_path):
     model = llama()
     replace_attention(model, Gaussian(0.5, learn=True))

@@ -143,6 +143,7 @@ torch.testing.assert_close(compiled(images), before, rtol=1e-4, atol=2e-6)
 """
 
 
+@pytest.mark.slow
 def test_a_rotary_layer_is_compiled_whole():
     """In a process without shape checks."""
     subprocess.run([sys.executable, "-c", COMPILED], check=True)
@@ -253,6 +254,7 @@ def test_dropout_of_weights_is_carried_over():
 
 @pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec")  # inside PyTorch
 @pytest.mark.parametrize("name", ["rbf", "gka"])
+@pytest.mark.slow
 def test_a_swapped_model_is_exported_as_onnx_does_it(name):
     model = replace_attention(timm_vit(depth=1), name).model
     table = torch.export.default_decompositions()

@@ -107,7 +107,9 @@ def test_a_row_with_a_nan_or_infinity_has_no_point_of_the_simplex():
 
 def test_signed_values_are_divided_by_their_sum():
     values = torch.tensor([[[[1.0, -0.5, 1.5], [0.0, 0.0, 0.0]]]], dtype=torch.float64)
-    equal(RowSum().of_values(values), torch.tensor([[[[0.5, -0.25, 0.75], [0, 0, 0]]]], dtype=torch.float64))
+    for eps, total in ((0.0, 2.0), (0.5, 2.5)):
+        weights = RowSum(eps=eps).of_values(values)
+        equal(weights, torch.tensor([[[[1.0, -0.5, 1.5], [0, 0, 0]]]], dtype=torch.float64) / total)
     equal(Unnormalized().of_values(values), values)
     with pytest.raises(ValueError, match=r"TopK\(2\) needs scores"):
         TopK(2).of_values(values)

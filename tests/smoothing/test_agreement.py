@@ -38,14 +38,22 @@ def computes(method: str) -> tuple[list[str], list[str], list[str]]:
 
 BLOCKS = Dense(memory=2**15)  # in blocks of a few queries
 # Flex compiles for each case, fused programs are slow in their interpreter: both have files of their own.
-HERE = ["dense", "padded", "linear"]
-CASES = [
-    (method, kernel, mask)
-    for method in HERE
-    for kernels, masks, _ in [computes(method)]
-    for kernel in kernels
-    for mask in masks
-]
+HERE = {"dense": "dense", "blocks": BLOCKS, "padded": "padded", "linear": "linear"}
+
+
+def pairs(turn: int = 0) -> list[tuple[str, str, str]]:
+    """For each method every kernel and every mask at least once; which ones meet turns."""
+    found = []
+    for name in HERE:
+        kernels, masks, _ = computes("dense" if name == "blocks" else name)
+        found += [
+            (name, kernels[i % len(kernels)], masks[(i + turn + i // len(kernels)) % len(masks)])
+            for i in range(max(len(kernels), len(masks)))
+        ]
+    return found
+
+
+CASES = [(*case, dtype) for turn, dtype in enumerate(DTYPES) for case in pairs(2 * turn)]
 
 
 def _fits(method: str, mask: str, shape: str) -> bool:
@@ -64,47 +72,33 @@ def _inputs(kernel, mask, normalizer, shape, dtype):
     return (query, key, value), function, slots
 
 
-def _agrees(method, kernel, mask, dtype):
-    """Each shape with a normalizer; which one turns from case to case, so that all pairs occur."""
-    name = "dense" if isinstance(method, Dense) else method
-    normalizers = computes(name)[2]
+@pytest.mark.parametrize(("name", "kernel", "mask", "dtype"), CASES)
+def test_method_agrees_with_reference(name, kernel, mask, dtype):
+    """Each shape with a normalizer; which one turns from case to case."""
+    normalizers = computes("dense" if name == "blocks" else name)[2]
     turn = list(KERNELS).index(kernel) + list(MASKS).index(mask)
     for i, shape in enumerate(SHAPES):
         if not _fits(name, mask, shape):
             continue
         normalizer = normalizers[(turn + i) % len(normalizers)]
         inputs, function, slots = _inputs(kernel, mask, normalizer, shape, DTYPES[dtype])
-        actual = gkalib.smooth(*inputs, function, method=method, **slots)
+        actual = gkalib.smooth(*inputs, function, method=HERE[name], **slots)
         exact = gkalib.smooth(*(t.double() for t in inputs), function, method="reference", **slots)
         same = gkalib.smooth(*inputs, function, method="reference", **slots)
         agree(actual, exact, same)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("method", "kernel", "mask"), CASES)
-def test_method_agrees_with_reference(method, kernel, mask, dtype):
-    _agrees(method, kernel, mask, dtype)
-
-
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_blocks_agree_with_reference(kernel, mask):
-    _agrees(BLOCKS, kernel, mask, "float32")
-
-
-@pytest.mark.parametrize(
-    ("method", "kernel", "mask"), [*CASES, *((BLOCKS, kernel, mask) for kernel in KERNELS for mask in MASKS)]
-)
-def test_gradients_agree_with_reference(method, kernel, mask):
+@pytest.mark.parametrize(("name", "kernel", "mask"), pairs(1))
+def test_gradients_agree_with_reference(name, kernel, mask):
     for shape in ("odd", "rectangular"):
-        if not _fits("dense" if isinstance(method, Dense) else method, mask, shape):
+        if not _fits(name, mask, shape):
             continue
         inputs, function, slots = _inputs(kernel, mask, "row-sum", shape, torch.float64)
         leaves = [tensor.requires_grad_() for tensor in inputs] + list(function.parameters())
         exact = gkalib.smooth(*inputs, function, method="reference", **slots)
         weight = torch.randn_like(exact)
         wanted = torch.autograd.grad((exact * weight).sum(), leaves, materialize_grads=True)
-        actual = gkalib.smooth(*inputs, function, method=method, **slots)
+        actual = gkalib.smooth(*inputs, function, method=HERE[name], **slots)
         found = torch.autograd.grad((actual * weight).sum(), leaves, materialize_grads=True)
         for have, want in zip(found, wanted, strict=True):
             agree(have, want, want)
@@ -124,7 +118,7 @@ def _refusal(method: str, kernel: str, mask: str = "none", normalizer: str = "ro
     return reason
 
 
-@pytest.mark.parametrize("method", [*HERE, "flex", "toeplitz", "fused"])
+@pytest.mark.parametrize("method", ["dense", "padded", "linear", "flex", "toeplitz", "fused"])
 def test_refused_is_what_is_not_in_the_table(method):
     kernels, masks, normalizers = computes(method)
     typical = kernels[0]

@@ -13,9 +13,9 @@ from gkalib.smoothing import FastGauss
 from tests.cases import MASKS
 from tests.tolerance import agree
 
-METHODS = ["auto", "padded", "dense"]
+METHODS = ["padded", "dense"]  # one of which is what auto takes
 SIGMAS = torch.tensor([2.0, 2.5, 3.0, 4.0])
-OFFSETS = (0.0, 10.0, 100.0, 1000.0, 10000.0)
+OFFSETS = (0.0, 100.0, 10000.0)
 RULES = {
     **MASKS,
     "left padding": lambda b, n, m: (torch.arange(m) >= 3).expand(n, m),
@@ -50,8 +50,7 @@ def _inputs(offset, keys=20, groups=2, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("offset", [10.0, 10000.0])
+@pytest.mark.parametrize(("offset", "rule"), [(10.0, "causal"), *((10000.0, rule) for rule in RULES)])
 def test_float32_has_the_digits_of_its_reference(offset, rule, method):
     inputs = _inputs(offset)
     slots = {"mask": RULES[rule](2, 17, 20)}

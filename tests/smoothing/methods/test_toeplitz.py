@@ -56,9 +56,14 @@ def _agree(actual, exact, same_dtype):
     agree(actual, exact, same_dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("kernel", "mask", "dtype"),
+    [
+        (kernel, list(MASKS)[(i + 2 * turn) % len(MASKS)], dtype)
+        for turn, dtype in enumerate(DTYPES)
+        for i, kernel in enumerate(KERNELS)
+    ],
+)
 def test_agrees_with_the_definition(kernel, mask, dtype):
     function = KERNELS[kernel]()
     turn = list(KERNELS).index(kernel) + list(MASKS).index(mask)
