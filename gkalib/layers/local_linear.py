@@ -7,7 +7,7 @@ import torch
 from gkalib.kernels import ExpDot
 from gkalib.kernels.base import positive
 from gkalib.layers.base import Smoother
-from gkalib.normalizers.local_line import LocalLine
+from gkalib.smoothing.local_line import LocalLine
 
 __all__ = ["LocalLinearAttention"]
 

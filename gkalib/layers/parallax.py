@@ -9,8 +9,8 @@ from gkalib.kernels import ExpDot
 from gkalib.layers.base import Smoother
 from gkalib.layers.parts import Rope
 from gkalib.normalizers import Dropout, Normalizer, RowSum
-from gkalib.normalizers.local_line import LocalLine
 from gkalib.smoothing import Problem
+from gkalib.smoothing.local_line import LocalLine
 
 __all__ = ["ParallaxAttention"]
 

@@ -7,7 +7,7 @@ from gkalib import attention, smooth
 from gkalib.layers import Smoother
 from gkalib.layers.parts import merge
 from gkalib.normalizers import TopK
-from gkalib.normalizers.local_line import LocalLine
+from gkalib.smoothing.local_line import LocalLine
 from tests.layers.test_variant_laws import layer, tokens
 from tests.tolerance import equal
 

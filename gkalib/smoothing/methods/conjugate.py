@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gkalib.normalizers import Dropout, Normalizer
-from gkalib.normalizers.local_line import LocalLine
 from gkalib.shapes import check_count, readable
+from gkalib.smoothing.local_line import LocalLine
 from gkalib.smoothing.methods.dense import Dense
 from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.problem import Problem
