@@ -126,7 +126,7 @@ def kept_bytes(module: nn.Module | partial, x: Tensor) -> int:
     What shares memory is counted once. A method that computes something again in the backward pass keeps
     less than one that stores it.
     """
-    owner = module.func if isinstance(module, partial) else module
+    owner: Any = module.func if isinstance(module, partial) else module
     known = {tensor.untyped_storage().data_ptr() for tensor in (x, *owner.parameters(), *owner.buffers())}
     kept: dict[int, int] = {}
 

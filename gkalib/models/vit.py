@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gkalib.extras import needed_by
-from gkalib.layers import Attention, bind, for_model, layers, reset_parameters
+from gkalib.layers import Attention, Smoother, bind, for_model, layers, reset_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ class ViT(nn.Module):
         in_heads = config.positions in ("rope", "susie")
         options = {"position": config.positions, "registers": config.extra} if in_heads else {}
         for layer in layers(attention, config.depth):
-            if getattr(layer, "only_causal", False):
+            if issubclass(layer, Smoother) and layer.only_causal:
                 raise ValueError(f"vit: {layer.name()} is causal only: {layer.why_not}")
         classes = for_model(
             layers(attention, config.depth), config.dim, config.num_heads, length=config.length

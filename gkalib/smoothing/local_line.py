@@ -6,7 +6,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from gkalib.kernels.base import over_heads, positive, written
+from gkalib.kernels.base import Kernel, heads_of, over_heads, positive, written
+from gkalib.normalizers.averages import RowSum
 from gkalib.normalizers.base import Normalizer, softmax
 from gkalib.shapes import Key, Query, Scores, Weights, readable
 
@@ -117,3 +118,29 @@ class LocalLine(Normalizer):
         if torch.compiler.is_compiling():  # there are no numbers to write
             return "ridge"
         return f"ridge={written(self.ridge)}" + (", learn=True" if self.log_ridge is not None else "")
+
+
+def line_normalizer(
+    name: str, degree: int, ridge: float | Tensor | None, given: Normalizer, kernel: Kernel, heads: int
+) -> Normalizer:
+    """The normalizer of a local polynomial of this degree; one that fits lines already as it is.
+
+    Raises:
+        ValueError: in the caller's words, for ``name``, if anything does not fit.
+    """
+    if degree not in (0, 1):
+        raise ValueError(f"{name}: degree must be 0, a constant at each query, or 1, a line, not {degree!r}")
+    if degree == 0 and ridge is not None:
+        raise ValueError(f"{name}: ridge={ridge!r} is for the slopes of degree=1, and degree is 0")
+    if kernel.signed:
+        raise ValueError(
+            f"{name}: {type(kernel).__name__} may be negative: no weights that sum to one to fit a line with"
+        )
+    if degree == 0:
+        return given
+    if not (isinstance(given, RowSum) and given.eps == 0):
+        raise ValueError(f"{name}: degree=1 fits lines with weights that sum to one, not with {given!r}")
+    line = LocalLine(0.0 if ridge is None else ridge)
+    if heads_of(line.ridge) not in (None, 1, heads):
+        raise ValueError(f"{name}: ridge has values for {heads_of(line.ridge)} heads, query has {heads}")
+    return line

@@ -172,17 +172,18 @@ class Memory(Method):
                 tokens = [each[:, :, rows] for each in (query, key, value, *gates.values())]
                 here = None if run is None else run[..., max(start - 1, 0) : start + size]
                 if self.form == "chunked":
-                    out, sums = self._read_chunk(*tokens, here, start > 0, sums, ridge)
+                    out, sums = self._read_chunk(tokens, here, start > 0, sums, ridge)
                 else:
-                    out, sums = self._read_token(*tokens, here, sums, ridge)
+                    out, sums = self._read_token(tokens, here, sums, ridge)
                 outs.append(out)
             out = torch.cat(outs, dim=2)
         if state is not None:
             state.sums, state.filled = sums, state.filled + count
         return out.to(problem.query.dtype)
 
-    def _read_token(self, query, key, value, decay, rate, run, sums, ridge):
+    def _read_token(self, tokens, run, sums, ridge):
         """One token by the definition; the output ``[b h 1 e]`` and the sums after it."""
+        query, key, value, decay, rate = tokens
         keep = decay.exp()[..., None]
         if run is not None and run.shape[-1] == 2:
             keep = keep * (run[..., 0] == run[..., 1])[:, None, None, None]
@@ -197,8 +198,9 @@ class Memory(Method):
         query = torch.cholesky_solve(query.mT, torch.linalg.cholesky(squares + ridge * eye)).mT
         return query @ first.mT, (first, squares)
 
-    def _read_chunk(self, query, key, value, decay, rate, run, goes_on, sums, ridge):
+    def _read_chunk(self, tokens, run, goes_on, sums, ridge):
         """Some tokens at once; the output ``[b h c e]`` and the sums after them."""
+        query, key, value, decay, rate = tokens
         pairs, carried = _fading(decay, run, goes_on)
         if self.rule == "delta":
             system = rate[..., None] * (pairs * (key @ key.mT)).tril(-1)  # the diagonal is taken for ones

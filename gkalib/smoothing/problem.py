@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.kernels import Form, Kernel, Product
-from gkalib.kernels.base import heads_of, owner_of_heads
+from gkalib.kernels.base import owner_of_heads
 from gkalib.masks import Mask, MaskFunction, as_mask, parts
 from gkalib.normalizers import Dropout, Normalizer, RowSum
 from gkalib.shapes import Scores, Weights
-from gkalib.smoothing.local_line import LocalLine
+from gkalib.smoothing.local_line import line_normalizer
 
 Positions = tuple[Tensor, Tensor]
 Rule = Mask | Tensor | Callable[..., Tensor]
@@ -211,12 +211,8 @@ def make_problem(
         )
     if normalizer is not ROW_SUM and isinstance(normalizer, Dropout) and not normalizer.drops:
         normalizer = normalizer.normalizer
-    if degree or ridge is not None:
-        normalizer = _line(name, degree, ridge, normalizer, query.shape[1])
-    if normalizer.of_vectors and kernel.signed:
-        raise ValueError(
-            f"{name}: {type(kernel).__name__} may be negative: no weights that sum to one to fit a line with"
-        )
+    if degree or ridge is not None or normalizer.of_vectors:
+        normalizer = line_normalizer(name, degree, ridge, normalizer, kernel, query.shape[1])
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
     kernel_heads = kernel.heads()
@@ -236,22 +232,6 @@ def make_problem(
         bias = _bias(name, bias, query, keys)
     one_tensor = query is key and key is value
     return Problem(query, key, value, kernel, mask, normalizer, positions, one_tensor, bias)
-
-
-def _line(
-    name: str, degree: int, ridge: float | Tensor | None, normalizer: Normalizer, heads: int
-) -> LocalLine:
-    """The normalizer of a local polynomial of this degree, if all that was given fits."""
-    if degree not in (0, 1):
-        raise ValueError(f"{name}: degree must be 0, a constant at each query, or 1, a line, not {degree!r}")
-    if degree == 0:
-        raise ValueError(f"{name}: ridge={ridge!r} is for the slopes of degree=1, and degree is 0")
-    if not (isinstance(normalizer, RowSum) and normalizer.eps == 0):
-        raise ValueError(f"{name}: degree=1 fits lines with weights that sum to one, not with {normalizer!r}")
-    line = LocalLine(0.0 if ridge is None else ridge)
-    if heads_of(line.ridge) not in (None, 1, heads):
-        raise ValueError(f"{name}: ridge has values for {heads_of(line.ridge)} heads, query has {heads}")
-    return line
 
 
 def wide_position(position: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from chapters.experiments import one_budget
+from chapters.experiments import variants as trained
 from chapters.experiments.__main__ import main
 from chapters.experiments.one_budget import standings
 from gkalib import layers
@@ -70,7 +71,7 @@ def added(page, monkeypatch) -> dict[str, dict]:
         sys.modules, layer.__module__, SimpleNamespace(SigmoidAttention=layer, __all__=[layer.__name__])
     )
     known = [*layers.variants(), "sigmoid"]
-    for module in (layers, one_budget):
+    for module in (layers, trained):
         monkeypatch.setattr(module, "variants", lambda: known)
     return page[1]
 

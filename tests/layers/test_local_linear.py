@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gkalib import attention, smooth
+from gkalib import attention, replace_attention, smooth
 from gkalib.layers import Smoother
 from gkalib.layers.parts import merge
 from gkalib.normalizers import TopK
@@ -86,3 +86,10 @@ def test_every_method_trains_the_layer_alike(method):
     ]
     for have, want in zip(*grads, strict=True):
         equal(have, want)
+
+
+def test_what_a_swapped_model_keeps():
+    """Both take over the projections of another library's layer; only what they add is fresh."""
+    for name, fresh in (("local_linear", "normalizer.log_ridge"), ("parallax", "slope.weight")):
+        swap = replace_attention(torch.nn.TransformerEncoderLayer(32, 4), name)
+        assert fresh in " ".join(swap.fresh) and "query.weight" in " ".join(swap.copied) and not swap.dropped
