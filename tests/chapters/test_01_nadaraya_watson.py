@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import gkalib
 from gkalib.kernels import Boxcar, ExpDot, Gaussian, Kernel
 from gkalib.masks import Causal
+from gkalib.normalizers import RowSum
 
 BANDWIDTH = 0.7
 
@@ -46,6 +47,11 @@ def test_the_boxcar_is_a_plain_average_of_what_is_near(readings):
     at = np.array([1.05, 4.05, 7.05])
     smoothed = gkalib.smooth(column(at), column(x), column(y), Boxcar(1.5))[0, 0, :, 0]
     assert_allclose(smoothed, [y[abs(x - query) < 1.5].mean() for query in at])
+
+
+def test_the_gaussian_is_its_formula():
+    query, key = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[4.0, 6.0]]]])
+    assert Gaussian(5.0)(query, key).item() == pytest.approx(math.exp(-25 / 50))
 
 
 def test_the_weights_are_the_kernel_divided_by_its_row_sum(readings):
@@ -124,6 +130,13 @@ def test_the_causal_mask_is_a_factor_of_the_kernel(readings):
     assert_allclose(masked, gkalib.smooth(column(at), column(x), column(y), kernel * Past()))
     by_hand = [weights([query], x[x <= query])[0] @ y[x <= query] for query in at]
     assert_allclose(masked[0, 0, :, 0], by_hand)
+
+
+def test_the_row_sum_of_scores_does_not_underflow():
+    scores = torch.tensor([[[[-300.0, -301.0, -302.0]]]])
+    assert scores.exp().sum() == 0
+    expected = np.exp([0.0, -1.0, -2.0]) / np.exp([0.0, -1.0, -2.0]).sum()
+    assert_allclose(RowSum()(scores)[0, 0, 0], expected, rtol=1e-6)
 
 
 def test_softmax_attention_computes_the_estimator(readings):

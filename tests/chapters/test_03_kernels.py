@@ -44,6 +44,20 @@ def test_boxcar_inverts_eleven_years_and_positive_kernels_invert_nothing():
         assert (cosine_sum(kernel) > -1e-10).all()
 
 
+def test_products_add_scores():
+    delta = np.abs(np.subtract.outer(YEARS.numpy(), YEARS.numpy()))
+    score = -delta / 40 - 2 * np.sin(np.pi * delta / 11) ** 2 / 0.8**2
+    built = kernels.Laplace(40.0) * kernels.Periodic(0.8, period=11.0)
+    np.testing.assert_allclose(built.log(column(YEARS), column(YEARS))[0, 0], score, rtol=1e-10, atol=1e-12)
+
+
+def test_sums_mix_scores():
+    delta = np.abs(np.subtract.outer(YEARS.numpy(), YEARS.numpy()))
+    score = np.logaddexp(-delta / 40, -(delta**2) / 50)
+    built = kernels.Laplace(40.0) + kernels.Gaussian(5.0)
+    np.testing.assert_allclose(built.log(column(YEARS), column(YEARS))[0, 0], score, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("kernel", "formula"),
     [
@@ -83,6 +97,16 @@ def test_much_noise_makes_a_process_an_average():
         gaps.append((mean[:, 0] / mean[:, 1] - average).abs().max().item())
     assert gaps[1] < 1e-3
     assert gaps[0] / gaps[1] == pytest.approx(10, rel=0.05)
+
+
+def test_exp_dot_is_positive_and_not_shift_invariant():
+    x = torch.randn(1, 1, 40, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    kernel = kernels.ExpDot(0.3)
+    K = kernel(x, x)[0, 0]
+    series = sum((0.3 * (x @ x.mT)[0, 0]) ** n / np.prod(np.arange(1.0, n + 1)) for n in range(60))
+    torch.testing.assert_close(K, series, rtol=1e-9, atol=1e-9)
+    assert torch.linalg.eigvalsh(K)[0] > 0
+    assert not torch.allclose(kernel(x + 1, x + 1)[0, 0], K)
 
 
 def test_a_term_of_the_bank_is_a_product():

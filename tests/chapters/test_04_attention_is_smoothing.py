@@ -7,6 +7,7 @@ import torch
 
 import gkalib
 from gkalib.kernels import ExpDot, Gaussian
+from gkalib.masks import Causal, KeyPadding, Window
 from tests.tolerance import equal
 
 D = 32
@@ -29,6 +30,13 @@ def test_softmax_attention_is_the_smoother():
     by_formula = similarity / similarity.sum(-1, keepdim=True) @ value
     equal(gkalib.smooth(query, key, value, ExpDot(), method="reference"), by_formula)
     equal(gkalib.smooth(query, key, value, ExpDot()), by_formula)
+
+
+def test_the_kernel_is_a_gaussian_times_two_norms():
+    query, key = _normal(1, 2, 7, D), _normal(1, 2, 9, D)
+    norms = [one.square().sum(-1) / (2 * math.sqrt(D)) for one in (query, key)]
+    factors = norms[0][..., :, None] + Gaussian(D**0.25).log(query, key) + norms[1][..., None, :]
+    torch.testing.assert_close(ExpDot().log(query, key), factors, rtol=0, atol=1e-12)
 
 
 def test_attention_is_gaussian_smoothing_with_votes():
@@ -69,6 +77,24 @@ def test_the_bound_of_the_votes_is_reached():
     query = key[:, :, 1:] / 4  # the odds that gain most
     weights, gaussian = (gkalib.attention_weights(query, key, kernel) for kernel in (ExpDot(), Gaussian(1.0)))
     assert abs(float((weights - gaussian).abs().sum()) / 2 - math.tanh(r / 4)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "mask", [Causal(), Window(3), Causal() & Window(3), KeyPadding(torch.tensor([4]))], ids=repr
+)
+def test_a_mask_multiplies_the_kernel(mask):
+    query, key = _normal(1, 2, 9, D), _normal(1, 2, 9, D)
+    index = torch.arange(9)
+    seen = {
+        "Causal()": index[None] <= index[:, None],
+        "Window(3)": (index[None] - index[:, None]).abs() < 3,
+        "Causal() & Window(3)": (index[None] <= index[:, None]) & (index[None] > index[:, None] - 3),
+        "KeyPadding(1 lengths)": (index < 4).expand(9, 9),
+    }[repr(mask)]
+    similarity = seen * (query @ key.mT / math.sqrt(D)).exp()
+    by_formula = similarity / similarity.sum(-1, keepdim=True)
+    weights = gkalib.attention_weights(query, key, ExpDot(), mask=mask)
+    torch.testing.assert_close(weights, by_formula, rtol=1e-12, atol=1e-14)
 
 
 def test_moving_the_keys_changes_the_gaussian_alone():

@@ -7,7 +7,8 @@ from skimage.restoration import denoise_nl_means
 from torch.nn.functional import pad, unfold
 
 import gkalib
-from gkalib.kernels import Gaussian, Kernel
+from gkalib.kernels import Dot, ExpDot, Gaussian, Kernel
+from gkalib.normalizers import Unnormalized
 
 SIZE, WIDTH, RADIUS = 24, 7, 5
 
@@ -65,6 +66,14 @@ def test_positions_as_queries_are_a_gaussian_blur(noisy, positions):
     np.testing.assert_allclose(found, line @ noisy @ line.T, rtol=1e-10)
 
 
+def test_joined_coordinates_are_a_product_of_kernels(noisy, positions):
+    values = tokens(noisy)
+    joined = torch.cat([positions / 1.5, values / 0.3], -1)
+    found = Gaussian(1.0)(joined, joined)
+    product = Gaussian(1.5)(positions, positions) * Gaussian(0.3)(values, values)
+    torch.testing.assert_close(found, product)
+
+
 def test_moments_of_the_distance_of_two_noisy_patches():
     level, a = 0.1, bump(WIDTH)
     shots = level * np.random.default_rng(1).standard_normal((2, 20000, WIDTH, WIDTH))
@@ -117,3 +126,60 @@ def test_scikit_image_step_by_step(noisy, positions, h, noise):
     assert largest(center=True) > 1e-2  # a rule of older versions: not applied in the one installed
     if noise == 0:
         assert largest(cut=False) > 1e-2
+
+
+@pytest.fixture
+def smoother(noisy):
+    query = patches(noisy) / 0.06
+    K = Gaussian(1.0)(query, query)[0, 0]
+    return gkalib.attention_weights(query, query, Gaussian(1.0))[0, 0], K.sum(1)
+
+
+def basis(W: torch.Tensor, r: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    S = r.sqrt()[:, None] * W / r.sqrt()
+    eigenvalues, u = torch.linalg.eigh((S + S.T) / 2)
+    return eigenvalues, u / r.sqrt()[:, None]
+
+
+def test_detailed_balance_and_spectrum(smoother):
+    W, r = smoother
+    flow = r[:, None] * W
+    torch.testing.assert_close(flow, flow.T)
+    S = r.sqrt()[:, None] * W / r.sqrt()
+    torch.testing.assert_close(S, S.T)
+    eigenvalues = torch.linalg.eigvals(W)
+    assert eigenvalues.imag.abs().max() < 1e-10
+    assert eigenvalues.real.min() > -1e-10
+    assert abs(eigenvalues.real.max() - 1) < 1e-10
+
+
+def test_steps_are_powers_of_eigenvalues(smoother, noisy):
+    W, r = smoother
+    eigenvalues, e = basis(W, r)
+    y = tokens(noisy)[0, 0]
+    beta = e.T @ (r[:, None] * y)
+    for t in (1, 2, 5):
+        after = torch.linalg.matrix_power(W, t) @ y
+        torch.testing.assert_close(e.T @ (r[:, None] * after), eigenvalues[:, None] ** t * beta)
+
+
+def test_risk_of_many_steps(smoother, noisy):
+    W, r = smoother
+    eigenvalues, e = basis(W, r)
+    z, level = tokens(noisy)[0, 0, :, 0], 0.1
+    beta, c = e.T @ (r * z), (r[:, None] ** 2 * e**2).sum(0)
+    for t in (1, 3):
+        A = torch.linalg.matrix_power(W, t)
+        # E‖A(z + n) − z‖² in the norm weighted by r, by the trace of the noise's covariance
+        exact = (r * (A @ z - z) ** 2).sum() + level**2 * (r[:, None] * A**2).sum()
+        formula = ((1 - eigenvalues**t) ** 2 * beta**2).sum() + level**2 * (eigenvalues ** (2 * t) * c).sum()
+        torch.testing.assert_close(formula, exact)
+
+
+def test_the_two_non_local_averages():
+    torch.manual_seed(0)
+    theta, phi, g = (torch.randn(2, 1, n, 4, dtype=torch.float64) for n in (9, 6, 6))
+    embedded = torch.softmax(theta @ phi.mT, -1) @ g
+    torch.testing.assert_close(gkalib.smooth(theta, phi, g, ExpDot(1.0)), embedded)
+    dot = theta @ phi.mT @ g / 6
+    torch.testing.assert_close(gkalib.smooth(theta, phi, g, Dot(), normalizer=Unnormalized()) / 6, dot)

@@ -9,6 +9,7 @@ import gkalib
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.layers import attention
 from gkalib.layers.l2 import inverse_phi
+from tests.tolerance import equal
 
 
 def _normal(*shape):
@@ -17,6 +18,12 @@ def _normal(*shape):
 
 def _gaussian(gamma):
     return Gaussian((2 * gamma) ** -0.5)
+
+
+def test_gamma_is_half_the_inverse_squared_bandwidth():
+    query, key = _normal(1, 2, 7, 6), _normal(1, 2, 9, 6)
+    distance = (query[..., :, None, :] - key[..., None, :, :]).square().sum(-1)
+    equal(gkalib.attention_weights(query, key, _gaussian(0.3)), (-0.3 * distance).softmax(-1))
 
 
 def test_a_key_is_scored_best_at_the_length_of_the_querys_shadow():
@@ -60,8 +67,9 @@ def test_one_head_of_gka_is_lipschitz_whatever_its_bandwidth(sigma, causal):
     for tokens in (1, 2, 6):
         bound = math.sqrt(tokens) * (4 * inverse_phi(tokens - 1) + 1)
         for size in (0.1, 1.0, 3.0, 100.0):
-            found = _largest(layer, sigma * size * _normal(tokens, 8), is_causal=causal)
-            assert found <= bound * (1 + 1e-12)
+            for _ in range(4):
+                found = _largest(layer, sigma * size * _normal(tokens, 8), is_causal=causal)
+                assert found <= bound * (1 + 1e-12)
 
 
 def test_a_score_of_cosines_caps_every_weight():

@@ -15,6 +15,11 @@ def equally_correlated(n: int, d: int, rho: float) -> torch.Tensor:
     return torch.cat([torch.full((n, 1), rho**0.5, dtype=torch.float64), own], dim=-1) * d**0.5
 
 
+def test_distance_is_correlation():
+    x = torch.nn.functional.normalize(torch.randn(9, 16, dtype=torch.float64), dim=-1) * 4
+    equal(torch.cdist(x, x).square().fill_diagonal_(0), (2 * (16 - x @ x.T)).fill_diagonal_(0))
+
+
 @pytest.mark.parametrize("rho", [0.0, 0.4])
 @pytest.mark.parametrize("sigma", [1.5, 2.5, 6.0])
 def test_neighbors_of_equally_correlated_tokens(rho, sigma):

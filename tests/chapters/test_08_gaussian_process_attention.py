@@ -5,6 +5,7 @@ import torch
 import gkalib
 from gkalib.kernels import DecayingPeriodicBank, ExpDot
 from gkalib.masks import Causal
+from tests.tolerance import equal
 
 COUNT = 24
 D = 32
@@ -49,6 +50,15 @@ def test_content_within_r_nats_moves_at_most_tanh_r_over_4():
         prior = gkalib.attention_weights(_silent(), _silent(), bank)[0, :, -1]
         moved = (with_content - prior).abs().sum(-1) / 2
         assert (moved > 0).all() and (moved <= torch.tanh(spread / 4)).all()
+
+
+def test_the_gradient_of_a_score_is_proportional_to_its_weight():
+    scores = torch.randn(1, 1, 1, COUNT, dtype=torch.float64, requires_grad=True)
+    query, key = (torch.zeros(1, 1, count, 4, dtype=torch.float64) for count in (1, COUNT))
+    value, pull = torch.randn(1, 1, COUNT, 3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    (gkalib.smooth(query, key, value, bias=scores)[0, 0, 0] @ pull).backward()
+    weights, along = scores.detach()[0, 0, 0].softmax(0), value[0, 0] @ pull
+    equal(scores.grad[0, 0, 0], weights * (along - weights @ along))
 
 
 def test_the_share_beyond_a_lag_is_bounded():

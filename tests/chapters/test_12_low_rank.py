@@ -16,6 +16,14 @@ def _normal(*shape):
     return torch.randn(*shape, dtype=torch.float64)
 
 
+def test_scores_have_the_rank_of_the_head_and_weights_have_not():
+    query, key = _normal(1, 1, 20, 3), _normal(1, 1, 20, 3)
+    assert torch.linalg.matrix_rank(ExpDot().log(query, key)[0, 0]) == 3
+    assert torch.linalg.matrix_rank(gkalib.attention_weights(3 * query, 3 * key, ExpDot())[0, 0]) == 20
+    one = torch.linspace(-3, 3, 6, dtype=torch.float64)  # distinct numbers: the exponential has full rank
+    assert torch.linalg.matrix_rank((one[:, None] * one).exp()) == 6
+
+
 def test_no_matrix_of_the_rank_is_nearer_than_the_truncated_one():
     query, key = _normal(1, 1, 12, 4), _normal(1, 1, 12, 4)
     eye = torch.eye(12, dtype=torch.float64)[None, None]
@@ -30,6 +38,18 @@ def test_no_matrix_of_the_rank_is_nearer_than_the_truncated_one():
         for _ in range(20):  # any others: the best combination of some columns for every row
             basis = torch.linalg.qr(best.T[:, :rank] + 0.1 * _normal(12, rank))[0]
             assert (weights - weights @ basis @ basis.T).square().sum() >= distance
+
+
+def test_the_error_of_a_random_projection():
+    weights = gkalib.attention_weights(_normal(1, 1, 1, 4), _normal(1, 1, 10, 4), ExpDot())[0, 0, 0]
+    value = _normal(10)
+    rank, draws = 5, 200_000
+    projections = _normal(draws, rank, 10) / rank**0.5
+    found = ((projections @ weights) * (projections @ value)).sum(-1)
+    exact = weights @ value
+    variance = (weights.square().sum() * value.square().sum() + exact**2) / rank
+    assert abs(found.mean() - exact) < 5 * (variance / draws).sqrt()
+    assert abs(((found - exact) ** 2).mean() / variance - 1) < 0.05  # five standard errors of a variance
 
 
 def test_landmarks_rebuild_a_matrix_of_their_rank():
@@ -63,3 +83,14 @@ def test_the_lift_errs_at_most_by_the_roots_of_its_diagonal():
         error = (kernel(query, key) - corner)[0, 0].abs()
         bound = (missing[:14, None].clamp(min=0) * missing[14:].clamp(min=0)).sqrt()
         assert (error <= bound + 1e-9).all() and bound.max() > 0.01
+
+
+def test_an_added_landmark_never_increases_the_diagonal_error():
+    points, kernel = _normal(1, 1, 20, 3), Gaussian(1.3)
+    before = torch.ones(20, dtype=torch.float64)
+    for rank in range(1, 12):
+        marks = points[:, :, :rank]
+        lifted = kernel(points, marks) @ torch.linalg.inv(kernel(marks, marks)) @ kernel(marks, points)
+        missing = 1 - lifted[0, 0].diagonal()
+        assert (missing <= before + 1e-9).all() and missing.sum() < before.sum()
+        before = missing

@@ -49,6 +49,25 @@ def test_the_rounding_of_a_row_is_relative_to_the_largest_sum():
     assert ((sums[0, 0] / exact - 1).abs() < 5 * double + 1e-12).all()
 
 
+def test_the_error_of_a_ratio():
+    """No errors of numerator and denominator within their bounds move the ratio more than the bound says."""
+    votes = torch.rand(200, 30, dtype=torch.float64)
+    votes = votes / votes.sum(1, keepdim=True)
+    values, kernel = torch.randn(2, 200, 30, dtype=torch.float64)
+    kernel = (-kernel.square()).exp()
+    share, whole = (votes * kernel).sum(1), (votes * values.abs()).sum(1)
+    out = (votes * kernel * values).sum(1) / share
+    worst = torch.zeros(200, dtype=torch.float64)
+    eps = 0.2 * share
+    for first in (-1, 0, 1):
+        for second in (-1, 0, 1):
+            found = (share * out + first * eps * whole) / (share + second * eps)
+            worst = torch.maximum(worst, (found - out).abs())
+    bound = eps / (share - eps) * (out.abs() + whole)
+    assert (worst <= bound * (1 + 1e-12)).all()
+    assert torch.allclose(worst, bound)  # and some of them do
+
+
 def test_the_share_of_pairs_is_that_of_the_best_plan_and_grows_with_the_dimension():
     points = torch.as_tensor(np.random.default_rng(2).uniform(size=(2, 256, 2)))
     plans = [FastGauss(1e-2, clusters=clusters).plan(*points, sigma=0.5) for clusters in (4, 16, 64, 256)]

@@ -27,6 +27,25 @@ def scores_of(query: Tensor, key: Tensor, factor: float) -> Tensor:
     return factor * (query @ key.mT - key.square().sum(-1)[..., None, :] / 2)
 
 
+def test_any_shift_gives_the_output():
+    query, key, value = torch.randn(3, 30, 8, dtype=torch.float64)
+    scores, shift = scores_of(query, key, 0.4), 5 * torch.randn(30, 1, dtype=torch.float64)
+    weights = torch.exp2(scores - shift)
+    by_definition = (-0.2 * torch.log(torch.tensor(2.0)) * (query[:, None] - key).square().sum(-1)).softmax(
+        -1
+    )
+    assert torch.allclose(weights @ value / weights.sum(-1, keepdim=True), by_definition @ value)
+
+
+def test_the_sum_lies_between_one_and_the_gap():
+    query, key = torch.randn(2, 50, 8, dtype=torch.float64)
+    scores = scores_of(query, key, 3.0)
+    for own in (scores.diagonal(), scores[:, 0], scores.amax(-1)):
+        total = torch.exp2(scores - own[:, None]).sum(-1)
+        assert (total >= 1).all()
+        assert (total <= 50 * torch.exp2(scores.amax(-1) - own)).all()
+
+
 @FLOAT64
 def test_half_the_squared_query_bounds_the_scores():
     """So plain sums need no other shift: a weight is the kernel's value, at most one."""
@@ -105,6 +124,16 @@ def test_numbers_that_a_pass_loads(block: int):
         smooth_forward(query, key, value, one, None, None, Spans(200, 200), True)
     blocks = -(-n // block)
     assert numbers == {"query": n * d, "key": n * d + blocks * m * d, "value": blocks * m * d}
+
+
+def test_a_factor_folded_into_queries_costs_what_the_bound_says():
+    query, key = torch.randn(2, 100, 64, dtype=torch.float64).bfloat16().double()
+    factor = 0.36
+    folded = (factor * query).bfloat16().double() @ key.mT
+    off = (folded - factor * query @ key.mT).abs()
+    bound = 2.0**-8 * factor * query.abs() @ key.abs().mT
+    assert (off <= bound).all()
+    assert off.max() > 0.01 * bound.max()
 
 
 def test_the_chapter_names_every_argument_of_the_librarys_kernel():

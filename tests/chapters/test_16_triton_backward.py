@@ -24,10 +24,86 @@ from tests.tolerance import oracle
 
 N, D, SIGMA = 40, 6, 1.7
 FLOAT64 = pytest.mark.skipif(torch.cuda.is_available(), reason="float64 is the interpreter's oracle")
+MASKS = {
+    "none": lambda: torch.ones(N, N, dtype=torch.float64),
+    "causal": lambda: torch.ones(N, N, dtype=torch.float64).tril(),
+    "window": lambda: torch.ones(N, N, dtype=torch.float64).tril(3).triu(-9),
+}
 
 
 def tokens(length: int = N, width: int = D) -> Tensor:
     return torch.randn(length, width, dtype=torch.float64)
+
+
+def affinities(x: Tensor, sigma: float | Tensor = SIGMA) -> Tensor:
+    return (-(x[:, None] - x).square().sum(-1) / (2 * sigma**2)).exp()
+
+
+def attend(x: Tensor, mask: Tensor, sigma: float | Tensor = SIGMA, eps: float = 0.0) -> Tensor:
+    seen = affinities(x, sigma) * mask
+    return seen @ x / (seen.sum(-1, keepdim=True) + eps)
+
+
+def parts(x: Tensor, mask: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """E, g and the slopes m_ij E_ij (g_i·x_j − D_i)."""
+    e = affinities(x)
+    total = (e * mask).sum(-1, keepdim=True)
+    g = grad / total
+    delta = (g * ((e * mask) @ x / total)).sum(-1, keepdim=True)
+    return e, g, e * mask * (g @ x.mT - delta)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_slope_of_a_score(mask):
+    """dS_ij = w_ij (<dO_i, v_j> − δ_i), with δ_i = <dO_i, O_i>; each row sums to zero."""
+    query, key, value, grad = (tokens() for _ in range(4))
+    hidden = MASKS[mask]() == 0
+    scores = (-torch.cdist(query, key).square() / (2 * SIGMA**2)).requires_grad_()
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    out = weights @ value
+    (exact,) = torch.autograd.grad(out, scores, grad, retain_graph=True)
+    slope = (weights * (grad @ value.mT - (grad * out).sum(-1, keepdim=True))).detach()
+    oracle(slope, exact)
+    assert slope.sum(-1).abs().max() < 1e-13 < slope.sum(-2).abs().max()
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_forces_are_symmetric_and_give_the_gradient(mask):
+    x, allowed, grad = tokens().requires_grad_(), MASKS[mask](), tokens()
+    (exact,) = torch.autograd.grad(attend(x, allowed), x, grad)
+    e, g, slope = parts(x.detach(), allowed, grad)
+    force = slope + slope.mT
+    by_force = (force @ x - force.sum(-1, keepdim=True) * x).detach() / SIGMA**2
+    oracle((e * allowed).mT @ g + by_force, exact)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_gradient_keeps_what_moving_turning_and_scaling_keep(mask):
+    """Sums of dx are sums of dO; x dxᵀ − O dOᵀ is symmetric; its trace is −σ dL/dσ, whatever ε is."""
+    x, sigma = tokens().requires_grad_(), torch.tensor(SIGMA, dtype=torch.float64, requires_grad=True)
+    allowed, grad = MASKS[mask](), tokens()
+    for eps in (0.0, 0.3):
+        out = attend(x, allowed, sigma, eps)
+        grad_x, grad_sigma = torch.autograd.grad(out, (x, sigma), grad)
+        torque = (x.mT @ grad_x - out.mT @ grad).detach()
+        oracle(torque, torque.mT)
+        oracle(-torque.trace(), (sigma * grad_sigma).detach())
+        if eps == 0:
+            oracle(grad_x.sum(0), grad.sum(0))
+
+
+def test_rounded_slopes_still_sum_to_zero():
+    """With D from the rounded g, a row's slopes, each by its affinity, cancel as those of the exact g do."""
+    x, grad = tokens(), tokens()
+    e = affinities(x)
+    out = e @ x / e.sum(-1, keepdim=True)
+    g = grad / e.sum(-1, keepdim=True)
+    rounded = g.half().double()
+    sums = {}
+    for name, source in (("rounded", rounded), ("exact", g)):
+        slope = rounded @ x.mT - (source * out).sum(-1, keepdim=True)
+        sums[name] = (e * slope).sum(-1).abs().max().item()
+    assert sums["rounded"] < 1e-13 < 1e-6 < sums["exact"]
 
 
 @FLOAT64

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 import gkalib
-from gkalib.kernels import ExpDot
+from gkalib.kernels import DecayingPeriodicBank, ExpDot
 from gkalib.smoothing.fused import lag_bias
 from gkalib.smoothing.fused.lag_bias import add_lags, end_lags, lag_scores, lag_scores_transposed, upright
 from gkalib.smoothing.fused.scores import LOG2_E
@@ -43,6 +43,17 @@ def sum_kernel(matrix, slice, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.con
             at = matrix + (row + r)[:, None] * columns + (column + c)[None, :]
             before = add_lags(slice, row - column + columns, tl.load(at), before, ROWS, COLUMNS)
         end_lags(slice, row + COLUMNS, before, ROWS, COLUMNS)
+
+
+def test_a_bank_is_a_table_of_signed_lags():
+    bank = DecayingPeriodicBank(2).double()
+    query, key = torch.randn(1, 2, 6, 8, dtype=F64), torch.randn(1, 2, 9, 8, dtype=F64)
+    table = bank.lag_table(9)
+    signed = torch.cat([table[:, 1:].flip(-1), table], -1)  # lags −8 … 8
+    # Queries are the last six of nine tokens.
+    lag = torch.arange(3, 9)[:, None] - torch.arange(9)
+    scores = query @ key.mT / 8**0.5 + signed[:, lag + 8]
+    equal(gkalib.attention_weights(query, key, ExpDot() * bank), scores.softmax(-1))
 
 
 @INTERPRETED
@@ -109,3 +120,18 @@ def test_the_gradient_of_a_lag_is_the_sum_of_its_diagonal(length):
     sums = _diagonals(slopes)
     want = sums[length - 1 :] + torch.cat([sums.new_zeros(1), sums[: length - 1].flip(0)])
     equal(have[0], want)
+
+
+def test_horner_gives_the_slope():
+    scores = torch.randn(7, 9, dtype=F64, requires_grad=True)
+    a, b, grad = (
+        torch.randn(3, 9, 4, dtype=F64),
+        torch.randn(3, 9, 4, dtype=F64),
+        torch.randn(7, 4, dtype=F64),
+    )
+    features = sum((m * scores).cos() @ a[m - 1] + (m * scores).sin() @ b[m - 1] for m in (1, 2, 3))
+    (want,) = torch.autograd.grad((features * grad).sum(), scores)
+    z, bracket = torch.exp(1j * scores.detach()), 0
+    for m in (3, 2, 1):
+        bracket = z * (bracket + m * torch.complex(grad @ b[m - 1].mT, grad @ a[m - 1].mT))
+    equal(bracket.real, want)

@@ -1,5 +1,7 @@
 """The statements of chapter 23, checked."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -56,6 +58,17 @@ def test_a_star_comes_within_a_factor_of_two_of_the_most_a_key_can_receive(n):
     x = torch.cat([torch.zeros(1, n), side * torch.eye(n)])[None].double()
     layer = attention("gka", sigma=1.0)(n, 1, dtype=torch.float64)
     assert received(compute_weights(layer.problem(x))).max() > 0.45 * n**0.5
+
+
+def test_rollout_is_the_mean_over_who_stays_and_who_steps():
+    weights, residual = [rows(2, 3, 5, 5, seed=seed) for seed in range(4)], 0.3
+    expected = torch.zeros(2, 5, 5, dtype=torch.float64)
+    for steps in product((False, True), repeat=4):
+        path = torch.eye(5, dtype=torch.float64).expand(2, -1, -1)
+        for layer, taken in zip(weights, steps, strict=True):
+            path = layer.mean(1) @ path if taken else path
+        expected = expected + 0.7 ** sum(steps) * 0.3 ** (4 - sum(steps)) * path
+    torch.testing.assert_close(rollout(weights, residual=residual), expected)
 
 
 class Bare(nn.Module):
