@@ -52,6 +52,27 @@ def test_it_is_the_papers_equations(eps):
     agree(module(x, is_causal=True), expected, module(x, attn_mask=allowed))
 
 
+def test_affinities_are_symmetric_and_the_chain_is_reversible():
+    module, x = layer(sigma=SIGMAS), tokens()
+    problem = module.problem(x)
+    affinity = problem.kernel(problem.query, problem.key)
+    equal(affinity, affinity.mT)
+    stationary = affinity.sum(-1) / affinity.sum((-2, -1))[..., None]
+    flow = stationary[..., None] * weights(module, x)
+    equal(flow, flow.mT)
+    equal((stationary[..., None, :] @ weights(module, x))[..., 0, :], stationary)
+
+
+def test_the_spectrum_is_real_and_between_zero_and_one():
+    x = tokens()
+    x[:, 1] = x[:, 0]  # a duplicate token is an eigenvalue of zero
+    values = torch.linalg.eigvals(weights(layer(sigma=SIGMAS), x))
+    assert values.imag.abs().max() < 1e-12
+    values = values.real.sort(-1).values
+    assert values.min() > -1e-12 and values[..., 0].abs().max() < 1e-12
+    equal(values[..., -1], torch.ones_like(values[..., -1]))
+
+
 def test_eps_pulls_the_largest_eigenvalue_below_one():
     x, eps = tokens(), 0.1
     largest = torch.linalg.eigvals(weights(layer(sigma=SIGMAS, eps=eps), x)).real.amax(-1)
@@ -78,6 +99,18 @@ def test_a_causal_chain_is_triangular_and_the_first_token_absorbs():
     equal(w[..., 0, 0], torch.ones_like(w[..., 0, 0]))
     many = torch.linalg.matrix_power(weights(layer(), tokens(), is_causal=True), 100_000)
     assert (many[..., 0] - 1).abs().max() < 1e-9  # sooner or later every token is a copy of the first
+
+
+def test_a_small_bandwidth_leaves_tokens_alone_and_a_large_one_averages_what_is_seen():
+    x = tokens()
+    equal(weights(layer(sigma=0.05), x)[0, 0], torch.eye(LENGTH, dtype=torch.float64))
+    for given, seen in (
+        ({}, torch.ones(LENGTH, LENGTH)),
+        ({"is_causal": True}, torch.ones(LENGTH, LENGTH).tril()),
+    ):
+        uniform = (seen / seen.sum(-1, keepdim=True)).double()
+        off = (weights(layer(sigma=1e4), x, **given) - uniform).abs().max()
+        assert off < 1e-6
 
 
 def test_on_a_sphere_it_is_softmax_attention_of_the_tokens_themselves():
@@ -197,6 +230,8 @@ def test_parameters_of_twelve_layers(dim, num_heads, printed, exact):
         ({"values": "rotated"}, "gka: values must be 'placed' or 'plain', not 'rotated'"),
         ({"head_dim": 16}, "gka: the heads of x itself need 4 heads × 16 = 64 channels, not 32 of 32"),
         ({"channels": (16, 48)}, "gka: the heads of x itself need 4 heads × 8 = 32 channels, not 32 of 32"),
+        ({"attn_drop": 1.0}, "gka: attn_drop must be at least 0 and below 1, not 1.0"),
+        ({"position": "alibi"}, "gka: no position 'alibi'. Known: rope, susie"),
     ],
 )
 def test_bad_options_are_refused_in_the_callers_words(options, message):
