@@ -163,19 +163,6 @@ def test_steps_are_powers_of_eigenvalues(smoother, noisy):
         torch.testing.assert_close(e.T @ (r[:, None] * after), eigenvalues[:, None] ** t * beta)
 
 
-def test_risk_of_many_steps(smoother, noisy):
-    W, r = smoother
-    eigenvalues, e = basis(W, r)
-    z, level = tokens(noisy)[0, 0, :, 0], 0.1
-    beta, c = e.T @ (r * z), (r[:, None] ** 2 * e**2).sum(0)
-    for t in (1, 3):
-        A = torch.linalg.matrix_power(W, t)
-        # E‖A(z + n) − z‖² in the norm weighted by r, by the trace of the noise's covariance
-        exact = (r * (A @ z - z) ** 2).sum() + level**2 * (r[:, None] * A**2).sum()
-        formula = ((1 - eigenvalues**t) ** 2 * beta**2).sum() + level**2 * (eigenvalues ** (2 * t) * c).sum()
-        torch.testing.assert_close(formula, exact)
-
-
 def test_the_two_non_local_averages():
     torch.manual_seed(0)
     theta, phi, g = (torch.randn(2, 1, n, 4, dtype=torch.float64) for n in (9, 6, 6))
