@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch._functorch import config as functorch
 
 from gkalib import layers
 from gkalib.gpu.cases import OPERATIONS, Case, Need, compare_all, first_line
+from gkalib.layers.base import Smoother
 from gkalib.smoothing import Fused, compute_output
 from gkalib.smoothing.api import ON_GPU
 from gkalib.smoothing.fused import WIDTHS, cards, no_operation, operation_of
@@ -85,9 +86,8 @@ def needed(names: Sequence[str], widths: Sequence[int], dtypes: Sequence[str]) -
         if name in OPERATIONS:
             pairs = [(name, width) for width in widths]
         elif name in layers.variants():
-            pairs = [
-                pair for width in widths for pair in _of(layers.attention(name)(2 * width, 2), 2 * width)
-            ]
+            layer = layers.attention(name)
+            pairs = [pair for width in widths for pair in _of(_built(layer, 2 * width, 2))]
         else:
             pairs = [*_of_recipe_or_model(name)]
         if not pairs:
@@ -98,12 +98,16 @@ def needed(names: Sequence[str], widths: Sequence[int], dtypes: Sequence[str]) -
     return list(dict.fromkeys(found))
 
 
-def _of(module: torch.nn.Module, dim: int) -> Iterator[tuple[str, int]]:
+def _built(layer: Any, dim: int, heads: int) -> torch.nn.Module:
+    """A layer of a variant, for 32 tokens where it has to be told."""
+    return layer(dim, heads, **({"length": 32} if getattr(layer, "sized", False) else {}))
+
+
+def _of(module: torch.nn.Module) -> Iterator[tuple[str, int]]:
     """Operation and width of heads, for each attention layer in a module that has a fused operation."""
     for layer in module.modules():
-        if hasattr(layer, "problem"):
-            length = getattr(layer, "length", None) or 32
-            problem = layer.problem(torch.zeros(1, length, dim))
+        if isinstance(layer, Smoother):
+            problem = layer.problem(torch.zeros(1, getattr(layer, "length", 32), layer.dim))
             if no_operation(problem) is None:
                 widest = problem.query.shape[-1]
                 yield operation_of(problem), next(width for width in WIDTHS if widest <= width)
@@ -115,17 +119,16 @@ def _of_recipe_or_model(name: str) -> Iterator[tuple[str, int]]:
     known = training.recipes()
     if name in known:
         for make in known[name].arms.values():
-            model = (config := make()).model
+            config: Any = make()
             for layer in dict.fromkeys(config.layers()):
-                sized = {"length": 32} if getattr(layer, "sized", False) else {}
-                yield from _of(layer(model.dim, model.num_heads, **sized), model.dim)
+                yield from _of(_built(layer, config.model.dim, config.model.num_heads))
         return
     try:
         model = training.load(name)
     except ValueError as error:
         every = ", ".join([*layers.variants(), *known, *OPERATIONS])
         raise ValueError(f"ready: no variant, recipe or trained model {name!r}. Known: {every}") from error
-    yield from _of(model, model.config.dim)
+    yield from _of(model)
 
 
 # What is compiled
@@ -380,7 +383,7 @@ def run(card: Card, needs: Sequence[Need], *, minutes: float = 5.0) -> int:
 
 def report(lines: Iterable[Line]) -> str:
     """Lines as a table; those that no longer count say so."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("operation", "direction", "type", "width", "length", "verdict", "error", "ms", "rival", "blocks")
     ]
     for line in sorted(lines, key=lambda line: line.key):

@@ -156,6 +156,7 @@ def test_what_is_needed_is_what_layers_ask_for():
     assert {need.operation for need in recipe} >= {"gka", "smooth"} and {need.width for need in recipe} == {
         64
     }
+    assert ready.needed(["karat"], (64,), ["bfloat16"]) == [Need("rows", "bfloat16", 64)]
     with pytest.raises(ValueError, match=r"no variant, recipe or trained model 'gak'. Known: .*gka"):
         ready.needed(["gak"], (64,), ["bfloat16"])
 
