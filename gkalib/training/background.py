@@ -28,8 +28,8 @@ from gkalib.data.images import is_own_folder
 from gkalib.data.tokens import is_own_text
 from gkalib.extras import require
 from gkalib.training.checkpoint import newest, step_of
-from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import LOCK, read_holder, run_folder, start, write_holder
+from gkalib.training.config import LaunchConfig, TrainConfig, run_folder
+from gkalib.training.distributed import LOCK, read_holder, start, write_holder
 from gkalib.training.log import CURVE, read_curve, thinned, write_whole
 from gkalib.training.loop import NotFinite
 
@@ -125,7 +125,7 @@ def train_once(run: TrainConfig, launch: LaunchConfig) -> results.Record:
         processes.first(lambda: (folder / ENDED).unlink(missing_ok=True))
     again = launch.in_memory or is_own_folder(run.data) or is_own_text(run.data)
     record = None if again else ended(run, folder)
-    absent = processes.any(record is None)  # in some process, which may see the folder late
+    absent = processes.most(int(record is None))  # in some process, which may see the folder late
     if record is None or absent:
         if launch.compile:
             torch.compiler.reset()  # it compiles a layer for a handful of models, and then no more

@@ -23,8 +23,6 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import _get_default_store
 from torch.nn.parallel import DistributedDataParallel
 
-from gkalib.training.config import run_folder as run_folder  # where it was looked for
-
 T = TypeVar("T")
 LOOK = 0.1  # seconds between two looks for the main process's note
 LOCK, HOLDER = ".lock", ".holder"  # a locked file cannot be read everywhere: another says who has it
