@@ -27,8 +27,8 @@ from gkalib import results
 from gkalib.data.images import is_own_folder
 from gkalib.data.tokens import is_own_text
 from gkalib.extras import require
-from gkalib.training.checkpoint import newest, step_of
-from gkalib.training.config import LaunchConfig, TrainConfig, run_folder
+from gkalib.training.checkpoint import newest, run_folder, step_of
+from gkalib.training.config import LaunchConfig, TrainConfig
 from gkalib.training.distributed import LOCK, read_holder, start, write_holder
 from gkalib.training.log import CURVE, read_curve, thinned, write_whole
 from gkalib.training.loop import NotFinite

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from gkalib.data.fetch import sha256_of
 from gkalib.data.images import CLASSES
-from gkalib.training.config import TrainConfig, config_of
+from gkalib.training.config import LaunchConfig, TrainConfig, config_of
 from gkalib.training.fingerprint import Fingerprint, changes
 from gkalib.training.optim import TrainState, weight_average
 
@@ -28,6 +28,12 @@ FORMAT = 1
 KEPT = 2  # checkpoints from which training can go on
 # Settings that data of one's own changes: those of a run whose data is no longer the same.
 DERIVED = {"model.num_classes", "model.vocab_size", "prompt", "eval_images"}
+
+
+def run_folder(config: TrainConfig, launch: LaunchConfig) -> Path:
+    """Where a run keeps its checkpoints: ``--out``, or a folder below ``$GKALIB_RUNS`` or ``./runs``."""
+    home = Path(os.environ.get("GKALIB_RUNS", "runs"))
+    return Path(launch.out or home / config.experiment / f"{config.arm}-{config.scale}-s{config.seed}")
 
 
 class TrainedModel(NamedTuple):

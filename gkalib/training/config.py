@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -332,12 +331,6 @@ class LaunchConfig:
             number, least = getattr(self, name), int(name == "log_every")
             if number is not None and not number >= least:
                 raise ValueError(f"train: {name} must be at least {least}, not {number}")
-
-
-def run_folder(config: TrainConfig, launch: LaunchConfig) -> Path:
-    """Where a run keeps its checkpoints: ``--out``, or a folder below ``$GKALIB_RUNS`` or ``./runs``."""
-    home = Path(os.environ.get("GKALIB_RUNS", "runs"))
-    return Path(launch.out or home / config.experiment / f"{config.arm}-{config.scale}-s{config.seed}")
 
 
 @final

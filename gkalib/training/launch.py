@@ -19,16 +19,8 @@ from gkalib.data.tokens import LARGE, is_own_text
 from gkalib.data.where import where
 from gkalib.models import Count, count
 from gkalib.training.background import Background, ended, printed_numbers, show, steps_done
-from gkalib.training.checkpoint import KEPT
-from gkalib.training.config import (
-    LOADERS,
-    NAMES,
-    LanguageConfig,
-    LaunchConfig,
-    TrainConfig,
-    VisionConfig,
-    run_folder,
-)
+from gkalib.training.checkpoint import KEPT, run_folder
+from gkalib.training.config import LOADERS, NAMES, LanguageConfig, LaunchConfig, TrainConfig, VisionConfig
 from gkalib.training.recipes import recipe as find_recipe
 
 PEAK = 989e12  # dense bf16 operations per second of an H100, as NVIDIA states them

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
 from gkalib.training import checkpoint
-from gkalib.training.config import LaunchConfig, TrainConfig, run_folder
+from gkalib.training.config import LaunchConfig, TrainConfig
 from gkalib.training.distributed import Processes, Signals, exchange, lock_folder, wrap
 from gkalib.training.fingerprint import Fingerprint
 from gkalib.training.log import Log
@@ -165,7 +165,7 @@ class Trainer:
         self.workload, self.launch = workload, launch
         self.config: TrainConfig = workload.config
         self.processes, self.share = workload.processes, workload.share
-        self.folder = run_folder(self.config, launch)
+        self.folder = checkpoint.run_folder(self.config, launch)
         self.started = 0
         self.model: nn.Module
         self.average: Any = None
@@ -357,8 +357,7 @@ class Trainer:
     def _row(self, step: int, loss: Tensor, norm: Tensor) -> None:
         total = float(self.processes.total(loss))
         self._refuse_nan(step)
-        now = time.monotonic()
-        then, done = self._mark
+        now, (then, done) = time.monotonic(), self._mark
         speed = (step - done) * self.config.items / max(now - then, 1e-9)
         self._mark = now, step
         numbers = {"loss": total, "lr": self._rate, "grad_norm": float(norm)}
