@@ -4,7 +4,8 @@ Axes: ``b`` batch, ``h`` query head, ``g`` key head (a divisor of ``h``), ``n`` 
 dimension, ``e`` value dimension. A lag may differ within the batch and then has its axis in front.
 """
 
-from typing import Any, SupportsFloat, SupportsIndex
+from collections.abc import Callable
+from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Real
@@ -18,6 +19,8 @@ Weights = Float[Tensor, "b h n m"]
 Output = Float[Tensor, "b h n e"]
 Lag = Real[Tensor, "*lags n m"]
 Allowed = Bool[Tensor, "*allowed"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def one_number(owner: str, name: str, number: Any) -> float:
@@ -43,3 +46,13 @@ def readable(tensor: Tensor) -> bool:
         return False
     traced = torch.compiler.is_compiling() or torch._C._is_tracing()
     return not (traced or torch._C._are_functorch_transforms_active())
+
+
+def constant(function: F) -> F:
+    """Let a traced graph call it once and keep what it gives: ``torch.compiler.assume_constant_result``.
+
+    PyTorch's own decorator imports all of its compiler, and with it Triton, before a chapter can say that
+    Triton is to interpret.
+    """
+    setattr(function, "_dynamo_marked_constant", True)  # noqa: B010  no attribute of a function's type
+    return function

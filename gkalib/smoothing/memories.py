@@ -11,7 +11,7 @@ from torch import Tensor
 from gkalib.kernels import Dot
 from gkalib.masks import Causal, Document
 from gkalib.normalizers import Unnormalized
-from gkalib.shapes import check_count
+from gkalib.shapes import check_count, constant
 from gkalib.smoothing.methods.conjugate import Solved
 from gkalib.smoothing.methods.method import Method, no_pairs, no_rule_but
 from gkalib.smoothing.problem import Problem
@@ -208,6 +208,8 @@ class Memory(Method):
             value = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
         elif self.rule == "mesa":
             steps = 2 * key.shape[-1] if self.steps is None else self.steps
+            if torch.compiler.is_dynamo_compiling():
+                _in_graph()
             query = _asked(steps, query, sums[1], key, pairs, carried, ridge)
         out = carried * (query @ sums[0].mT) + (pairs * (query @ key.mT)) @ value
         last, kept = pairs[..., -1, :, None], carried[..., -1:, :]
@@ -222,10 +224,15 @@ def _squares(
     return carried * (x @ squares) + (pairs * (x @ key.mT)) @ key + ridge * x
 
 
-@torch.compiler.allow_in_graph
 def _asked(steps: int, query: Tensor, *theta: Tensor) -> Any:
     """p_t of every token of a chunk, in a function of tensors and numbers, as a traced graph can hold it."""
     return Solved.apply(_squares, steps, query, *theta)
+
+
+@constant
+def _in_graph() -> None:
+    """Let a graph that is being traced hold ``_asked`` as it is."""
+    torch.compiler.allow_in_graph(_asked)
 
 
 def _fading(decay: Tensor, run: Tensor | None, goes_on: bool) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,8 @@ from pathlib import Path
 import torch
 from filelock import FileLock
 
+from gkalib.shapes import constant
+
 FOLDER = Path(__file__).parent
 DIRECTIONS = "forward", "backward"
 SHORT = 256
@@ -238,14 +240,14 @@ def blocks(
     return {name: sizes for line in found for name, sizes in line.blocks.items()}
 
 
-@torch.compiler.assume_constant_result
+@constant
 def too_old(device: torch.device) -> str | None:
     """Why no program of Triton's runs on a card, or None."""
     card = here(device)
     return card.too_old() if card else None
 
 
-@torch.compiler.assume_constant_result
+@constant
 def refusal(
     operation: str, backward: bool, dtype: torch.dtype, width: int, length: str, device: torch.device
 ) -> str | None:
@@ -253,7 +255,7 @@ def refusal(
     return _refusal(operation, backward, dtype, width, length, device)
 
 
-@torch.compiler.assume_constant_result
+@constant
 def passed_over(
     operation: str, backward: bool, dtype: torch.dtype, width: int, length: str, device: torch.device
 ) -> str | None:

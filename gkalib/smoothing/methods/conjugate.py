@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gkalib.normalizers import Dropout, Normalizer
-from gkalib.shapes import check_count, readable
+from gkalib.shapes import check_count, constant, readable
 from gkalib.smoothing.local_line import LocalLine
 from gkalib.smoothing.methods.dense import Dense
 from gkalib.smoothing.methods.method import Method
@@ -77,10 +77,15 @@ def _spread(x: Tensor, weights: Tensor, key: Tensor, mean: Tensor, ridge: Tensor
     return (weights * (x @ key.mT)) @ key - (mean * x).sum(-1, keepdim=True) * mean + ridge * x
 
 
-@torch.compiler.allow_in_graph
 def _slopes(steps: int, right: Tensor, *theta: Tensor) -> Any:
     """p of every query, in a function of tensors and numbers, as a traced graph can hold it."""
     return Solved.apply(_spread, steps, right, *theta)
+
+
+@constant
+def _in_graph() -> None:
+    """Let a graph that is being traced hold ``_slopes`` as it is."""
+    torch.compiler.allow_in_graph(_slopes)
 
 
 class Conjugate(Method):
@@ -129,6 +134,8 @@ class Conjugate(Method):
         """p of every query; the arguments are those of ``by_cholesky``."""
         steps = 4 * key.shape[-1] if self.steps is None else self.steps
         theta = weights, key, mean, ridge
+        if torch.compiler.is_dynamo_compiling():
+            _in_graph()
         p = _slopes(steps, right, *theta)
         if self.steps is None and readable(p) and p.numel():
             left = (right - _spread(p, *theta)).detach().norm(dim=-1)
