@@ -20,6 +20,7 @@ SUMS = ["row-sum", "row-sum-eps", "unnormalized"]
 
 def computes(method: str) -> tuple[list[str], list[str], list[str]]:
     """Which kernels, masks and normalizers a method computes, by what a kernel says of itself."""
+    method = "dense" if method == "blocks" else method
     made = {name: case.make(8) for name, case in KERNELS.items()}
     forms = {name: form for name, kernel in made.items() if (form := kernel.form(8)) is not None}
     with_features = [name for name, kernel in made.items() if kernel.features() is not None]
@@ -45,7 +46,7 @@ def pairs(turn: int = 0) -> list[tuple[str, str, str]]:
     """For each method every kernel and every mask at least once; which ones meet turns."""
     found = []
     for name in HERE:
-        kernels, masks, _ = computes("dense" if name == "blocks" else name)
+        kernels, masks, _ = computes(name)
         found += [
             (name, kernels[i % len(kernels)], masks[(i + turn + i // len(kernels)) % len(masks)])
             for i in range(max(len(kernels), len(masks)))
@@ -75,7 +76,7 @@ def _inputs(kernel, mask, normalizer, shape, dtype):
 @pytest.mark.parametrize(("name", "kernel", "mask", "dtype"), CASES)
 def test_method_agrees_with_reference(name, kernel, mask, dtype):
     """Each shape with a normalizer; which one turns from case to case."""
-    normalizers = computes("dense" if name == "blocks" else name)[2]
+    normalizers = computes(name)[2]
     turn = list(KERNELS).index(kernel) + list(MASKS).index(mask)
     for i, shape in enumerate(SHAPES):
         if not _fits(name, mask, shape):
