@@ -28,7 +28,7 @@ from nbformat import NotebookNode
 from pairs import ROOT, paths, slugs
 from rerun import SANITIZE
 
-MINUTES = 6.0  # of a day's draw on two quiet cores, by the times in the stamps; ten are allowed
+MINUTES = 2.5  # of a day's draw on two quiet cores, by the times in the stamps
 
 _RULES = configparser.RawConfigParser()
 _RULES.read(SANITIZE, encoding="utf-8")

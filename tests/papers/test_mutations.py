@@ -22,7 +22,7 @@ from _ext.claims import Cell, Papers  # noqa: E402
 from _ext.proof import Judge, number  # noqa: E402
 from _ext.results_role import agrees  # noqa: E402
 
-SAMPLE = 32  # cells a day
+SAMPLE = 10  # cells a day
 PAPERS = Papers(ROOT / "data" / "results")
 # What a change of the way of counting turns: all numbers that are made of it, of every model.
 MODELS, COUNTS = "gkalib.models.count", "chapters.experiments.counts"
