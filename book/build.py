@@ -29,6 +29,7 @@ INPUTS = {
     "book": (".md", ".bib", ".py", ".css", ".js", ".svg", ".png", ".json"),
     "chapters": (".ipynb",),
     "gkalib": (".py",),
+    "data/models": (".json", ".safetensors"),
     "data/results": (".json", ".csv"),
     "tests": (".py",),
 }
