@@ -1,12 +1,17 @@
 /* Figures that a reader drags. A `.gk-drag` element holds its data and a stored picture (gkalib.viz.drag); this script
-   replaces the picture by a drawing whose keys, query and bandwidth move, and computes the average anew. */
+   replaces the picture by a drawing whose keys, query and bandwidth move, and computes the average anew. Where the data
+   says `own`, a reader also adds points, chooses kernel and degree, and finds all of it in the page's address. */
 
 (function () {
   "use strict";
 
-  // log κ(q, k), the scores of gkalib.kernels.Gaussian(σ) and gkalib.kernels.ExpDot(1 / σ²).
+  const square = (q, k) => q.reduce((sum, one, i) => sum + (one - k[i]) ** 2, 0);
+  // log κ(q, k) of the gkalib.kernels of these names with the bandwidth σ, and of ExpDot(1 / σ²).
   const SCORES = {
-    Gaussian: (q, k, sigma) => -q.reduce((sum, one, i) => sum + (one - k[i]) ** 2, 0) / (2 * sigma ** 2),
+    Gaussian: (q, k, sigma) => -square(q, k) / (2 * sigma ** 2),
+    Laplace: (q, k, sigma) => -Math.sqrt(square(q, k)) / sigma,
+    Epanechnikov: (q, k, sigma) => Math.log(Math.max(0, 1 - square(q, k) / sigma ** 2)),
+    Boxcar: (q, k, sigma) => (square(q, k) < sigma ** 2 ? 0 : -Infinity),
     ExpDot: (q, k, sigma) => q.reduce((sum, one, i) => sum + one * k[i], 0) / sigma ** 2,
   };
   const COLORS = { Gaussian: "var(--gk-blue)", ExpDot: "var(--gk-green)" };
@@ -15,12 +20,19 @@
   const CELLS = 60; // of a field, along each axis
   const LEVELS = [0.05, 0.2, 0.5, 0.8, 0.95]; // above each of them a field is a shade darker
 
-  function weights(query, keys, sigma, kernel) {
+  const RIDGE = 1e-6; // of the line's slope, in units of the keys squared
+
+  /* The weights of the values: of degree 0 the kernel's share of each key, of degree 1 (on a line) those with which a
+     line fitted around the query is read there. Zero where no key is seen. */
+  function weights(query, keys, sigma, kernel, degree) {
     const scores = keys.map((key) => SCORES[kernel](query, key, sigma));
     const largest = Math.max(...scores);
+    if (largest === -Infinity) return scores.map(() => 0);
     const similar = scores.map((score) => Math.exp(score - largest));
-    const total = similar.reduce((sum, one) => sum + one);
-    return similar.map((one) => one / total);
+    const total = similar.reduce((sum, one) => sum + one), row = similar.map((one) => one / total);
+    if (!degree) return row;
+    const [mean] = average(row, keys), spread = row.reduce((sum, one, j) => sum + one * (keys[j][0] - mean) ** 2, 0);
+    return row.map((one, j) => one * (1 - ((keys[j][0] - mean) * (mean - query[0])) / (spread + RIDGE)));
   }
 
   function average(row, values) {
@@ -47,17 +59,49 @@
   function numbers(state) {
     const query = state.query || state.keys[state.chosen];
     return state.kernels.map((kernel) => {
-      const row = weights(query, state.keys, state.sigma, kernel);
+      const row = weights(query, state.keys, state.sigma, kernel, state.degree);
       const steps = state.walk && flows(state, kernel), shares = state.field && field(state, kernel);
       return {
         ...(shares && { field: shares, share: shares.reduce((sum, one) => sum + one) / shares.length }),
         ...(steps && { flows: steps, stays: steps.reduce((sum, one, i) => sum + one[i], 0) }),
         weights: row,
         estimate: average(row, state.values || state.keys),
-        neighbors: 1 / row.reduce((sum, one) => sum + one * one, 0),
-        trace: state.keys.reduce((sum, key, i) => sum + weights(key, state.keys, state.sigma, kernel)[i], 0),
+        neighbors: row.some(Boolean) ? 1 / row.reduce((sum, one) => sum + one * one, 0) : 0,
+        trace: state.keys.reduce((sum, key, i) => sum + weights(key, state.keys, state.sigma, kernel, state.degree)[i], 0),
       };
     });
+  }
+
+  /* A state in the address of the page, and back. */
+  function address(state) {
+    const points = state.keys.map((key, j) => `${+key[0].toFixed(3)},${+state.values[j][0].toFixed(3)}`).join(";");
+    const told = { kernel: state.kernels[0], degree: state.degree, sigma: state.sigma.toFixed(3), query: state.query[0].toFixed(3), points };
+    return "#" + Object.entries(told).map(([name, value]) => `${name}=${value}`).join("&");
+  }
+
+  function asked() {
+    const told = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+    const points = (told.points || "").split(";").map((one) => one.split(",").map(Number));
+    const numbers = [told.sigma, told.query, told.degree, ...points.flat()].map(Number);
+    if (!SCORES[told.kernel] || !numbers.every(Number.isFinite) || points.some((one) => one.length !== 2)) return {};
+    const [sigma, query, degree] = numbers;
+    return { kernels: [told.kernel], degree: degree ? 1 : 0, sigma, query: [query], keys: points.map(([x]) => [x]), values: points.map(([, y]) => [y]) };
+  }
+
+  /* Axes and bandwidths that hold a reader's points. */
+  function fitted(start, state) {
+    const spread = (all) => {
+      const [low, high] = [Math.min(...all), Math.max(...all)], room = 0.1 * (high - low || 1);
+      return [low - room, high + room];
+    };
+    const inside = ([low, high], numbers) => numbers.every(([one]) => low <= one && one <= high);
+    if (!inside(start.x, state.keys)) start.x = spread(state.keys.flat());
+    if (!inside(start.y, state.values)) start.y = spread(state.values.flat());
+    const width = start.x[1] - start.x[0];
+    start.sigmas = [width / 100, width];
+    state.sigma = Math.min(width, Math.max(width / 100, state.sigma));
+    state.query = [Math.min(start.x[1], Math.max(start.x[0], state.query[0]))];
+    [state.x, state.y] = [start.x, start.y];
   }
 
   function show(number) {
@@ -81,9 +125,10 @@
 
   function build(root) {
     const start = JSON.parse(root.dataset.drag), line = start.keys[0].length === 1;
-    const state = structuredClone({ ...start, chosen: 0 });
+    const state = structuredClone({ ...start, chosen: 0, ...(start.own && asked()) });
+    if (start.own) fitted(start, state);
     const names = start.labels;
-    root.querySelector("img").hidden = true;
+    root.querySelectorAll("img").forEach((one) => { one.hidden = true; });
     const svg = make(root, "svg", { role: "group", "aria-label": start.alt });
     const panels = (line ? [start.kernels[0], null] : start.kernels).map((kernel) => ({ kernel }));
     const controls = make(root, "div", { class: "gk-controls" });
@@ -157,6 +202,12 @@
       return group;
     }
 
+    function fill(panel) {
+      panel.layer.replaceChildren();
+      panel.handles = state.keys.map((_, index) => handle(panel, index));
+      if (state.query) panel.query = handle(panel, -1);
+    }
+
     for (const panel of panels) {
       panel.shades = state.field ? LEVELS.map(() => make(svg, "path", { class: "gk-shade", "aria-hidden": "true" })) : [];
       panel.frame = make(svg, "g", { class: "gk-frame", "aria-hidden": "true" });
@@ -165,8 +216,7 @@
       panel.mark = make(svg, "circle", { class: "gk-mark", r: 6, "aria-hidden": "true" });
       panel.layer = make(svg, "g");
       if (line && panel !== panels[0]) continue;
-      panel.handles = state.keys.map((_, index) => handle(panel, index));
-      if (state.query) panel.query = handle(panel, -1);
+      fill(panel);
       for (const node of [panel.curve, panel.mark]) node.style.setProperty("--gk-tint", COLORS[panel.kernel]);
     }
 
@@ -178,14 +228,14 @@
         const top = 28 + (line ? p * 304 : side ? 0 : p * (height + 70));
         Object.assign(panel, { left: left + (side ? p * (share + 50) : 0), top, width: share, height });
         panel.x = start.x;
-        panel.y = line && p ? [0, 1] : start.y;
+        panel.y = line && p ? [state.degree ? -0.5 : 0, 1] : start.y;
         panel.frame.replaceChildren();
         const bottom = panel.top + height, word = (x, y, text, more) => {
           make(panel.frame, "text", { x, y, ...more }).textContent = text;
         };
         make(panel.frame, "path", { d: `M${panel.left},${top}V${bottom}h${share}` });
         for (const x of ticks(panel.x)) word(across(panel, x), bottom + 18, +x.toPrecision(6), { "text-anchor": "middle" });
-        for (const y of line && p ? [0, 0.5, 1] : ticks(panel.y)) {
+        for (const y of line && p ? new Set([panel.y[0], 0, 0.5, 1]) : ticks(panel.y)) {
           word(panel.left - 6, down(panel, y) + 4, `${+y.toPrecision(6)}`.replace("-", "\u2212"), { "text-anchor": "end" });
         }
         word(panel.left + share / 2, bottom + 36, names.x, { "text-anchor": "middle" });
@@ -199,6 +249,10 @@
 
     function draw() {
       const results = numbers(state);
+      if (start.own) {
+        clearTimeout(timer);
+        timer = setTimeout(() => history.replaceState(null, "", address(state)), 300);
+      }
       panels.forEach((panel, p) => {
         const result = results[line ? 0 : p];
         if (line && p) {
@@ -209,7 +263,7 @@
         panel.handles.forEach((group, j) => {
           const [x, y] = at(j);
           place(group, x, y);
-          group.querySelector(".gk-weight").setAttribute("r", 24 * Math.sqrt(result.weights[j]));
+          group.querySelector(".gk-weight").setAttribute("r", 24 * Math.sqrt(Math.min(1, Math.max(0, result.weights[j]))));
           group.classList.toggle("gk-chosen", (!state.query || state.field) && j === state.chosen);
           if (state.field) group.querySelector(".gk-number").textContent = show(result.weights[j]);
           group.setAttribute("tabindex", p === 0 && j === state.chosen ? 0 : -1);
@@ -237,7 +291,7 @@
         place(panel.mark, line ? state.query[0] : result.estimate[0], line ? result.estimate[0] : result.estimate[1]);
         if (line) {
           const grid = Array.from({ length: FINE + 1 }, (_, i) => start.x[0] + (i / FINE) * (start.x[1] - start.x[0]));
-          const fit = grid.map((x) => average(weights([x], state.keys, state.sigma, panel.kernel), state.values)[0]);
+          const fit = grid.map((x) => average(weights([x], state.keys, state.sigma, state.kernels[0], state.degree), state.values)[0]);
           panel.curve.setAttribute("d", "M" + grid.map((x, i) => `${across(panel, x)},${down(panel, fit[i])}`).join("L"));
         }
       });
@@ -263,8 +317,52 @@
     });
     again.addEventListener("click", () => {
       Object.assign(state, structuredClone({ ...start, chosen: 0 }));
-      draw();
+      if (start.own) renew();
+      else draw();
     });
+
+    /* Points of the reader's own: other ones, another kernel or degree, all of it in the address. */
+    function renew() {
+      fitted(start, state);
+      state.chosen = Math.min(state.chosen, state.keys.length - 1);
+      fill(panels[0]);
+      for (const [name, menu] of Object.entries(menus)) menu.value = name === "kernel" ? state.kernels[0] : state.degree;
+      if (document.activeElement !== points) points.value = state.keys.map((key, j) => `${+key[0].toFixed(3)}, ${+state.values[j][0].toFixed(3)}`).join("\n");
+      layout();
+    }
+
+    const menus = {};
+    let points = null, timer = 0;
+    if (start.own) {
+      const menu = (name, options, change) => {
+        const label = make(controls, "label");
+        make(label, "span").textContent = name;
+        menus[name] = make(label, "select");
+        for (const [value, words] of options) make(menus[name], "option", { value }).textContent = words;
+        menus[name].addEventListener("change", () => { change(menus[name].value); renew(); });
+      };
+      menu("kernel", Object.keys(SCORES).map((one) => [one, one]), (value) => { state.kernels = [value]; });
+      menu("degree", [[0, "0, a constant"], [1, "1, a line"]], (value) => { state.degree = Number(value); });
+      const label = make(root, "label", { class: "gk-typed" });
+      make(label, "span").textContent = "Points, one x, y a line: paste your own, or double-click in the drawing to add one";
+      points = make(label, "textarea", { rows: 4, spellcheck: "false", autocomplete: "off" });
+      points.addEventListener("input", () => {
+        const rows = points.value.split("\n").map((row) => row.trim().split(/[\s,;]+/).map(Number));
+        const good = rows.filter((row) => row.length === 2 && row.every(Number.isFinite));
+        if (!good.length) return;
+        [state.keys, state.values] = [good.map(([x]) => [x]), good.map(([, y]) => [y])];
+        renew();
+      });
+      svg.addEventListener("dblclick", (event) => {
+        const box = svg.getBoundingClientRect(), [panel] = panels;
+        const x = panel.x[0] + ((event.clientX - box.left - panel.left) / panel.width) * (panel.x[1] - panel.x[0]);
+        const y = panel.y[1] - ((event.clientY - box.top - panel.top) / panel.height) * (panel.y[1] - panel.y[0]);
+        state.keys.push([clamp(x, start.x)]);
+        state.values.push([clamp(y, start.y)]);
+        renew();
+      });
+      renew();
+    }
     root.gkDrag = { state, numbers: () => numbers(state) };
     new ResizeObserver(layout).observe(root); // draws at once
   }
