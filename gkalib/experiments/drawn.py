@@ -62,10 +62,13 @@ class Recall(Drawn):
         pairs: how many pairs a sequence may have.
         context: the length of a sequence.
         keys, values: how many of each there are.
+        joined: whether a token is read with the one before it, so that a value knows its key. Layers without
+            this have to find a token's neighbor before they can recall anything.
         test: how many sequences are held out.
 
     References:
-        Arora et al., Zoology, 2023.
+        Arora et al., Zoology, 2023; Arora et al., Simple linear attention language models balance the
+        recall-throughput tradeoff, 2024, for the convolution before every layer that is compared.
     """
 
     def __init__(
@@ -73,8 +76,9 @@ class Recall(Drawn):
         *,
         pairs: Sequence[int] = (4, 8, 16),
         context: int = 64,
-        keys: int = 64,
-        values: int = 64,
+        keys: int = 32,
+        values: int = 32,
+        joined: bool = True,
         test: int = 512,
     ):
         if 4 * max(pairs) > context or max(pairs) > min(keys, values):
@@ -83,13 +87,17 @@ class Recall(Drawn):
                 f"and as many of {keys} keys and {values} values"
             )
         self.pairs, self.context, self.keys, self.values = tuple(pairs), context, keys, values
+        self.joined = joined
         self.config = GPTConfig(
             vocab_size=1 + keys + values, context=context, dim=64, depth=2, num_heads=4, positions="rope"
         )
         super().__init__(test=test)
 
     def model(self, attention: Attention, **changes: Any) -> nn.Module:
-        return gpt(self.config, attention=attention, **changes)
+        model = gpt(self.config, attention=attention, **changes)
+        if self.joined:
+            model.embedding = WithPrevious(model.embedding.num_embeddings, model.embedding.embedding_dim)
+        return model
 
     def sequences(self, pairs: int, size: int, generator: torch.Generator) -> Batch:
         """Sequences with so many pairs, ``[size, context]``, and their labels, ``IGNORED`` but at queries."""
@@ -133,6 +141,17 @@ class Recall(Drawn):
         return Outcomes(losses, right)
 
 
+class WithPrevious(nn.Embedding):
+    """A vector of each token plus one of the token before it: a convolution of two tokens."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int):
+        super().__init__(num_embeddings, embedding_dim)
+        self.previous = nn.Embedding(num_embeddings, embedding_dim)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + nn.functional.pad(self.previous(input[:, :-1]), (0, 0, 1, 0))
+
+
 class InContext(Drawn):
     r"""In-context linear regression: predict w·x for a map w that is known from pairs (x, w·x) alone.
 
@@ -153,7 +172,7 @@ class InContext(Drawn):
         in-context by gradient descent, 2023, for a pair as one token.
     """
 
-    def __init__(self, *, dim: int = 8, pairs: int = 32, test: int = 1024):
+    def __init__(self, *, dim: int = 8, pairs: int = 16, test: int = 1024):
         self.dim, self.pairs = dim, pairs
         self.config = GPTConfig(
             vocab_size=1, context=2 * pairs, dim=64, depth=2, num_heads=4, positions="none"

@@ -19,7 +19,7 @@ def test_every_query_has_its_answer_in_the_context_and_nothing_else_is_asked(pai
     learned = task("recall", test=4)
     inputs, labels = learned.sequences(pairs, 32, _generator())
     keys, values = inputs[:, : 2 * pairs : 2], inputs[:, 1 : 2 * pairs : 2]
-    assert ((keys >= 1) & (keys <= 64)).all() and ((values >= 65) & (values <= 128)).all()
+    assert ((keys >= 1) & (keys <= 32)).all() and ((values >= 33) & (values <= 64)).all()
     for row, asked, own, told in zip(inputs, labels, keys, values, strict=True):
         pair = dict(zip(own.tolist(), told.tolist(), strict=True))
         places = (asked != IGNORED).nonzero()[:, 0]
@@ -51,7 +51,7 @@ class Looking(torch.nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         first = (ids[:, :, None] == ids[:, None]).float().argmax(-1)
         after = ids.gather(1, (first + 1).clamp(max=ids.shape[1] - 1))
-        return 100.0 * one_hot(after, 129)
+        return 100.0 * one_hot(after, 65)
 
 
 def test_only_queries_count():
@@ -60,10 +60,19 @@ def test_only_queries_count():
     assert losses.shape == right.shape == (16,)
     assert (right == 1).all() and losses.max() < 1e-6
     inputs, labels = learned.held_out
-    outputs = torch.zeros(*inputs.shape, 129)
-    assert learned.nats(outputs, labels).item() == pytest.approx(16 * 16 * math.log(129), rel=1e-5)
-    assert learned.baseline().mean().item() == pytest.approx(math.log(64))
+    outputs = torch.zeros(*inputs.shape, 65)
+    assert learned.nats(outputs, labels).item() == pytest.approx(16 * 16 * math.log(65), rel=1e-5)
+    assert learned.baseline().mean().item() == pytest.approx(math.log(32))
     assert learned.log_frequencies().exp().sum().item() == pytest.approx(1)
+
+
+def test_a_token_is_read_with_the_one_before_it():
+    torch.manual_seed(0)
+    model = task("recall", test=1).model("softmax")
+    ids = torch.tensor([[3, 40, 5]])
+    joined, alone, before = model.embedding(ids)[0], model.embedding.weight, model.embedding.previous.weight
+    torch.testing.assert_close(joined, torch.stack([alone[3], alone[40] + before[3], alone[5] + before[40]]))
+    assert type(task("recall", joined=False, test=1).model("softmax").embedding) is torch.nn.Embedding
 
 
 def test_more_pairs_than_the_context_holds_are_refused():
