@@ -13,7 +13,7 @@ from chapters.experiments.variants import arms_of
 from gkalib.experiments import Study, Trained
 
 ARMS = ("softmax", "parallax", "forgetting", "linear", "gated", "gated_delta", "mesa")
-LATE = 12  # pairs: least squares in 8 dimensions knows the map from 8 on
+LATE = 12  # pairs, from which on errors are late: least squares in 8 dimensions needs 8
 RECALL_RATES: Mapping[str, float] = {}
 IN_CONTEXT_RATES: Mapping[str, float] = {}
 
@@ -60,7 +60,7 @@ def by_pairs(model: Any, learned: Any) -> dict[str, float]:
 
 @torch.no_grad()
 def by_points(model: Any, learned: Any) -> dict[str, float | Tensor]:
-    """The squared error after each number of pairs, ``error_1`` and on; ``late`` is the mean of those from ``LATE`` on."""
+    """The squared error after each number of pairs, ``error_1`` and on; ``late`` is the mean of the last."""
     errors = learned.errors(model)
     found = {f"error_{pairs}": error for pairs, error in enumerate(errors.mean(0).tolist(), start=1)}
     return found | {"late": errors[:, LATE - 1 :].mean(-1)}
