@@ -1,6 +1,7 @@
 """Sequences drawn anew for every batch: pairs to be recalled, and lines to be fitted from their points."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,9 +37,9 @@ class Drawn(Task):
         self.test = test
         self.held_out = self.draw(test, _generator(HELD_OUT))
 
+    @abstractmethod
     def draw(self, size: int, generator: torch.Generator) -> Batch:
         """Sequences of the kind that is held out, and their labels."""
-        raise NotImplementedError
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         while True:
