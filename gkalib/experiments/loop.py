@@ -9,7 +9,6 @@ from typing import Any, cast, final
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from gkalib import results
 from gkalib.data.registry import checksum
@@ -61,7 +60,8 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
     Returns:
         A record with the metrics ``val_loss`` in nats, ``baseline_loss`` of knowing the frequencies only,
         ``standard_errors``, by how many of its standard errors the paired difference of the two is above
-        zero, ``train_loss`` over the last tenth of the steps, ``accuracy`` and ``parameters``.
+        zero, ``train_loss`` over the last tenth of the steps, ``accuracy`` where labels are classes, and
+        ``parameters``.
     """
     observer = measure(study) if isinstance(measure, type) else None
     model, learned, rows, seconds = fit(study, watch=observer.watch if observer else None)
@@ -111,10 +111,10 @@ class StudyWorkload(Workload):
     def parts(self, start: int) -> Iterator[Part]:
         generator = torch.Generator().manual_seed(self.config.seed)
         batches = self.task.batches(self.config.batch, generator)
-        return ((inputs, labels, labels.numel()) for inputs, labels in islice(batches, start, None))
+        return ((inputs, labels, self.task.count(labels)) for inputs, labels in islice(batches, start, None))
 
     def nats(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        return cross_entropy(outputs.flatten(0, -2), labels.flatten(), reduction="sum")
+        return self.task.nats(outputs, labels)
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         return {}
@@ -153,6 +153,9 @@ def _evaluated(model: nn.Module, learned: Task) -> tuple[dict[str, float], dict[
         "val_loss": losses.mean().item(),
         "baseline_loss": baseline.mean().item(),
         "standard_errors": (better.mean() / (better.std() / math.sqrt(len(better)))).item(),
-        "accuracy": right.float().mean().item(),
     }
-    return metrics, {"accuracy": right.numpy()} if right.ndim == 1 else {"val_loss": losses.numpy()}
+    if right is not None:
+        metrics["accuracy"] = right.float().mean().item()
+    if right is not None and right.ndim == 1:
+        return metrics, {"accuracy": right.numpy()}
+    return metrics, {"val_loss": losses.numpy()}
