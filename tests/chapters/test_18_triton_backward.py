@@ -106,6 +106,26 @@ def test_rounded_slopes_still_sum_to_zero():
     assert sums["rounded"] < 1e-13 < 1e-6 < sums["exact"]
 
 
+def test_two_roundings_do_harm_far_from_the_origin():
+    """The stored output's, and that of forces whose sum is taken unrounded; the gradient's does none."""
+    x, grad = (each.half().double() for each in (tokens() + 32, tokens()))
+    e = affinities(x)
+    total = e.sum(-1, keepdim=True)
+
+    def gradient(*, rounded: str) -> Tensor:
+        out, g = e @ x / total, grad / total
+        g = g.half().double() if "g" in rounded else g
+        out = out.half().double() if "out" in rounded else out
+        slope = e * (g @ x.mT - (g * out).sum(-1, keepdim=True)) / SIGMA**2
+        force = slope + slope.mT
+        multiplied = force.half().double() if "force" in rounded else force
+        return e @ g + multiplied @ x - force.sum(-1, keepdim=True) * x
+
+    exact = gradient(rounded="")
+    errors = {each: (gradient(rounded=each) - exact).norm() for each in ("g", "out", "force")}
+    assert min(errors["out"], errors["force"]) > 5 * errors["g"]
+
+
 @FLOAT64
 @pytest.mark.parametrize("softmax", [True, False])
 def test_gradients_of_three_tensors(softmax):
