@@ -27,6 +27,7 @@ FILES = {
     "krause-arms": "krause_arms",
     "landscapes": "landscapes",
     "looking": "variants",
+    "memories": "memories",
     "one-budget-costs": "one_budget",
     "one-budget-images": "one_budget",
     "one-budget-text": "one_budget",
