@@ -25,7 +25,7 @@ ARMS = {
 
 
 def seconds(method: Memory | None, length: int) -> float:
-    """Seconds of this process's only thread to read a text, the least of three runs; None is softmax."""
+    """Seconds of this process's only thread to read a text, the least of nine runs; None is softmax."""
     query, key, value = torch.randn(3, 1, HEADS, length, WIDTH)
     query, key = (torch.nn.functional.normalize(each, dim=-1) for each in (query, key))
     gates = {
@@ -36,7 +36,7 @@ def seconds(method: Memory | None, length: int) -> float:
     slots = {"mask": Causal(), "normalizer": Unnormalized()}
     problem = MemoryProblem.of(make_problem(query, key, value, Dot(), **slots), **gates)
     took = []
-    for _ in range(3):
+    for _ in range(9):
         start = time.process_time()
         with torch.no_grad():
             if method is None:
