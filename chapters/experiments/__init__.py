@@ -8,6 +8,7 @@ from gkalib.experiments import Measured, Trained
 FILES = {
     "approximations": "approximations",
     "counts": "counts",
+    "estimators": "estimators",
     "feature-arms": "feature_arms",
     "gka-pictures": "gka",
     "gka-sigma": "gka",
