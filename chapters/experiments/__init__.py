@@ -27,6 +27,7 @@ FILES = {
     "karat-rank": "karat_rank",
     "krause-arms": "krause_arms",
     "landscapes": "landscapes",
+    "line-times": "line_times",
     "looking": "variants",
     "one-budget-costs": "one_budget",
     "one-budget-images": "one_budget",
