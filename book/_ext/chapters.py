@@ -1,6 +1,6 @@
 """The role ``chapter``: mentions a chapter by its number, and links it once the chapter is in the book.
 
-Chapters from 16 on were two numbers lower until November 2026: a page at each old address leads to the new one.
+Chapters from 16 on had numbers two lower until November 2026: pages at those addresses lead to the new ones.
 """
 
 import re
@@ -10,7 +10,6 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxRole
-
 
 _LEAD_ON = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>This chapter has moved</title>

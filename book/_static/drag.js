@@ -233,7 +233,7 @@
         word(panel.left + share / 2, bottom + 36, names.x, { "text-anchor": "middle" });
         word(panel.left - (line ? 44 : 0), top - 14, line ? (p ? "weight" : names.y) : panel.kernel);
         if (memory) start.kernels.forEach((rule, r) => {
-          const y = top - 18, x = panel.left + share - 70 * (start.kernels.length - r) + 26, more = { style: `stroke: ${COLORS[rule]}` };
+          const y = top - 18, x = panel.left + share - 80 * (start.kernels.length - r) + 26, more = { style: `stroke: ${COLORS[rule]}` };
           make(panel.frame, "path", { d: `M${x - 22},${y}h18`, "stroke-width": 2, "stroke-dasharray": DASHES[rule], ...more });
           word(x, top - 14, rule);
         });
