@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from gkalib.kernels import Kernel
@@ -78,5 +79,6 @@ def by_count(axes: Axes, target: str, dim: int) -> None:
         axes.errorbar(counts, error, half, fmt=line, label=label, **marks)
     axes.set_xscale("log")
     axes.set_xticks(counts, [f"{count:,}" for count in counts])
-    axes.minorticks_off()
-    axes.set(yscale="log", ylim=(1e-4, 2))
+    axes.set_yscale("log")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.minorticks_off()
