@@ -14,13 +14,18 @@
     Boxcar: (q, k, sigma) => (square(q, k) < sigma ** 2 ? 0 : -Infinity),
     ExpDot: (q, k, sigma) => q.reduce((sum, one, i) => sum + one * k[i], 0) / sigma ** 2,
   };
-  const COLORS = { Gaussian: "var(--gk-blue)", ExpDot: "var(--gk-green)" };
+  const COLORS = {
+    Gaussian: "var(--gk-blue)", ExpDot: "var(--gk-green)",
+    adding: "var(--gk-blue)", delta: "var(--gk-green)", ridge: "var(--gk-orange)",
+  };
+  const DASHES = { adding: "7 4", delta: "none", ridge: "2 3" };
+  const RIDGE = 1e-3; // of a memory that is fitted by least squares
   const FINE = 200; // steps of the curve
   const WIDEST = 80; // a line's width for a flow of 1
   const CELLS = 60; // of a field, along each axis
   const LEVELS = [0.05, 0.2, 0.5, 0.8, 0.95]; // above each of them a field is a shade darker
 
-  const RIDGE = 1e-6; // of the line's slope, in units of the keys squared
+  const SLOPE = 1e-6; // the ridge of a line's slope, in units of the keys squared
 
   /* The weights of the values: of degree 0 the kernel's share of each key, of degree 1 (on a line) those with which a
      line fitted around the query is read there. Zero where no key is seen. */
@@ -32,7 +37,7 @@
     const total = similar.reduce((sum, one) => sum + one), row = similar.map((one) => one / total);
     if (!degree) return row;
     const [mean] = average(row, keys), spread = row.reduce((sum, one, j) => sum + one * (keys[j][0] - mean) ** 2, 0);
-    return row.map((one, j) => one * (1 - ((keys[j][0] - mean) * (mean - query[0])) / (spread + RIDGE)));
+    return row.map((one, j) => one * (1 - ((keys[j][0] - mean) * (mean - query[0])) / (spread + SLOPE)));
   }
 
   function average(row, values) {
@@ -53,10 +58,41 @@
       weights([middle(state.x, column), middle(state.y, row)], state.keys, state.sigma, kernel)[state.chosen]));
   }
 
+  const turned = ([degrees]) => [Math.cos((degrees * Math.PI) / 180), Math.sin((degrees * Math.PI) / 180)];
+  const dot = ([a, b], [c, d]) => a * c + b * d;
+
+  /* The two numbers that a memory of pairs of a unit vector and a number holds once all are read, in their order. */
+  const RULES = {
+    adding: (state) => state.keys.reduce(([a, b], key, j) => {
+      const [c, s] = turned(key), value = state.values[j][0];
+      return [a + value * c, b + value * s];
+    }, [0, 0]),
+    delta: (state) => state.keys.reduce(([a, b], key, j) => {
+      const [c, s] = turned(key), wrong = a * c + b * s - state.values[j][0];
+      return [a - state.sigma * wrong * c, b - state.sigma * wrong * s];
+    }, [0, 0]),
+    ridge: (state) => {
+      const keys = state.keys.map(turned), sum = (f) => keys.reduce((total, key) => total + f(key), 0);
+      const [a, b, d] = [sum(([c]) => c * c) + RIDGE, sum(([c, s]) => c * s), sum(([, s]) => s * s) + RIDGE];
+      const [x, y] = RULES.adding(state), size = a * d - b * b;
+      return [(d * x - b * y) / size, (a * y - b * x) / size];
+    },
+  };
+
+  /* What every rule makes of a state: the map, what it recalls for every key, and the mean squared error of that. */
+  function memories(state) {
+    return state.kernels.map((rule) => {
+      const map = RULES[rule](state), recalled = state.keys.map((key) => dot(map, turned(key)));
+      const squares = recalled.map((one, j) => (one - state.values[j][0]) ** 2);
+      return { map, recalled, error: squares.reduce((sum, one) => sum + one) / squares.length };
+    });
+  }
+
   /* What every kernel makes of a state: weights of the query (the chosen key where there is none), their average of the
      values (of the keys where there are none), effective neighbors, and the trace of the keys' own weights; of a walk
      also its flows, and the share of its steps that stay where they are; of a field its numbers and their mean. */
   function numbers(state) {
+    if (state.memory) return memories(state);
     const query = state.query || state.keys[state.chosen];
     return state.kernels.map((kernel) => {
       const row = weights(query, state.keys, state.sigma, kernel, state.degree);
@@ -130,7 +166,8 @@
     const names = start.labels;
     root.querySelectorAll("img").forEach((one) => { one.hidden = true; });
     const svg = make(root, "svg", { role: "group", "aria-label": start.alt });
-    const panels = (line ? [start.kernels[0], null] : start.kernels).map((kernel) => ({ kernel }));
+    const memory = start.memory; // one panel, with a curve for each rule
+    const panels = (line ? [start.kernels[0], null] : start.kernels).slice(0, memory ? 1 : 2).map((kernel) => ({ kernel }));
     const controls = make(root, "div", { class: "gk-controls" });
     const label = make(controls, "label");
     make(label, "span").textContent = names.sigma;
@@ -165,8 +202,8 @@
       group.setAttribute("aria-label", query ? names.query : `${names.key} ${index + 1}`);
       if (!first) group.setAttribute("aria-hidden", "true");
       if (query && line) make(group, "path", { class: "gk-line" });
-      if (!query) make(group, "circle", { class: "gk-weight" });
-      if (!query && state.field) make(group, "text", { class: "gk-number", x: 9, y: -7 });
+      if (!query && !memory) make(group, "circle", { class: "gk-weight" });
+      if (!query && (state.field || memory)) make(group, "text", { class: "gk-number", x: 9, y: -7 });
       make(group, "circle", { class: "gk-hit", r: 13 });
       make(group, query ? "path" : "circle", { class: "gk-dot", r: 4, d: line ? "M-8,-13h16l-8,13z" : "M-7,0h14M0,-7v14" });
       const aim = (event) => {
@@ -213,7 +250,12 @@
       panel.frame = make(svg, "g", { class: "gk-frame", "aria-hidden": "true" });
       panel.steps = make(svg, "g", { class: "gk-steps", "aria-hidden": "true" });
       panel.curve = make(svg, "path", { class: "gk-curve", "aria-hidden": "true" });
-      panel.mark = make(svg, "circle", { class: "gk-mark", r: 6, "aria-hidden": "true" });
+      panel.curves = memory ? start.kernels.map((rule) => {
+        const curve = make(svg, "path", { class: "gk-curve", "stroke-dasharray": DASHES[rule], "aria-hidden": "true" });
+        curve.style.setProperty("--gk-tint", COLORS[rule]);
+        return curve;
+      }) : [];
+      panel.mark = make(svg, "circle", { class: "gk-mark", r: memory ? 0 : 6, "aria-hidden": "true" });
       panel.layer = make(svg, "g");
       if (line && panel !== panels[0]) continue;
       fill(panel);
@@ -240,6 +282,11 @@
         }
         word(panel.left + share / 2, bottom + 36, names.x, { "text-anchor": "middle" });
         word(panel.left - (line ? 44 : 0), top - 14, line ? (p ? "weight" : names.y) : panel.kernel);
+        if (memory) start.kernels.forEach((rule, r) => {
+          const y = top - 18, x = panel.left + share - 80 * (start.kernels.length - r) + 26, more = { style: `stroke: ${COLORS[rule]}` };
+          make(panel.frame, "path", { d: `M${x - 22},${y}h18`, "stroke-width": 2, "stroke-dasharray": DASHES[rule], ...more });
+          word(x, top - 14, rule);
+        });
       });
       const last = panels[panels.length - 1];
       svg.setAttribute("width", wide);
@@ -260,15 +307,25 @@
           return panel.curve.setAttribute("d", state.keys.map(stem).join(""));
         }
         const place = (node, x, y) => node.setAttribute("transform", `translate(${across(panel, x)},${down(panel, y)})`);
+        const grid = Array.from({ length: FINE + 1 }, (_, i) => start.x[0] + (i / FINE) * (start.x[1] - start.x[0]));
+        const through = (curve, fit) =>
+          curve.setAttribute("d", "M" + grid.map((x) => `${across(panel, x)},${down(panel, fit(x))}`).join("L"));
         panel.handles.forEach((group, j) => {
           const [x, y] = at(j);
           place(group, x, y);
-          group.querySelector(".gk-weight").setAttribute("r", 24 * Math.sqrt(Math.min(1, Math.max(0, result.weights[j]))));
           group.classList.toggle("gk-chosen", (!state.query || state.field) && j === state.chosen);
-          if (state.field) group.querySelector(".gk-number").textContent = show(result.weights[j]);
           group.setAttribute("tabindex", p === 0 && j === state.chosen ? 0 : -1);
+          if (memory) {
+            group.querySelector(".gk-number").textContent = j + 1;
+            const said = results.map((one, r) => `${state.kernels[r]} recalls ${show(one.recalled[j])}`).join(", ");
+            return tell(group, y, start.y, `${show(x)} degrees, value ${show(y)}, ${said}`);
+          }
+          group.querySelector(".gk-weight").setAttribute("r", 24 * Math.sqrt(Math.min(1, Math.max(0, result.weights[j]))));
+          if (state.field) group.querySelector(".gk-number").textContent = show(result.weights[j]);
           tell(group, line ? y : x, line ? start.y : start.x, `${show(x)}, ${show(y)}, weight ${show(result.weights[j])}`);
         });
+        panel.curves.forEach((curve, r) => through(curve, (x) => dot(results[r].map, turned([x]))));
+        if (memory) return;
         if (panel.query) {
           place(panel.query, ...at(-1));
           if (line) panel.query.querySelector(".gk-line").setAttribute("d", `M0,0V${panel.height}`);
@@ -290,16 +347,16 @@
         }
         place(panel.mark, line ? state.query[0] : result.estimate[0], line ? result.estimate[0] : result.estimate[1]);
         if (line) {
-          const grid = Array.from({ length: FINE + 1 }, (_, i) => start.x[0] + (i / FINE) * (start.x[1] - start.x[0]));
-          const fit = grid.map((x) => average(weights([x], state.keys, state.sigma, state.kernels[0], state.degree), state.values)[0]);
-          panel.curve.setAttribute("d", "M" + grid.map((x, i) => `${across(panel, x)},${down(panel, fit[i])}`).join("L"));
+          through(panel.curve, (x) => average(weights([x], state.keys, state.sigma, state.kernels[0], state.degree), state.values)[0]);
         }
       });
       const [low, high] = start.sigmas;
       slider.value = (100 * Math.log(state.sigma / low)) / Math.log(high / low);
       slider.setAttribute("aria-valuetext", show(state.sigma));
       width.textContent = show(state.sigma);
-      said.textContent = results.map((one, p) => (line ? "" : `${state.kernels[p]}: `) + (state.field
+      said.textContent = memory ? results.map((one, r) =>
+        `${state.kernels[r]}: recalls ${one.recalled.map(show).join(", ")}; mean squared error ${show(one.error)}`).join(". ")
+        : results.map((one, p) => (line ? "" : `${state.kernels[p]}: `) + (state.field
         ? `the chosen ${names.key} gets ${show(one.weights[state.chosen])}, on average over the plane ${show(one.share)}`
         : `estimate ${one.estimate.map(show).join(", ")}; effective neighbors ${show(one.neighbors)}; ` +
           `tr W ${show(one.trace)}` + (state.walk ? `; of its steps the walk stays in ${show(one.stays)}` : ""))).join(". ");

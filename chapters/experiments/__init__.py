@@ -8,6 +8,7 @@ from gkalib.experiments import Measured, Trained
 FILES = {
     "approximations": "approximations",
     "counts": "counts",
+    "estimators": "estimators",
     "feature-arms": "feature_arms",
     "gka-pictures": "gka",
     "gka-sigma": "gka",
@@ -27,7 +28,9 @@ FILES = {
     "karat-rank": "karat_rank",
     "krause-arms": "krause_arms",
     "landscapes": "landscapes",
+    "line-times": "line_times",
     "looking": "variants",
+    "memories": "memories",
     "one-budget-costs": "one_budget",
     "one-budget-images": "one_budget",
     "one-budget-text": "one_budget",

@@ -15,7 +15,8 @@ class DeltaAttention(MemoryAttention):
 
     References:
         Schlag, Irie and Schmidhuber, Linear transformers are secretly fast weight programmers, 2021; Yang et
-        al., Parallelizing linear transformers with the delta rule over sequence length, 2024.
+        al., Parallelizing linear transformers with the delta rule over sequence length, 2024. Chapter 15
+        teaches it.
     """
 
     rule = "delta"

@@ -53,7 +53,7 @@ class ForgettingAttention(Smoother):
         ValueError: in use, if the mask is not causal.
 
     References:
-        Lin et al., Forgetting Transformer, 2025.
+        Lin et al., Forgetting Transformer, 2025. Chapter 15 teaches it.
     """
 
     gates = ("decay",)

@@ -28,7 +28,7 @@ class GatedAttention(MemoryAttention):
         ValueError: if ``clock`` is unknown, or as ``MemoryAttention``.
 
     References:
-        Sun et al., Retentive network, 2023; Dao and Gu, Transformers are SSMs, 2024.
+        Sun et al., Retentive network, 2023; Dao and Gu, Transformers are SSMs, 2024. Chapter 15 teaches it.
     """
 
     rule = "gated"

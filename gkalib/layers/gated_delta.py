@@ -13,7 +13,7 @@ class GatedDeltaAttention(MemoryAttention):
     It is ``delta`` where a = 1. The arguments are those of ``MemoryAttention``.
 
     References:
-        Yang, Kautz and Hatamizadeh, Gated delta networks, 2025.
+        Yang, Kautz and Hatamizadeh, Gated delta networks, 2025. Chapter 15 teaches it.
     """
 
     rule = "delta"

@@ -34,7 +34,7 @@ class LocalLinearAttention(Smoother):
 
     References:
         Zuo et al., Local Linear Attention, 2025, whose penalty stands beside weights that are not normalized:
-        theirs is λ times their sum.
+        theirs is λ times their sum. Chapter 14 teaches it.
     """
 
     leading = ()

@@ -31,7 +31,7 @@ class MesaAttention(MemoryAttention):
         ValueError: if ``ridge`` is not positive, or as ``MemoryAttention``.
 
     References:
-        von Oswald et al., MesaNet, 2025.
+        von Oswald et al., MesaNet, 2025. Chapter 15 teaches it.
     """
 
     rule = "mesa"

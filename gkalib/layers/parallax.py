@@ -33,7 +33,7 @@ class ParallaxAttention(Smoother):
         ValueError: in use, if a normalizer is assigned that is not ``RowSum()``.
 
     References:
-        Zuo et al., Parallax, 2026.
+        Zuo et al., Parallax, 2026. Chapter 14 teaches it.
     """
 
     projections = ("query", "key", "value", "slope")

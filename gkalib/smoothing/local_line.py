@@ -70,7 +70,7 @@ class LocalLine(Normalizer):
 
     References:
         Zuo et al., Local Linear Attention, 2025, whose penalty is μ; with ``slope``, Zuo et al., Parallax,
-        2026. Chapter 2 teaches local linear regression.
+        2026. Chapters 2 and 14 teach it.
     """
 
     averages = False

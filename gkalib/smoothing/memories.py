@@ -108,7 +108,7 @@ class Memory(Method):
     References:
         Sun et al., Retentive network, 2023; Dao and Gu, Mamba-2, 2024 (``gated``); Schlag et al., 2021;
         Yang et al., Parallelizing linear transformers with the delta rule, 2024, and Gated delta networks,
-        2025 (``delta``); von Oswald et al., MesaNet, 2025 (``mesa``).
+        2025 (``delta``); von Oswald et al., MesaNet, 2025 (``mesa``). Chapter 15 derives them.
     """
 
     exact = False  # it is no kernel's sum, and chosen by its layer alone

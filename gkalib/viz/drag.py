@@ -9,16 +9,25 @@ from typing import final
 
 import torch
 
-from gkalib.kernels import ExpDot, Gaussian
-from gkalib.smoothing import attention_weights
+from gkalib.kernels import Dot, ExpDot, Gaussian
+from gkalib.masks import Causal
+from gkalib.normalizers import Unnormalized
+from gkalib.smoothing import Memory, MemoryProblem, attention_weights, compute_output, make_problem
 from gkalib.viz import style
 from gkalib.viz.digest import MIME, array, digest
 
 KERNELS = {"Gaussian": Gaussian, "ExpDot": lambda sigma: ExpDot(1 / sigma**2)}
-# As in drag.js: a line's width for a flow of 1, the cells of a field along an axis, the levels of its shades.
+RULES = {
+    "adding": ("gated", "blue", "--"),
+    "delta": ("delta", "green", "-"),
+    "ridge": ("mesa", "orange", ":"),
+}
+# As in drag.js: a line's width for a flow of 1, the cells of a field along an axis, the levels of its shades,
+# the ridge of a memory.
 WIDEST = 80.0
 CELLS = 60
 LEVELS = (0.05, 0.2, 0.5, 0.8, 0.95)
+RIDGE = 1e-3
 WORDS = {"x": "x", "y": "y", "sigma": "bandwidth σ", "key": "key", "query": "query"}
 
 
@@ -34,6 +43,7 @@ def drag(
     labels: Mapping[str, str] | None = None,
     walk: bool = False,
     field: bool = False,
+    memory: bool = False,
 ) -> "Drag":
     """Draw a kernel smoother whose keys, query and bandwidth a reader drags on the page.
 
@@ -55,20 +65,27 @@ def drag(
             and the kernel is the Gaussian.
         field: whether to shade the plane, for each kernel, by the weight that the chosen key would get from a
             query at each place, a shade for each of ``LEVELS``. The keys lie in the plane, with a query.
+        memory: whether each key is the angle, in degrees, of a unit vector, and each curve what a memory
+            recalls there of the pairs, read in their order; ``kernels`` are then of ``adding``, ``delta``
+            and ``ridge``, ``sigma`` is the rate of ``delta``, and there is no query.
 
     Raises:
         ValueError: with an empty alt text, an unknown kernel or label, a bandwidth outside its range, keys,
-            values and query that do not fit together, a walk of anything but keys under a Gaussian, or a
-            field of anything but keys in the plane with a query.
+            values and query that do not fit together, a walk of anything but keys under a Gaussian, a
+            field of anything but keys in the plane with a query, or a memory of anything but keys on a line.
 
-    Taught in: chapters 01, 04 and 07.
+    Taught in: chapters 01, 04, 07 and 15.
     """
     keys, values = array(keys), None if values is None else array(values)
-    _validate(keys.shape, None if values is None else values.shape, query)
+    if memory and (
+        query is not None or keys.ndim != 2 or keys.shape[1] != 1 or not set(kernels) <= set(RULES)
+    ):
+        raise ValueError(f"drag: memory needs keys on a line without a query, and kernels of {list(RULES)}")
+    _validate(keys.shape, None if values is None else values.shape, [0] if memory else query)
     labels, (start, low, high) = dict(labels or {}), sigma
     if not alt.strip():
         raise ValueError("drag: alt is empty; say what the figure shows")
-    if not kernels or not set(kernels) <= set(KERNELS) or keys.shape[1] < len(kernels):
+    if not memory and (not kernels or not set(kernels) <= set(KERNELS) or keys.shape[1] < len(kernels)):
         raise ValueError(
             f"drag: kernels {list(kernels)}; there are {list(KERNELS)}, and on a line one is drawn"
         )
@@ -94,6 +111,8 @@ def drag(
         "walk": walk,
         "field": field,
     }
+    if memory:
+        data["memory"] = True
     return _stored(data)
 
 
@@ -112,6 +131,12 @@ def _validate(keys: tuple[int, ...], values: tuple[int, ...] | None, query) -> N
 def _stored(data: dict) -> "Drag":
     import matplotlib.pyplot as plt
 
+    if "memory" in data:
+        figure, axes = plt.subplots(figsize=(style.COLUMN, 3.4))
+        _memories(axes, data)
+        drawn = Drag(data, style.png(figure), digest(figure))
+        plt.close(figure)
+        return drawn
     line, count = data["values"] is not None, len(data["kernels"])
     heights = (25, 7) if line else (1,)  # as in drag.js
     size = (style.COLUMN, 4.4 if line else 3.4)
@@ -124,6 +149,33 @@ def _stored(data: dict) -> "Drag":
     drawn = Drag(data, style.png(figure), digest(figure))
     plt.close(figure)  # pyplot would show it below the cell as well
     return drawn
+
+
+def recalled(rule: str, keys, values, rate: float | int, at) -> torch.Tensor:
+    """What a memory in the plane recalls at angles, once it has read all pairs of an angle and a number."""
+    angles = torch.deg2rad(torch.as_tensor([*keys, *at], dtype=torch.float64))
+    vectors = torch.stack([angles.cos(), angles.sin()], -1)[None, None]
+    read = torch.arange(len(angles)) < len(keys)  # the others only ask
+    told = torch.zeros(1, 1, len(angles), 1, dtype=torch.float64)
+    told[0, 0, : len(keys), 0] = torch.as_tensor(values, dtype=torch.float64)
+    slots = {"mask": Causal(), "normalizer": Unnormalized()}
+    problem = make_problem(vectors, vectors * read[:, None], told, Dot(), **slots)
+    gates = {"rate": angles.new_full((1, 1, len(angles)), rate), "ridge": angles.new_full((1,), RIDGE)}
+    method = Memory(RULES[rule][0], "recurrent")
+    return compute_output(MemoryProblem.of(problem, **gates), method)[0, 0, len(keys) :, 0]
+
+
+def _memories(axes, data: dict) -> None:
+    keys, values = ([row[0] for row in data[name]] for name in ("keys", "values"))
+    grid = torch.linspace(data["x"][0], data["x"][1], 201, dtype=torch.float64).tolist()
+    for name in data["kernels"]:
+        curve = recalled(name, keys, values, data["sigma"], grid)
+        axes.plot(grid, curve, RULES[name][2], color=style.PALETTE[RULES[name][1]], label=name)
+    axes.plot(keys, values, "o", color="black")
+    for number, place in enumerate(zip(keys, values, strict=True), start=1):
+        axes.annotate(f"{number}", place, (5, 5), textcoords="offset points")
+    axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
+    axes.legend()
 
 
 def _panel(axes, data: dict, kernel) -> None:

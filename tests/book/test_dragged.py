@@ -9,6 +9,7 @@ import torch
 import gkalib
 from gkalib import kernels
 from gkalib.kernels import ExpDot
+from gkalib.viz.drag import recalled
 from tests.book.conftest import ROOT
 from tests.book.test_browser import (  # noqa: F401  two are fixtures
     Watch,
@@ -19,13 +20,22 @@ from tests.book.test_browser import (  # noqa: F401  two are fixtures
     sideways,
 )
 from tests.tolerance import oracle
-from tests.viz.test_drag import a_field, a_walk, in_the_plane, on_a_line
+from tests.viz.test_drag import a_field, a_memory, a_walk, in_the_plane, on_a_line
 
 pytestmark = pytest.mark.browser
 
 
 def expected(state: dict) -> list[dict]:
     """What the library makes of a figure's state, kernel by kernel."""
+    if state.get("memory"):
+        angles, values = ([row[0] for row in state[name]] for name in ("keys", "values"))
+        asked = [*angles, 0.0, 90.0]  # at 0 and 90 degrees it recalls the two numbers of its map
+        every = [recalled(rule, angles, values, state["sigma"], asked) for rule in state["kernels"]]
+        told = torch.tensor(values, dtype=torch.float64)
+        return [
+            {"recalled": one[:-2], "error": (one[:-2] - told).square().mean(), "map": one[-2:]}
+            for one in every
+        ]
     keys = torch.tensor(state["keys"], dtype=torch.float64)[None, None]
     values = (
         keys if state["values"] is None else torch.tensor(state["values"], dtype=torch.float64)[None, None]
@@ -81,6 +91,9 @@ def compare(figure) -> dict:
                 torch.testing.assert_close(computed, value, rtol=1e-7, atol=1e-7)
             else:
                 oracle(computed, value)
+        if state.get("memory"):
+            every += [*theirs["recalled"].tolist(), theirs["error"].item()]
+            continue
         if state["field"]:
             every += [theirs["weights"][state["chosen"]].item(), theirs["share"].item()]
             continue
@@ -96,7 +109,7 @@ def page(chromium, tmp_path):  # noqa: F811
     for name in ("drag.js", "book.css"):
         shutil.copy(ROOT / "book" / "_static" / name, tmp_path)
     body = on_a_line().to_html() + in_the_plane().to_html() + in_the_plane(query=[1.0, 1.0]).to_html()
-    body += a_walk().to_html() + a_field().to_html()
+    body += a_walk().to_html() + a_field().to_html() + a_memory().to_html()
     (tmp_path / "page.html").write_text(PAGE.format(body), encoding="utf-8")
     server, url = serve(tmp_path)
     context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
@@ -113,7 +126,7 @@ def page(chromium, tmp_path):  # noqa: F811
 
 def test_the_page_computes_what_the_library_computes(page):
     assert sideways(page) == 0
-    for index in range(5):
+    for index in range(6):
         figure = page.locator(".gk-drag").nth(index)
         assert not figure.locator("img").is_visible()
         before = compare(figure)
@@ -155,6 +168,22 @@ def test_shades_and_numbers_of_a_field_follow_the_chosen_key(page):
         figure.locator(".gk-chosen").first.focus()
         page.keyboard.press("PageDown")
         assert compare(figure)["chosen"] == state["chosen"] + 1
+
+
+def test_a_pair_of_a_memory_follows_the_mouse_and_its_curves_pass_what_is_recalled(page):
+    figure = page.locator(".gk-drag").nth(5)
+    before = compare(figure)
+    figure.scroll_into_view_if_needed()
+    box = figure.locator("circle.gk-dot").nth(2).bounding_box()
+    page.mouse.move(box["x"] + 4, box["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(box["x"] - 36, box["y"] + 20)
+    page.mouse.up()
+    after = compare(figure)
+    assert after["keys"][2] != before["keys"][2] and after["values"][2] != before["values"][2]
+    assert after["keys"][:2] == before["keys"][:2]
+    drawn = [path.get_attribute("d") for path in figure.locator(".gk-curve").all()]
+    assert len({path for path in drawn if path}) == 3
 
 
 def test_a_query_and_a_key_follow_the_mouse_and_the_finger(page):
@@ -242,6 +271,7 @@ def test_a_point_is_added_and_all_of_it_stands_in_the_address(own):
         ("01-nadaraya-watson", ".gk-query", lambda state: state["query"][0]),
         ("04-attention-is-smoothing", '.gk-chosen[tabindex="0"]', lambda state: state["keys"][0][0]),
         ("07-gaussian-kernel-attention", '[tabindex="0"]', lambda state: state["keys"][0][0]),
+        ("15-recurrent-memories", '[tabindex="0"]', lambda state: state["keys"][0][0]),
     ],
 )
 def test_the_figures_of_the_book_are_drawn_and_move(chromium, address, chapter, dot, moved):  # noqa: F811

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from gkalib.viz.digest import MIME
-from gkalib.viz.drag import drag
+from gkalib.viz.drag import drag, recalled
 
 KEYS = [[0.5], [1.0], [2.5], [4.0]]
 VALUES = [[1.0], [-2.0], [0.5], [3.0]]
@@ -34,6 +34,17 @@ def a_walk(**changes):
 
 def a_field(**changes):
     return in_the_plane(**{"query": [1.0, 1.0], "field": True, **changes})
+
+
+def a_memory(**changes):
+    options = dict(
+        keys=[[0], [53], [120]],
+        values=[[2], [1], [-1]],
+        sigma=(1.0, 0.1, 2.0),
+        kernels=("adding", "delta", "ridge"),
+        limits=((-90, 180), (-3, 3)),
+    )
+    return drag(alt="three dots and three waves", memory=True, **{**options, **changes})
 
 
 def data_of(figure) -> dict:
@@ -115,6 +126,22 @@ def test_a_field_is_shaded_where_the_first_key_gets_more_than_each_level(monkeyp
     assert ((share > 0.5) == (across < 0)).all()
     # e^{-(x+1)²/2} against e^{-(x-1)²/2}: a logistic function of −2x
     assert share[0].tolist() == pytest.approx([1 / (1 + math.exp(2 * x)) for x in across.tolist()])
+
+
+@pytest.mark.parametrize("changes", [{"query": [0.0]}, {"kernels": ("Gaussian",)}, {"keys": PLANE}])
+def test_a_memory_is_of_keys_on_a_line(changes):
+    assert data_of(a_memory())["memory"] is True and sorted(a_memory().digest) == ["axes 0"]
+    with pytest.raises(ValueError, match="memory needs"):
+        a_memory(**changes)
+
+
+def test_what_a_memory_in_the_plane_recalls_by_hand():
+    """Keys (1, 0) and (0.6, 0.8), values 2 and 1; a map (s, t) recalls s and 0.6 s + 0.8 t of them."""
+    angles = [0.0, math.degrees(math.acos(0.6))]
+    for rule, expected in (("adding", [2.6, 2.2]), ("delta", [1.88, 1.0]), ("ridge", [2.0, 1.0])):
+        found = recalled(rule, angles, [2.0, 1.0], 1.0, angles)
+        assert found.tolist() == pytest.approx(expected, abs=4e-3 if rule == "ridge" else 1e-12)
+    assert recalled("delta", angles, [2.0, 1.0], 0.5, angles[:1]).item() == pytest.approx(1 + 0.5 * 0.4 * 0.6)
 
 
 def test_lines_of_a_walk_are_as_wide_as_its_flows(monkeypatch):

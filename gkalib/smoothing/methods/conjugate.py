@@ -105,7 +105,7 @@ class Conjugate(Method):
             ``steps`` is None, if they were too few: then the matrix of a query is singular.
 
     References:
-        Hestenes and Stiefel, 1952; Zuo et al., Local Linear Attention, 2025.
+        Hestenes and Stiefel, 1952; Zuo et al., Local Linear Attention, 2025. Chapter 14 writes it by hand.
     """
 
     name = "conjugate"

@@ -1,0 +1,48 @@
+"""What a line at every query costs on a CPU: seconds of each way to it, beside softmax attention.
+
+Chapter 14 reads the records.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gkalib.experiments.runner import Measured, Numbers
+from gkalib.smoothing import smooth
+from gkalib.smoothing.local_line import LocalLine
+
+LENGTHS, WIDTH, RIDGE, RUNS = (256, 512, 1024, 2048), 64, 1.0, 5
+
+ARMS: dict[str, Callable[..., Tensor]] = {
+    "softmax": smooth,
+    "cholesky": partial(smooth, degree=1, ridge=RIDGE, method="dense"),
+    "conjugate": partial(smooth, degree=1, ridge=RIDGE, method="conjugate"),
+    "parallax": lambda query, key, value: smooth(query, key, value, normalizer=LocalLine(slope=query)),
+}
+
+
+def seconds(arm: str, seed: int) -> Numbers:
+    """Processor time of one head in float32, forward, the least of some runs, by the number of tokens."""
+    metrics = {}
+    for length in LENGTHS:
+        tensors, took = torch.randn(3, 1, 1, length, WIDTH), []
+        for _ in range(RUNS):
+            start = time.process_time()
+            with torch.no_grad():
+                ARMS[arm](*tensors)
+            took.append(time.process_time() - start)
+        metrics[f"seconds_{length}"] = min(took)
+    return metrics, []
+
+
+MEASURED = Measured(
+    name="line-times",
+    arms={name: partial(seconds, name) for name in ARMS},
+    recipe=lambda arm: {"arm": arm, "lengths": list(LENGTHS), "width": WIDTH, "ridge": RIDGE, "threads": 1},
+    threads=1,
+)
+
+EXPERIMENTS = {MEASURED.name: MEASURED}
