@@ -15,6 +15,7 @@ from gkalib.cli.library import Device, Positive
 from gkalib.training.config import LaunchConfig
 
 SIZE = tyro.conf.create_mutex_group(required=False)
+OWN = {"--plan": 0, "--gpus": 1, "--device": 1, "--card": 1}  # of the plan, not of its lines
 SUBJECT = tyro.conf.create_mutex_group(required=False)
 
 
@@ -35,6 +36,7 @@ class Train:
     seed: tuple[int, ...] = (0,)  # the first seed, or each of them
     seeds: Positive = 1  # how many seeds, from the first on
     gpus: int | None = None  # train on so many cards of this machine; 0 is the CPU
+    card: str = "H100"  # whose hours the plan shows
     plan: bool = False  # show sizes, cost and launch lines, and train nothing
     settings: bool = False  # list every setting that can be given, and train nothing
     launch: OmitArgPrefixes[LaunchConfig] = field(default_factory=LaunchConfig)
@@ -77,7 +79,7 @@ class Train:
             raise ValueError(
                 f"train: --out is the folder of one run, and these are {len(runs)}: leave it out"
             )
-        found = Launch(runs, _without(given, {"--plan": 0, "--gpus": 1, "--device": 1}), gpus=gpus)
+        found = Launch(runs, _without(given, OWN), gpus=gpus, card=self.card)
         if self.plan:
             print(found.plan)
         elif self.gpus is not None:

@@ -7,15 +7,9 @@ import pytest
 
 from gkalib.cli import main
 from gkalib.layers import variants
-from gkalib.training import cost, launch, recipe, recipes
+from gkalib.training import launch, recipes
 from gkalib.training.background import printed_numbers
 from gkalib.training.launch import chosen_runs
-
-
-def test_hours_are_operations_at_the_stated_share_of_the_peak():
-    spent = cost(recipe("gka-nanochat-d20").run("baseline"))
-    assert spent.hours == pytest.approx(spent.operations / (0.3 * 989e12) / 3600)
-    assert spent.operations == pytest.approx(3.0042e9 * 4.5686e9, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", list(recipes()))
@@ -86,12 +80,12 @@ def test_the_plan_says_what_runs_and_what_it_costs():
     """384 million pictures at 202 a second and core: 35 hours with 15, 4.4 with 120 beside eight cards."""
     plan = launch("gka-imagenet-tiny", ["deit", "gka"], seeds=[1, 4], gpus=8).plan
     assert "runs         4, full scale, seeds 1, 4, data imagenet" in plan
-    assert re.search(r"deit +5,717,416 .* 2\.7  ema_top1 0\.722\n", plan)
-    assert re.search(r"gka +4,383,436 .* 2\.1  ema_top1 0\.7154\n", plan)
-    assert "together     9.7 hours of one H100" in plan
+    assert re.search(r"deit +5,717,416 .* 0\.4 to 2\.5 +ema_top1 0\.722\n", plan)
+    assert re.search(r"gka +4,383,436 .* 0\.4 to 2\.5 +ema_top1 0\.7154\n", plan)
+    assert "together     1.6 to 10 hours on 8 H100: no program can be faster" in plan
     assert "loading      4.4 hours a run for 120 cores that load images" in plan
     assert "loading      35 hours a run for 15 cores" in launch("gka-imagenet-tiny", "gka", gpus=1).plan
-    assert "load" not in launch("gpa-dickens", "rope").plan
+    assert "loading " not in launch("gpa-dickens", "rope").plan
 
 
 def test_the_papers_numbers_are_those_of_the_ledger():
