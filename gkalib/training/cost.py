@@ -125,7 +125,7 @@ def cost(config: TrainConfig) -> Cost:
 
 
 def measured_hours(config: TrainConfig, card: str, gpus: int) -> float | None:
-    """Hours of the newest recorded run with these settings on so many such cards; None where there is none."""
+    """Hours of the newest recorded run with these settings on so many such cards; None without one."""
     try:
         records = results.load(config.experiment, scale=config.scale, arm=config.arm)
     except ValueError:

@@ -333,7 +333,7 @@ def launch(
         start: whether to start.
 
     Raises:
-        ValueError: if there is no such recipe, card, arm or setting, or something is missing that a start needs.
+        ValueError: if there is no such recipe, arm, setting or card, or something that a start needs is missing.
         TypeError: if an argument has another name now; the message says which.
     """
     for name in old:

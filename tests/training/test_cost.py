@@ -64,7 +64,7 @@ def test_what_bounds_a_run_is_its_type_its_memory_or_its_blocks():
 def test_a_card_that_lacks_the_type_is_refused():
     with pytest.raises(ValueError, match="a T4 multiplies no bfloat16; give --dtype float16"):
         _ = launch("gpa-dickens", "rope", gpus=1, card="T4").plan
-    with pytest.raises(ValueError, match="no card 'H10O'. Known: H200, H100"):
+    with pytest.raises(ValueError, match=r"no card 'H10O'\. Known: H200, H100"):
         _ = launch("gpa-dickens", "rope", gpus=1, card="H10O").plan
     half = launch("gpa-dickens", "rope", gpus=1, card="T4", settings=["--dtype", "float16"])
     assert "hours on 1 T4" in half.plan
