@@ -1,6 +1,6 @@
 """Draws the front page's comparison: ``python book/img/compared.py`` writes ``compared.png`` beside itself.
 
-Each variant's difference from softmax attention, with the interval and the verdict of chapter 30.
+Each variant's difference from softmax attention, with the interval and the verdict of chapter 32.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rotary positions, a kernel bank, or both; banks on text with line ends and without: for chapter 25."""
+"""Rotary positions, a kernel bank, or both; banks on text with line ends and without: for chapter 27."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -2,7 +2,7 @@
 Two more perceptrons have the size and the images of the transformers of ``karat-pictures``.
 
 Sizes and data are the paper's. It prints neither its optimizer nor the length of its training, so that these
-runs, one pass over the training pictures each, are reduced ones. Chapter 27 reads the records.
+runs, one pass over the training pictures each, are reduced ones. Chapter 29 reads the records.
 """
 
 import math

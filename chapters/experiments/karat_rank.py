@@ -1,6 +1,6 @@
 """What a learned operator of rank r can make of a trained transformer's rows, and what it keeps in memory.
 
-Chapter 27 reads the records.
+Chapter 29 reads the records.
 """
 
 from collections.abc import Callable

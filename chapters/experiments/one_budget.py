@@ -1,6 +1,6 @@
 """Every variant for the same data and the same steps, each at the learning rate that suits it; and the costs.
 
-Arms share batches, held-out items and, where shapes match, initial weights. Chapter 30 reads the records.
+Arms share batches, held-out items and, where shapes match, initial weights. Chapter 32 reads the records.
 """
 
 import statistics
@@ -219,7 +219,7 @@ def standings(name: str) -> Standings:
     Raises:
         ValueError: if there is no such comparison.
 
-    Taught in: chapter 30.
+    Taught in: chapter 32.
     """
     said = comparison(name)
     judged = {next(iter(one.weights)): (one, found) for one, _, found in claims(name, said).judged}

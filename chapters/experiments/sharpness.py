@@ -45,7 +45,7 @@ def sharpness(
     Raises:
         ValueError: if the loss is not finite, depends on no parameter or cannot be differentiated twice.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     options = {"steps": steps, "tolerance": tolerance, "seed": seed}
     return _curvature("sharpness", model, loss, torch.ones_like, **options)
@@ -69,7 +69,7 @@ def relative_sharpness(
         ValueError: as ``sharpness``.
 
     References:
-        Kwon et al., ASAM: adaptive sharpness-aware minimization, 2021, with η = 0. Taught in: chapter 24.
+        Kwon et al., ASAM: adaptive sharpness-aware minimization, 2021, with η = 0. Taught in: chapter 26.
     """
     options = {"steps": steps, "tolerance": tolerance, "seed": seed}
     return _curvature("relative_sharpness", model, loss, torch.abs, **options)
@@ -132,7 +132,7 @@ def lanczos(product: Product, start: Tensor, *, steps: int, tolerance: float) ->
         steps, tolerance: as for ``sharpness``.
 
     References:
-        Golub and Van Loan, Matrix computations, section 10.3. Taught in: chapter 24.
+        Golub and Van Loan, Matrix computations, section 10.3. Taught in: chapter 26.
     """
     steps = min(steps, len(start))
     basis = torch.empty(steps, len(start), dtype=start.dtype, device=start.device)

@@ -1,6 +1,6 @@
 """How a benchmark misleads, measured: inputs that stay in the cache, and one number for many runs.
 
-Chapter 19 reads the records.
+Chapter 21 reads the records.
 """
 
 import statistics

@@ -16,7 +16,7 @@ def random_walk(steps: int, size: int, *, seed: int) -> list[dict[str, Tensor]]:
 
     $$\theta_t = \theta_{t-1} + \epsilon_t, \qquad \epsilon_t \sim \mathcal N(0, I)$$
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     generator = torch.Generator().manual_seed(seed)
     moves = torch.randn(steps, size, generator=generator, dtype=torch.float64)
@@ -43,7 +43,7 @@ def walk_shares(lengths: Float[Tensor, " steps"]) -> Float[Tensor, " steps"]:
 
     References:
         Antognini and Sohl-Dickstein, PCA of high dimensional random walks with comparison to neural network
-        training, 2018. Taught in: chapter 24.
+        training, 2018. Taught in: chapter 26.
     """
     if not bool((lengths > 0).any()):
         raise ValueError("walk_shares: a walk needs a step with a length above zero")
@@ -57,7 +57,7 @@ def walk_shares(lengths: Float[Tensor, " steps"]) -> Float[Tensor, " steps"]:
 def step_lengths(snapshots: Sequence[Weights]) -> Float[Tensor, " steps"]:
     """The distances of successive snapshots, ``[T]`` for T + 1 of them.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     return _products(snapshots).diagonal().clamp(min=0).sqrt()
 
@@ -68,7 +68,7 @@ def step_cosine(snapshots: Sequence[Weights]) -> float:
     Raises:
         ValueError: if there are fewer than three snapshots, or two successive ones are equal.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     products = _products(snapshots)
     lengths = products.diagonal().clamp(min=0).sqrt()
@@ -92,7 +92,7 @@ def persistent_shares(snapshots: Sequence[Weights]) -> Float[Tensor, " steps"]:
     Raises:
         ValueError: if two successive snapshots are equal.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     products = _products(snapshots)
     lengths = products.diagonal().clamp(min=0).sqrt()
@@ -135,7 +135,7 @@ def random_plane(weights: Weights, *, seed: int, scale: str = "filter") -> Plane
         ValueError: if the scale is unknown, or there is no tensor to move.
 
     References:
-        Li et al., Visualizing the loss landscape of neural nets, 2018, section 4. Taught in: chapter 24.
+        Li et al., Visualizing the loss landscape of neural nets, 2018, section 4. Taught in: chapter 26.
     """
     if scale not in SCALES:
         raise ValueError(f"random_plane: scale must be one of {', '.join(SCALES)}, not {scale!r}")

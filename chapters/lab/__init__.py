@@ -1,1 +1,1 @@
-"""Triton on a page: what chapters 15 to 18 run, judge, compile and draw their kernels with."""
+"""Triton on a page: what chapters 17 to 20 run, judge, compile and draw their kernels with."""

@@ -1,4 +1,4 @@
-"""What the kernels of chapter 16 should compute: gradients by autograd in float64, from the definition.
+"""What the kernels of chapter 18 should compute: gradients by autograd in float64, from the definition.
 
 The terms that a kernel is given have the type of its sums, float32 unless the tensors are in float64.
 """
@@ -67,7 +67,7 @@ def three_tensors(
         ValueError: if the shapes differ.
 
     References:
-        Chapter 16, whose kernels are compared with it.
+        Chapter 18, whose kernels are compared with it.
     """
     _same(q, k, v, grad)
     sums = torch.promote_types(q.dtype, torch.float32)
@@ -95,7 +95,7 @@ def one_tensor(x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> OneTen
         ValueError: if the shapes differ.
 
     References:
-        Chapter 16, whose kernel is compared with it.
+        Chapter 18, whose kernel is compared with it.
     """
     _same(x, grad)
     sums = torch.promote_types(x.dtype, torch.float32)
@@ -128,7 +128,7 @@ def forces(x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> Tensor:
         ValueError: if the shapes differ.
 
     References:
-        Chapter 16 draws them.
+        Chapter 18 draws them.
     """
     _same(x, grad)
     x, grad = x.double(), grad.double()

@@ -29,7 +29,7 @@ def forward_reads(queries: Tensor, keys: Tensor, values: Tensor, *, block: int =
     Raises:
         ValueError: if the tensors are those of several heads.
 
-    Taught in: chapter 15.
+    Taught in: chapter 17.
     """
     if queries.ndim != 2:
         raise ValueError(f"forward_reads: queries of one head are [n d], not {list(queries.shape)}")
@@ -54,7 +54,7 @@ def cache_reads(lengths: list[int], *, places: int = 96, window: int = 48) -> Fi
     Raises:
         ValueError: if a sequence has no token, or more than there are places.
 
-    Taught in: chapter 18.
+    Taught in: chapter 20.
     """
     if not all(1 <= length <= places for length in lengths):
         raise ValueError(f"cache_reads: a sequence has 1 to {places} tokens, not {lengths}")
@@ -94,7 +94,7 @@ def centering(x: Tensor, *, sigma: float | int = 1.5, offsets: tuple[int, ...] =
     Raises:
         ValueError: if the tokens are those of several heads.
 
-    Taught in: chapter 16.
+    Taught in: chapter 18.
     """
     if x.ndim != 2:
         raise ValueError(f"centering: tokens of one head are [n d], not {list(x.shape)}")
@@ -127,7 +127,7 @@ def slice_memory(lengths: list[int], *, batch: int = 8, heads: int = 12, block: 
     Raises:
         ValueError: if a length is not positive.
 
-    Taught in: chapter 17.
+    Taught in: chapter 19.
     """
     if min(lengths) < 1:
         raise ValueError(f"slice_memory: lengths are positive, not {lengths}")

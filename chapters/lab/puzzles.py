@@ -1,6 +1,6 @@
-"""The tests of the puzzles in chapters 15 to 18: a reader's kernel is run, judged and drawn.
+"""The tests of the puzzles in chapters 17 to 20: a reader's kernel is run, judged and drawn.
 
-``three`` and ``one`` judge the kernels of chapter 16 itself. Each other function but ``merging`` takes a
+``three`` and ``one`` judge the kernels of chapter 18 itself. Each other function but ``merging`` takes a
 kernel under ``triton.jit`` with the signature of the chapter's stub, and returns what ``attempt`` draws. A
 right kernel is also compiled for an H100, in bfloat16 and at a larger size, and what came of it is printed.
 The tensors are drawn from torch's generator.
@@ -32,7 +32,7 @@ def _half(*sides: int) -> Tensor:
 
 
 def norms(kernel: Any) -> Figure:
-    """Squared norms of 37 rows of 21 features: chapter 15."""
+    """Squared norms of 37 rows of 21 features: chapter 17."""
     x, out = torch.randn(37, 21).double(), torch.empty(37).double()
     large = _half(), torch.ones(1024), 1024, 64
     then = partial(compiled, kernel, *large, grid=8, tile=(128, 64), B=128, D=64)
@@ -40,7 +40,7 @@ def norms(kernel: Any) -> Figure:
 
 
 def sums(kernel: Any) -> Figure:
-    """Sums of values with Gaussian weights that are not normalized, at scale 1/4: chapter 15."""
+    """Sums of values with Gaussian weights that are not normalized, at scale 1/4: chapter 17."""
     q, k, v = torch.randn(3, 48, 16, dtype=torch.float64)
     kappa = (-0.125 * (q[:, None] - k).square().sum(-1)).exp()
     given = q, k, v, k.square().sum(-1) / 2, torch.empty_like(q), _scale(0.25), 48
@@ -50,7 +50,7 @@ def sums(kernel: Any) -> Figure:
 
 
 def three(queries: Any, keys: Any, *, causal: bool) -> list[Compiled]:
-    """Run chapter 16's kernels for three tensors in float64, then compile them in bfloat16, at scale 1/8.
+    """Run chapter 18's kernels for three tensors in float64, then compile them in bfloat16, at scale 1/8.
 
     Args:
         queries: the kernel that owns queries.
@@ -74,7 +74,7 @@ def three(queries: Any, keys: Any, *, causal: bool) -> list[Compiled]:
 
 
 def one(kernel: Any, x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> Compiled:
-    """Run chapter 16's kernel for one tensor on tokens in float64, then compile it in bfloat16.
+    """Run chapter 18's kernel for one tensor on tokens in float64, then compile it in bfloat16.
 
     Args:
         kernel: the one that owns tokens.
@@ -93,7 +93,7 @@ def one(kernel: Any, x: Tensor, grad: Tensor, *, sigma: float, causal: bool) -> 
 
 
 def _gradients(kernel: Any, inputs: tuple, expected: dict[str, Tensor], causal: bool) -> Any:
-    """Judge a kernel of chapter 16: it is run where its inputs are in float64, else compiled."""
+    """Judge a kernel of chapter 18: it is run where its inputs are in float64, else compiled."""
     n, outs = len(inputs[0]), [torch.full_like(inputs[0], torch.nan) for _ in expected]
     if inputs[0].dtype != torch.float64:
         how: dict[str, Any] = {"grid": n // 64, "tile": (64, 64), "expected": expected}
@@ -106,7 +106,7 @@ def _gradients(kernel: Any, inputs: tuple, expected: dict[str, Tensor], causal: 
 
 
 def order(kernel: Any) -> Figure:
-    """The gradients of three tensors, that of the queries in a part for each block of keys: chapter 16."""
+    """The gradients of three tensors, that of the queries in a part for each block of keys: chapter 18."""
     q, k, v, grad = torch.randn(4, 32, B, dtype=torch.float64)
     exact = three_tensors(q, k, v, grad, scale=0.125, causal=False)
     slope = (0.125 * (q @ k.mT - exact.half)).softmax(-1) * (grad @ v.mT - exact.delta[:, None])
@@ -122,7 +122,7 @@ def order(kernel: Any) -> Figure:
 
 
 def coefficients(kernel: Any) -> Figure:
-    """The gradients of the coefficients of three harmonics, for 32 keys and 16 sums: chapter 17."""
+    """The gradients of the coefficients of three harmonics, for 32 keys and 16 sums: chapter 19."""
     q, k, grad = torch.randn(3, 32, 16).double()
     angles = torch.arange(1, 4)[:, None, None] * (0.25 * k @ q.T)
     right = torch.cat([angles.cos() @ grad, angles.sin() @ grad])
@@ -134,7 +134,7 @@ def coefficients(kernel: Any) -> Figure:
 
 
 def merging(merge: Callable[[Part, Part], Part], empty: Part) -> None:
-    """Parts of a softmax over 40 scores, merged in three divisions; says whether all are right: chapter 18.
+    """Parts of a softmax over 40 scores, merged in three divisions; says whether all are right: chapter 20.
 
     Args:
         merge: the reader's; of two pairs (logarithm of the sum, output ``[16]``) it makes one.
@@ -151,7 +151,7 @@ def merging(merge: Callable[[Part, Part], Part], empty: Part) -> None:
 
 
 def ragged(kernel: Any) -> Figure:
-    """A decoding step of four sequences of one tensor, at scale 1/4 in a window of 20 keys: chapter 18."""
+    """A decoding step of four sequences of one tensor, at scale 1/4 in a window of 20 keys: chapter 20."""
     tokens, lengths = torch.randn(4, 48, 16).double(), torch.tensor([3, 17, 30, 45])
     query, exact = tokens[torch.arange(4), lengths - 1], torch.empty(4, 16).double()
     cache = torch.full_like(tokens, torch.nan)

@@ -1,4 +1,4 @@
-"""Rows of a head in memory, one after the other; chapters 15 to 17 import them."""
+"""Rows of a head in memory, one after the other; chapters 17 to 19 import them."""
 
 import triton
 import triton.language as tl

@@ -24,7 +24,7 @@ class Captured:
         problems: what was smoothed; one, or one a variant where a layer mixes them.
         weights: ``[b h n m]``, the heads in their order.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
 
     path: str
@@ -60,7 +60,7 @@ def capture_attention(model: nn.Module, *inputs: Any, **options: Any) -> list[Ca
         ValueError: if no attention of this library ran.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7. Taught in: chapter 25.
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"capture_attention: model must be a module, not {model!r}")

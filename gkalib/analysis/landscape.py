@@ -46,7 +46,7 @@ def using(model: nn.Module, weights: Weights) -> Iterator[nn.Module]:
     Raises:
         ValueError: if the model has no tensor of a name, or one of another shape.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     own = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     for name, tensor in weights.items():
@@ -75,7 +75,7 @@ def losses_at(points: Iterable[Weights], model: nn.Module, loss: Loss) -> Float[
     Raises:
         ValueError: if the weights are of another model.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     losses = []
     for weights in points:
@@ -106,7 +106,7 @@ def trajectory_plane(snapshots: Sequence[Weights]) -> "Plane":
     References:
         Li et al., Visualizing the loss landscape of neural nets, 2018, section 7. Antognini and
         Sohl-Dickstein, PCA of high dimensional random walks with comparison to neural network training, 2018.
-        Taught in: chapter 24.
+        Taught in: chapter 26.
     """
     if len(snapshots) < 3:
         raise ValueError(f"trajectory_plane: needs three snapshots or more, not {len(snapshots)}")
@@ -162,7 +162,7 @@ def loss_on(
         ValueError: if there are fewer than two points, the span is not positive, or the plane is of another
             model.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     if points < 2 or (span is not None and not span > 0):
         raise ValueError(f"loss_on: points must be two or more and span positive, not {points} and {span}")
@@ -185,7 +185,7 @@ class Plane:
         distances: ``[steps]``, how far each snapshot is from the last. What is more than its coordinates in
             the plane is off the plane: the surface shows the loss of its shadow, not its own.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
 
     origin: dict[str, Tensor]
@@ -218,7 +218,7 @@ class Plane:
 class Surface:
     """Losses over a grid: ``losses[i, j]`` at ``first[i]`` along one axis and ``second[j]`` along the other.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
 
     first: Float[Tensor, " i"]

@@ -21,7 +21,7 @@ def magnitudes(weights: Rows) -> Rows:
     Args:
         weights: ``[… n m]``.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     size = weights.abs()
     return size / size.sum(-1, keepdim=True).clamp_min(torch.finfo(size.dtype).tiny)
@@ -50,7 +50,7 @@ def entropy(weights: Rows) -> Float[Tensor, "*b n"]:
     Args:
         weights: ``[… n m]``.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     return torch.special.entr(magnitudes(weights)).sum(-1)
 
@@ -64,7 +64,7 @@ def own(weights: Rows) -> Float[Tensor, "*b n"]:
     Raises:
         ValueError: if there are more queries than keys.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     queries, keys = weights.shape[-2:]
     if queries > keys:
@@ -81,7 +81,7 @@ def received(weights: Rows) -> Float[Tensor, "*b m"]:
     Args:
         weights: ``[… n m]``.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     return weights.shape[-1] * magnitudes(weights).mean(-2)
 
@@ -99,7 +99,7 @@ def contributions(
         out: $W_O$, the rows that meet each head, ``[h e width]``.
 
     References:
-        Kobayashi et al., Attention is not only a weight, 2020. Taught in: chapter 23.
+        Kobayashi et al., Attention is not only a weight, 2020. Taught in: chapter 25.
     """
     return magnitudes(weights * (value @ out).norm(dim=-1)[..., None, :])
 
@@ -110,7 +110,7 @@ def mass(weights: Rows) -> Float[Tensor, "*b n"]:
     Args:
         weights: ``[… n m]``.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     return weights.sum(-1)
 
@@ -121,7 +121,7 @@ def negative(weights: Rows) -> Float[Tensor, "*b n"]:
     Args:
         weights: ``[… n m]``.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     return (magnitudes(weights) * (weights < 0)).sum(-1)
 
@@ -140,7 +140,7 @@ def measures(weights: Weights, *, token: int | None = None) -> dict[str, Float[T
     Raises:
         ValueError: if there are more queries than keys.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     rows = {"neighbors": neighbors, "entropy": entropy, "own": own, "mass": mass, "negative": negative}
     by_head = {name: measure(weights).mean((0, 2)) for name, measure in rows.items()}
@@ -162,7 +162,7 @@ def bandwidths(model: nn.Module) -> Float[Tensor, "layers heads"]:
         ValueError: if no head has a bandwidth, or the layers have different numbers of heads.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.3. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.3. Taught in: chapter 25.
     """
     rows, inside = [], set()
     for module in model.modules():
@@ -183,7 +183,7 @@ def bandwidths(model: nn.Module) -> Float[Tensor, "layers heads"]:
 def banks(model: nn.Module) -> list[DecayingPeriodicBank]:
     """The banks of a model, in the order of its layers.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     return [module for module in model.modules() if isinstance(module, DecayingPeriodicBank)]
 

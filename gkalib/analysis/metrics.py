@@ -37,7 +37,7 @@ def attention_metrics(model: nn.Module, captured: Sequence[Captured]) -> dict[st
         all rows that the class token receives, ``register<r>`` likewise, and ``patch``, that of the patch
         that receives most in an item.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     numbers: dict[str, float] = {}
     registers, extra = (model.config.registers, model.config.extra) if isinstance(model, ViT) else (0, 0)
@@ -68,7 +68,7 @@ def of_heads(runs: Iterable[Mapping[str, float]], measure: str) -> np.ndarray:
     Raises:
         ValueError: if there are none.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     name = re.compile(rf"{re.escape(measure)}_\d+_\d+")
     values = [value for metrics in runs for key, value in metrics.items() if name.fullmatch(key)]
@@ -100,7 +100,7 @@ def agreement_metrics(
         (``mean_occlusion``). Nothing where a token cannot be taken out: where the attention is made for a
         number of tokens, or counts them.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     if any(problem.kernel.of_lag for layer in captured for problem in layer.problems):
         return {}
@@ -133,7 +133,7 @@ def agreement_metrics(
 def residual_metrics(model: ViT, images: Float[Tensor, "b channels height width"]) -> dict[str, float]:
     """``residual_share`` of each layer, as ``residual_<layer>``.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     return {f"residual_{index}": share.item() for index, share in enumerate(residual_share(model, images))}
 
@@ -152,7 +152,7 @@ def spectrum_metrics(
         attention: the weights of each layer.
         snapshots: of its training, in order.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     numbers = {
         f"attention_rank_{number}": effective_rank(singular_values(weights)).mean().item()
@@ -181,7 +181,7 @@ def picture_rows(model: ViT, captured: Sequence[Captured]) -> list[Row]:
         model: says where the class token and the patches stand.
         captured: what ``capture_attention`` gave for one picture.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     shares = [magnitudes(layer.weights) for layer in captured]
     rows = list(_measures(captured, token=model.config.registers if model.config.class_token else None))
@@ -211,7 +211,7 @@ def text_rows(model: nn.Module, captured: Sequence[Captured]) -> list[Row]:
         model: with the banks in it.
         captured: what ``capture_attention`` gave for one text.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     rows = list(_measures(captured))
     for index, layer in enumerate(captured):

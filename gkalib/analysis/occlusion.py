@@ -33,7 +33,7 @@ def occlusion(model: nn.Module, images: Images, labels: Labels) -> Maps:
         ValueError: if positions count the tokens, or attention is built for a number of tokens.
 
     References:
-        Zeiler and Fergus, 2014, who cover patches with gray. Taught in: chapter 23.
+        Zeiler and Fergus, 2014, who cover patches with gray. Taught in: chapter 25.
     """
     vit = _vision_transformer("occlusion", model)
     extra, tokens = vit.config.extra, vit.config.length
@@ -60,7 +60,7 @@ def saliency(model: nn.Module, images: Images, labels: Labels) -> Maps:
     Raises:
         ValueError: if the model is none of gkalib's vision transformers.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     vit = _vision_transformer("saliency", model)
     tokens: list[Tensor] = []
@@ -89,7 +89,7 @@ def residual_share(model: nn.Module, images: Images) -> Float[Tensor, " layers"]
     Raises:
         ValueError: if the model is none of gkalib's vision transformers.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     blocks: Any = _vision_transformer("residual_share", model).blocks
     streams: list[Tensor] = []
@@ -123,7 +123,7 @@ def agreement(maps: Maps, truth: Maps) -> tuple[float, float]:
     Raises:
         ValueError: if the shapes differ or there are fewer than two pictures.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     if maps.shape != truth.shape or maps.shape[0] < 2:
         raise ValueError(

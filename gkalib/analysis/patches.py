@@ -19,7 +19,7 @@ def class_row(model: ViT, matrices: Float[Tensor, "*b n n"]) -> Float[Tensor, "*
         model: says where the class token and the patches stand; registers are left out.
         matrices: ``[… n n]``, weights or a flow.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     registers, extra = model.config.registers, model.config.extra
     patches = matrices[..., extra:]
@@ -51,7 +51,7 @@ def patch_grid(map):
     Raises:
         ValueError: when their number is no square.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     count = map.shape[-1]
     side = math.isqrt(count)
@@ -67,7 +67,7 @@ def query_patches(side: int) -> dict[str, tuple[int, int]]:
         side: P.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.5. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.5. Taught in: chapter 25.
     """
     quarter, half, last = side // 4, side // 2, 3 * side // 4
     return {
@@ -89,7 +89,7 @@ def subsample(matrix, *, most: int = MOST):
         `[…, k, k]` and the k tokens' numbers.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 25.
     """
     count = matrix.shape[-1]
     tokens = np.arange(count) if count <= most else np.linspace(0, count - 1, most).round().astype(int)

@@ -55,7 +55,7 @@ def rollout(
 
     References:
         Abnar and Zuidema, Quantifying attention flow in transformers, 2020; Kundu et al., Gaussian Kernel
-        Attention, 2026, section 7.2, equation 13. Taught in: chapter 23.
+        Attention, 2026, section 7.2, equation 13. Taught in: chapter 25.
     """
     shares = [residual] * len(weights) if isinstance(residual, int | float) else list(residual)
     _check(weights, discard, shares, per)
@@ -79,7 +79,7 @@ def discarded(matrix: Flow, share: float, *, per: Literal["matrix", "row"] = "ma
         share: the quantile, from 0 to below 1.
         per: of each whole matrix, or of each row.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     among = matrix.flatten(1) if per == "matrix" else matrix
     ordered = among.sort(-1).values

@@ -19,7 +19,7 @@ def singular_values(matrices: Float[Tensor, "*batch n m"]) -> Float[Tensor, "*ba
     Returns:
         ``[... k]``, k = min(n, m).
 
-    Taught in: chapter 27.
+    Taught in: chapter 29.
     """
     return torch.linalg.svdvals(matrices.detach().double())
 
@@ -36,7 +36,7 @@ def spectrum(matrices: Float[Tensor, "*batch n m"]) -> Float[Tensor, " k"]:
         matrices: ``[... n m]``, B of them.
 
     References:
-        Maity et al., Kolmogorov–Arnold attention, 2025, figure 7. Taught in: chapter 27.
+        Maity et al., Kolmogorov–Arnold attention, 2025, figure 7. Taught in: chapter 29.
     """
     values = singular_values(matrices)
     return values.reshape(-1, values.shape[-1]).mean(0).log()
@@ -56,7 +56,7 @@ def effective_rank(values: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]
         ValueError: if a matrix has no singular value above zero.
 
     References:
-        Roy and Vetterli, The effective rank, 2007. Taught in: chapter 27.
+        Roy and Vetterli, The effective rank, 2007. Taught in: chapter 29.
     """
     total = values.sum(-1, keepdim=True)
     if not bool((total > 0).all()):
@@ -70,7 +70,7 @@ def matrices(weights: Weights) -> dict[str, Tensor]:
     Args:
         weights: parameters by name, such as ``dict(model.named_parameters())`` or a snapshot.
 
-    Taught in: chapter 27.
+    Taught in: chapter 29.
     """
     return {
         name: tensor.detach()
@@ -112,7 +112,7 @@ def histogram(weights: Weights, *, bins: int = 61) -> dict[str, Histogram]:
         ValueError: if there are no parameters, or ``bins`` is not positive.
 
     References:
-        Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 27.
+        Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 29.
     """
     if not weights:
         raise ValueError("histogram: needs parameters, and none are given")

@@ -88,7 +88,7 @@ def floor(work: Work, rates: Rates) -> Floor:
     $$t \ge \max\Big(\frac{\mathrm{flops}}{R_\mathrm{products}}, \frac{\mathrm{exponentials}}{R_\mathrm{exp}},
     \frac{\mathrm{bytes}}{R_\mathrm{memory}}, \frac{\mathrm{instructions}}{R_\mathrm{issue}}\Big)$$
 
-    Chapter 19 teaches it.
+    Chapter 21 teaches it.
     """
     return Floor(
         work.flops / rates.products,

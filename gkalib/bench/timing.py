@@ -36,7 +36,7 @@ def times(calls: Sequence[Call], device: str, *, seconds: float | None = None) -
         device: ``"cpu"`` or ``"cuda"``.
         seconds: of repeated runs; ``SECONDS`` where not given.
 
-    Chapter 19 teaches it.
+    Chapter 21 teaches it.
     """
     budget = SECONDS if seconds is None else seconds
     if device == "cuda":
@@ -63,7 +63,7 @@ def median_interval(ms: Sequence[float]) -> tuple[float, float]:
 
     $$\text{ranks}\quad \frac n2 - 0.98 \sqrt n \quad\text{and}\quad \frac n2 + 0.98 \sqrt n + 1$$
 
-    How many of them lie below it is binomial, whatever the distribution. Chapter 19 teaches it.
+    How many of them lie below it is binomial, whatever the distribution. Chapter 21 teaches it.
 
     Raises:
         ValueError: if there are fewer than six.

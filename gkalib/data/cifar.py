@@ -41,7 +41,7 @@ def cifar10() -> ImageData:
     """CIFAR-10: 50,000 pictures to train on and 10,000 to test.
 
     References:
-        Krizhevsky, Learning multiple layers of features from tiny images, 2009. Chapter 21 trains on it.
+        Krizhevsky, Learning multiple layers of features from tiny images, 2009. Chapter 23 trains on it.
     """
     return _split("cifar10")
 

@@ -210,7 +210,7 @@ def imagenet() -> ImageData:
     says.
 
     References:
-        Russakovsky et al., ImageNet large scale visual recognition challenge, 2015. Chapter 21.
+        Russakovsky et al., ImageNet large scale visual recognition challenge, 2015. Chapter 23.
     """
     hub = registered("imagenet").hub
     root = hub and find_pictures(hub)

@@ -196,7 +196,7 @@ def image_data(name: str, *, limit: int | None = None) -> ImageData:
             registered one; the message says what to do.
 
     References:
-        Chapter 21 trains on them.
+        Chapter 23 trains on them.
     """
     if name in IMAGE_SETS:
         data = IMAGE_SETS[name]()

@@ -96,7 +96,7 @@ def trained_vit() -> dict[str, Tensor]:
     """The parameters of a trained ViT, for :func:`gkalib.models.pretrained.vit_heads`.
 
     References:
-        Oquab et al., DINOv2, 2023, for the layout. Chapter 27 asks how many ranks its rows need.
+        Oquab et al., DINOv2, 2023, for the layout. Chapter 29 asks how many ranks its rows need.
     """
     require("onnx", "trained_vit")
     (content,) = unpacked("trained_vit", "*/vit_s_focus.onnx").values()

@@ -47,7 +47,7 @@ class Windows(Rows):
         ValueError: if the text is shorter than a window and its last label.
 
     References:
-        Chapter 20 trains on every offset of a text.
+        Chapter 22 trains on every offset of a text.
     """
 
     def __init__(self, tokens: np.ndarray, context: int, *, stride: int = 1):
@@ -108,7 +108,7 @@ class Documents(Stored):
         chosen: the numbers of the documents that are rows; all where it is not given.
 
     References:
-        Chapter 20 counts what is padded and cut away.
+        Chapter 22 counts what is padded and cut away.
     """
 
     def __init__(self, *arrays: np.ndarray, pad: int = 0, chosen: np.ndarray | None = None):
@@ -137,7 +137,7 @@ class Packed(Stored):
     """Rows that begin with a document and are filled with others, see :func:`pack`.
 
     References:
-        Chapter 20 packs sentences.
+        Chapter 22 packs sentences.
     """
 
     def batch(self, rows: np.ndarray) -> Batch:

@@ -232,7 +232,7 @@ def benchmark(name: str) -> list[Item]:
     Raises:
         ValueError: if there is no such set, it is not here and cannot be fetched, or is another.
 
-    Chapter 22 evaluates models on them.
+    Chapter 24 evaluates models on them.
     """
     if name not in (*_SOURCES, "winograd"):
         raise ValueError(f"data: no questions named {name!r}. Known: {', '.join((*_SOURCES, 'winograd'))}")

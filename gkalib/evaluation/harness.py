@@ -28,7 +28,7 @@ def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
         ValueError: if the harness is not installed, or a task asks for text that is drawn at random.
 
     References:
-        Gao et al., The language model evaluation harness, EleutherAI, version 0.4. Chapter 22 compares it
+        Gao et al., The language model evaluation harness, EleutherAI, version 0.4. Chapter 24 compares it
         with our scorer.
     """
     api, utils = require("lm_eval.api.model", "the harness"), require("lm_eval.utils", "the harness")

@@ -54,7 +54,7 @@ def accuracy(
     Raises:
         ValueError: if there is nothing to measure, or a label is no class of the model.
 
-    Chapter 22 teaches its standard error.
+    Chapter 24 teaches its standard error.
     """
     device = device_of(model)
     sums = torch.zeros(4, dtype=torch.float64, device=device)
@@ -102,7 +102,7 @@ def bits_per_byte(
         ValueError: if the labels have no bytes, or one of them is no token.
 
     References:
-        nanochat at commit 212bdae, ``nanochat/loss_eval.py``. Chapter 20 teaches it.
+        nanochat at commit 212bdae, ``nanochat/loss_eval.py``. Chapter 22 teaches it.
     """
     return text_loss(model, batches, byte_lengths)["bpb"]
 

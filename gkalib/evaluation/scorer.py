@@ -138,7 +138,7 @@ def evaluate(
             processes are to share without a sum.
 
     References:
-        Li et al., DataComp-LM, 2024; nanochat at commit 212bdae. Chapter 22 teaches it.
+        Li et al., DataComp-LM, 2024; nanochat at commit 212bdae. Chapter 24 teaches it.
     """
     if unknown := set(names) - set(TASKS):
         raise ValueError(f"evaluate: no task {min(unknown)!r}. Known: {', '.join(TASKS)}")
@@ -340,7 +340,7 @@ def compare(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
         ValueError: if they are not of equally many questions, at least two.
 
     References:
-        McNemar, Note on the sampling error of the difference between correlated proportions, 1947. Chapter 22
+        McNemar, Note on the sampling error of the difference between correlated proportions, 1947. Chapter 24
         teaches it.
     """
     if len(first) != len(second) or len(first) < 2:

@@ -72,7 +72,7 @@ class Task:
 
     References:
         Li et al., DataComp-LM, 2024, for CORE; nanochat at commit 212bdae, ``nanochat/core_eval.py``, for
-        seeds, prompts and baselines. Chapter 22 teaches it.
+        seeds, prompts and baselines. Chapter 24 teaches it.
     """
 
     name: str

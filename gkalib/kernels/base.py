@@ -138,7 +138,7 @@ class Form:
     Raises:
         ValueError: if ``sigma`` is given beside ``scale`` or ``norm``.
 
-    Chapter 14 shows what each method makes of a form.
+    Chapter 16 shows what each method makes of a form.
     """
 
     def __init__(

@@ -130,7 +130,7 @@ class SuSiE(nn.Module):
         ValueError: if ``head_dim`` is odd.
 
     References:
-        RBF attention, "Subspace Sinusoidal Embeddings". Chapter 26 tests what its penalty can do.
+        RBF attention, "Subspace Sinusoidal Embeddings". Chapter 28 tests what its penalty can do.
     """
 
     omega: Tensor

@@ -28,7 +28,7 @@ class ValuelessAttention(Smoother):
         ValueError: if the tokens are not as wide as the heads.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 4.4. Chapter 28 teaches it.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 4.4. Chapter 30 teaches it.
     """
 
     projections = ("query", "key")

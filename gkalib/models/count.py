@@ -32,7 +32,7 @@ class Count:
         flops_per_token: of one training step on one token, as nanochat counts: three forward passes, with
             attention over the keys that the last token sees. None where positions were given.
 
-    Chapter 28 rebuilds three tables from it.
+    Chapter 30 rebuilds three tables from it.
     """
 
     parameters: int

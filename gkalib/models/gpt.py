@@ -32,7 +32,7 @@ def gpt(config: str | GPTConfig, *, attention: Attention = "softmax", **changes:
     Raises:
         ValueError: if the preset or a field is unknown, a size is wrong, or a variant cannot be causal.
 
-    Chapter 20 teaches it.
+    Chapter 22 teaches it.
     """
     if isinstance(config, str):
         if config not in PRESETS:
@@ -125,7 +125,7 @@ class GPT(nn.Module):
         ValueError: if a variant cannot be causal, or has no values to which embeddings could be added.
 
     References:
-        nanochat (commit 212bdae), RBF attention and GPA are presets of it. Chapter 20 teaches it.
+        nanochat (commit 212bdae), RBF attention and GPA are presets of it. Chapter 22 teaches it.
     """
 
     def __init__(self, config: GPTConfig, attention: Attention = "softmax"):

@@ -99,7 +99,7 @@ def vit(
     Raises:
         ValueError: if the size or a field is unknown, or sizes do not fit together.
 
-    Chapter 21 teaches it.
+    Chapter 23 teaches it.
     """
     if isinstance(size, str):
         if size not in SIZES:
@@ -121,7 +121,7 @@ class ViT(nn.Module):
         attention: as for ``vit``.
 
     References:
-        Touvron et al., DeiT, 2021, whose parameters it has with softmax attention. Chapter 21 teaches it.
+        Touvron et al., DeiT, 2021, whose parameters it has with softmax attention. Chapter 23 teaches it.
     """
 
     def __init__(self, config: ViTConfig, attention: Attention = "softmax"):

@@ -62,7 +62,7 @@ class Unnormalized(Normalizer):
     $$w_{ij} = \kappa_{ij}$$
 
     References:
-        The non-softmax form of RBF attention; Skyformer's kernelized attention. Chapter 26 teaches it.
+        The non-softmax form of RBF attention; Skyformer's kernelized attention. Chapter 28 teaches it.
     """
 
     averages = False

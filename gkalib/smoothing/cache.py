@@ -27,7 +27,7 @@ class Cache:
     Raises:
         ValueError: if a count is below 1; in use, if the tokens do not fit.
 
-    Chapter 18 teaches it.
+    Chapter 20 teaches it.
     """
 
     def __init__(self, batch: int, length: int, window: int | None = None):

@@ -283,7 +283,7 @@ def train_and_kill(words: Sequence[str], folder: Path, *, step: int) -> int:
         ValueError: if the process ends by itself before that step.
 
     References:
-        Chapter 20 goes on with such a run.
+        Chapter 22 goes on with such a run.
     """
     options = ["--save-every", "0", "--log-every", "1", "--quiet", "--device", "cpu", "--out"]
     process = subprocess.Popen(

@@ -213,7 +213,7 @@ def trajectory(folder: Path, *, least: int = 1) -> list[dict[str, Tensor]]:
     Raises:
         ValueError: if one is damaged.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     paths = checkpoints(folder.parent if folder in checkpoints(folder.parent) else folder)
     if len(paths) < least:

@@ -71,7 +71,7 @@ def wrap(processes: "Processes", model: nn.Module, *, compiled: bool) -> nn.Modu
         compiled: whether it goes through ``torch.compile``.
 
     References:
-        Li et al., PyTorch distributed, 2020. Chapter 20 uses it.
+        Li et al., PyTorch distributed, 2020. Chapter 22 uses it.
     """
     if processes.size > 1:
         ids = None if processes.device.type == "cpu" else [processes.device]
@@ -96,7 +96,7 @@ class Processes:
         size: how many there are.
         device: what this one computes on.
 
-    Chapter 20 uses it.
+    Chapter 22 uses it.
     """
 
     rank: int

@@ -70,7 +70,7 @@ class Log:
         main: whether this process is the one that writes.
         quiet: whether to show no progress.
 
-    Chapter 20 uses it.
+    Chapter 22 uses it.
     """
 
     def __init__(self, folder: Path | None, name: str, *, steps: int, start: int, main: bool, quiet: bool):

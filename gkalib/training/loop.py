@@ -106,7 +106,7 @@ def fit(workload: Workload, launch: LaunchConfig, *, watch: Watch | None = None)
 
     References:
         Touvron et al., Training data-efficient image transformers, 2021; Radford et al., Language models are
-        unsupervised multitask learners, 2019. Chapters 20 and 21 read it line by line.
+        unsupervised multitask learners, 2019. Chapters 22 and 23 read it line by line.
     """
     with Trainer(workload, launch) as trainer:
         model = trainer.build()

@@ -59,7 +59,7 @@ def learning_rate(config: TrainConfig, step: int, factor: float = 1.0) -> float:
 
     References:
         Loshchilov and Hutter, SGDR, 2017; Hägele et al., Scaling laws and compute-optimal training beyond
-        fixed training durations, 2024. Chapter 20 draws both.
+        fixed training durations, 2024. Chapter 22 draws both.
     """
     peak, final, warmup = config.lr, config.final_lr, config.warmup
     done = min((step - warmup) / max(1, config.steps - warmup), 1.0)
@@ -137,7 +137,7 @@ def weight_average(model: nn.Module, decay: float | None) -> AveragedModel | Non
         decay: from 0, which copies, to just below 1; None makes no average.
 
     References:
-        Polyak and Juditsky, Acceleration of stochastic approximation by averaging, 1992. Chapter 21 uses it.
+        Polyak and Juditsky, Acceleration of stochastic approximation by averaging, 1992. Chapter 23 uses it.
     """
     if decay is None:
         return None

@@ -44,7 +44,7 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
         ValueError: if the run cannot be made as it is set, or data is missing, or another run writes to its
             folder, or its checkpoints belong to other settings or are damaged; the message says what to do.
 
-    Chapter 20 reads the loop.
+    Chapter 22 reads the loop.
     """
     launch = launch or LaunchConfig()
     processes = start(launch.device)

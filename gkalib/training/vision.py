@@ -234,7 +234,7 @@ def evaluation_transform(config: VisionConfig) -> Transform:
 
 
 def augmented(config: VisionConfig, image: Image.Image, seed: int) -> Float[Tensor, "c s s"]:
-    """One image as a run sees it, before mixing, with random numbers from a seed. Chapter 21 shows some."""
+    """One image as a run sees it, before mixing, with random numbers from a seed. Chapter 23 shows some."""
     with seeded(seed):
         return training_transform(config)(image)
 
@@ -250,7 +250,7 @@ def mixer(config: VisionConfig) -> Callable[[Tensor, Tensor, int], tuple[Tensor,
     and returns pictures and targets ``[n classes]``.
 
     References:
-        Zhang et al., mixup, 2018; Yun et al., CutMix, 2019; Szegedy et al., 2016, on smoothing. Chapter 21
+        Zhang et al., mixup, 2018; Yun et al., CutMix, 2019; Szegedy et al., 2016, on smoothing. Chapter 23
         uses them.
     """
     augment, classes, smoothing = config.augment, config.model.num_classes, config.smoothing

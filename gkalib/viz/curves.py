@@ -18,7 +18,7 @@ def named(axes: Axes, x: Any, curves: Mapping[str, tuple[Any, str]], *, line: st
         curves: by name, its values ``[n]`` and a color of the palette; tensors, arrays or lists.
         line: the marker and the line of all curves.
 
-    Taught in: chapter 27.
+    Taught in: chapter 29.
     """
     for name, (values, shade) in curves.items():
         axes.plot(array(x), array(values), line, color=style.PALETTE[shade], label=name)
@@ -27,7 +27,7 @@ def named(axes: Axes, x: Any, curves: Mapping[str, tuple[Any, str]], *, line: st
 def log_ticks(axes: Axes, places: Sequence[float | int]) -> None:
     """Make the horizontal axis logarithmic, with ticks at these places alone, written as plain numbers.
 
-    Taught in: chapter 27.
+    Taught in: chapter 29.
     """
     axes.set_xscale("log")
     axes.set_xticks(places, [f"{place:g}" for place in places])

@@ -40,7 +40,7 @@ def seeds(
         spans: the ends of each arm's interval, a thick line under smaller dots; without them a gray tick
             marks the mean.
 
-    Taught in: chapter 26.
+    Taught in: chapter 28.
     """
     for place, (arm, row) in enumerate(values.items()):
         if spans is None:
@@ -65,7 +65,7 @@ def kinds(axes: Axes, values: Mapping[str, Mapping[str, Values]]) -> None:
     Raises:
         ValueError: if there are more kinds than marks, or an arm has other kinds than the first.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     names = list(next(iter(values.values())))
     if len(names) > len(MARKS) or any(list(row) != names for row in values.values()):

@@ -42,7 +42,7 @@ def attention_figures(
         picture: of a vision transformer, what maps lie over, as for ``maps.overlay``.
         tokens: of a model of text, what to write below figures; registers included.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     shares = [magnitudes(layer.weights) for layer in captured]
     figures: dict[str, Figure] = {}
@@ -84,7 +84,7 @@ def spectrum_figures(
         points: along each axis of the landscape.
 
     References:
-        Maity et al., Kolmogorov–Arnold attention, 2025, figures 6 to 8. Taught in: chapter 24.
+        Maity et al., Kolmogorov–Arnold attention, 2025, figures 6 to 8. Taught in: chapter 26.
     """
     figures = {"spectra": spectra(model, attention), "histograms": histograms(model)}
     if snapshots and loss is not None:
@@ -104,7 +104,7 @@ def bandwidth_map(axes: Axes, sigma) -> AxesImage:
         sigma: ``[layers heads]``.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.3. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.3. Taught in: chapter 25.
     """
     sigma = array(sigma)
     image = axes.imshow(sigma.T, cmap="YlOrRd", aspect="auto")
@@ -120,7 +120,7 @@ def bandwidth_lines(axes: Axes, sigma) -> None:
         sigma: ``[layers heads]``.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.3. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.3. Taught in: chapter 25.
     """
     sigma = array(sigma)
     colors = list(style.PALETTE.values())
@@ -141,7 +141,7 @@ def bank_lines(axes: Axes, kernel: DecayingPeriodicBank, length: int) -> None:
         ValueError: if there is no lag to draw.
 
     References:
-        Gaussian Process Attention with Kernel Modeling, equations 3 to 6. Taught in: chapter 23.
+        Gaussian Process Attention with Kernel Modeling, equations 3 to 6. Taught in: chapter 25.
     """
     if length < 1:
         raise ValueError(f"bank_lines: length must be at least 1 lag, not {length}")
@@ -160,7 +160,7 @@ def rollouts(picture, model: ViT, shares: Shares) -> Figure:
         shares: of all layers.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.2. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.2. Taught in: chapter 25.
     """
     figure, panels = _row(1 + len(DISCARDS))
     panels[0].imshow(picture, cmap="gray")
@@ -175,7 +175,7 @@ def bandwidth_figure(sigma: Float[Tensor, "layers heads"]) -> Figure:
     """Bandwidths as a heat map and as lines over depth.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.3. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.3. Taught in: chapter 25.
     """
     figure, (left, right) = _row(2, height=2.8)
     figure.colorbar(bandwidth_map(left, sigma), ax=left, label="σ")
@@ -188,7 +188,7 @@ def class_maps(picture, model: ViT, shares: Weights) -> Figure:
     """One layer: how much of each patch the class token takes, head by head.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.4, equation 14. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.4, equation 14. Taught in: chapter 25.
     """
     rows = class_row(model, shares[0])
     figure, panels = _row(len(rows))
@@ -201,7 +201,7 @@ def patch_maps(picture, model: ViT, shares: Weights) -> Figure:
     """One layer: how much of each patch four patches take, in the mean over heads, plain and as overlays.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.5, equation 15. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.5, equation 15. Taught in: chapter 25.
     """
     rows = patch_rows(model, shares)
     figure, axes = _grid(2, len(rows))
@@ -220,7 +220,7 @@ def evolution(picture, model: ViT, shares: Shares) -> Figure:
     """A row a layer: the mean matrix over heads, the class token's map, and the same over the picture.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.6. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.6. Taught in: chapter 25.
     """
     figure, axes = _grid(len(shares), 3)
     for index, layer in enumerate(shares):
@@ -240,7 +240,7 @@ def matrices(weights: Weights) -> Figure:
         weights: ``[1 h n n]``, with their signs.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 25.
     """
     figure, panels = _row(weights.shape[1], height=2.4)
     for head, axes in enumerate(panels):
@@ -256,7 +256,7 @@ def last_rows(tokens: Sequence[str], shares: Shares) -> Figure:
         tokens: what to write below; registers included.
         shares: of all layers.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     rows = torch.cat([layer[0, :, -1] for layer in shares])
     figure = Figure(figsize=(style.COLUMN, 1.2 + 0.14 * len(rows)), layout="constrained")
@@ -275,7 +275,7 @@ def sinks(shares: Shares) -> Figure:
     Args:
         shares: of all layers.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     figure, panels = _row(len(shares), height=2.4)
     for index, (axes, layer) in enumerate(zip(panels, shares, strict=True)):
@@ -289,7 +289,7 @@ def sinks(shares: Shares) -> Figure:
 def bank_figure(kernels: Sequence[DecayingPeriodicBank], length: int) -> Figure:
     """The banks of all layers over the lag, a panel a layer and a line a head.
 
-    Taught in: chapter 23.
+    Taught in: chapter 25.
     """
     figure, panels = _row(len(kernels), height=2.4)
     for index, (axes, kernel) in enumerate(zip(panels, kernels, strict=True)):
@@ -301,7 +301,7 @@ def bank_figure(kernels: Sequence[DecayingPeriodicBank], length: int) -> Figure:
 def contours(axes: Axes, plane: Plane, surface: Surface, *, levels: int = 12) -> None:
     """Draw a surface as contours of the loss's logarithm, with the trajectory's shadow from o to ×.
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     losses = surface.losses.clamp(min=torch.finfo(torch.float64).tiny).log10()
     filled = axes.contourf(surface.first, surface.second, losses.T, levels=levels, cmap=style.SEQUENTIAL)
@@ -317,7 +317,7 @@ def contours(axes: Axes, plane: Plane, surface: Surface, *, levels: int = 12) ->
 def component_shares(axes: Axes, plane: Plane, *, count: int = 8) -> None:
     """Draw how much of a trajectory each component holds, beside a random walk's 6 / (π² k²).
 
-    Taught in: chapter 24.
+    Taught in: chapter 26.
     """
     explained = plane.explained[:count]
     number = torch.arange(1, len(explained) + 1)
@@ -331,7 +331,7 @@ def spectra(model: nn.Module, attention: Sequence[Weights]) -> Figure:
     """The singular values of each layer's attention, and the effective ranks of the weight matrices.
 
     References:
-        Maity et al., Kolmogorov–Arnold attention, 2025, figure 7. Taught in: chapter 27.
+        Maity et al., Kolmogorov–Arnold attention, 2025, figure 7. Taught in: chapter 29.
     """
     figure, (left, right) = _row(2, height=3.2)
     for number, weights in enumerate(attention):
@@ -358,7 +358,7 @@ def histograms(model: nn.Module) -> Figure:
     """How the parameters are spread, a panel a kind.
 
     References:
-        Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 27.
+        Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 29.
     """
     by_kind = spectrum.histogram(dict(model.named_parameters()))
     columns = 4

@@ -85,7 +85,7 @@ def overlay(
         ValueError: when the picture or the map has other axes.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.4. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.4. Taught in: chapter 25.
     """
     picture, map = _picture(picture), array(map)
     if map.ndim != 2:
@@ -114,7 +114,7 @@ def off_diagonal(matrix) -> np.ndarray:
         ValueError: when it is not square.
 
     References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 23.
+        Kundu et al., Gaussian Kernel Attention, 2026, section 7.7. Taught in: chapter 25.
     """
     matrix = array(matrix)
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:

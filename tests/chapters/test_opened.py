@@ -148,7 +148,7 @@ def test_without_the_library_it_says_what_to_type(places, away):
 @pytest.mark.slow
 def test_a_chapter_with_records_runs_or_says_where_they_are(tmp_path):
     """All chapters, and all ways: ``python -m tests.chapters.opened``."""
-    root, slug = opened.places(tmp_path.resolve()), "22-evaluation"
+    root, slug = opened.places(tmp_path.resolve()), "24-evaluation"
     assert not opened.opened(root, "jupyter", slug) and not opened.opened(root, "pip-folder", slug)
     assert "lie in the book's repository" in opened.opened(root, "pip-git", slug)  # nobody can be asked
     assert "missing? %pip install" in opened.opened(root, "nothing", slug)

@@ -69,7 +69,7 @@ def test_names_of_neighbors_do_not_cover_one_another(axes):
 
 @pytest.mark.parametrize("kind", ["images", "text"])
 def test_names_of_the_comparison_at_one_budget_are_legible(kind):
-    """On the records, at the size of the figures of chapter 30."""
+    """On the records, at the size of the figures of chapter 32."""
     spent = step_costs(f"one-budget-{kind}")
     plain = spent["softmax"]
     operations = {arm: of["flops"] / plain["flops"] for arm, of in spent.items()}

@@ -47,7 +47,7 @@ class Fused(Method):
             place of seven, in half precision on an H100. **They are then not deterministic**: sums are formed
             in the order in which programs come, so that two runs differ in their last bits.
 
-    Chapters 15 to 18 teach them.
+    Chapters 17 to 20 teach them.
     """
 
     name = "fused"

@@ -7,7 +7,7 @@ $$dq_i = s \sum_j dS_{ij} k_j - \nu q_i \sum_j dS_{ij},\quad
   dk_j = s \sum_i dS_{ij} q_i - \nu k_j \sum_i dS_{ij},\quad dv_j = \sum_i P_{ij}\, dO_i .$$
 
 Under softmax every row of dS sums to 0. Each sum has one owner, which forms it in a fixed order without
-atomics: seven products in place of five, and the same bits every time. Chapter 16 derives it.
+atomics: seven products in place of five, and the same bits every time. Chapter 18 derives it.
 
 Both programs walk as the forward one does: first the blocks that hold an edge of the mask, then the others.
 Here whole blocks come last, since the other way about each product waits for the one before it.

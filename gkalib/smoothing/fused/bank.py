@@ -2,7 +2,7 @@ r"""The table of a bank of decaying periodic kernels, formed by one program, and
 
 $G(\Delta) = \sum_m \sigma_m^2 w_m(\Delta)$ with
 $w_m = e^{-\Delta / \ell_m} \exp(-2 \alpha_m^2 \sin^2(\Delta / \tau_m))$ is the same at both signs of a lag
-and each is formed once. Chapter 17 teaches what reads the table.
+and each is formed once. Chapter 19 teaches what reads the table.
 """
 
 from typing import Any, NamedTuple

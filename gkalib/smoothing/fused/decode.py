@@ -1,4 +1,4 @@
-"""One new token against a cache of earlier ones, split along the sequence. Chapter 18 teaches it."""
+"""One new token against a cache of earlier ones, split along the sequence. Chapter 20 teaches it."""
 
 import math
 

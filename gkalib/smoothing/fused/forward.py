@@ -1,4 +1,4 @@
-r"""Smoothing of separate queries, keys and values, without the matrix of weights. Chapter 15 teaches it.
+r"""Smoothing of separate queries, keys and values, without the matrix of weights. Chapter 17 teaches it.
 
 $$s_{ij} = \log_2 e\,\big(s\, q_i^\top k_j - \tfrac{\nu}{2} |k_j|^2 + t_{i-j}\big), \qquad
 O_i = \frac{\sum_j 2^{s_{ij} - c_i} v_j}{\sum_j 2^{s_{ij} - c_i}}$$

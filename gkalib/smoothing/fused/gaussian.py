@@ -1,6 +1,6 @@
 """What the programs for Gaussian attention of one tensor share: blocks, spans, what begins and ends rows.
 
-Chapters 15 and 16 teach them.
+Chapters 17 and 18 teach them.
 """
 
 from typing import Any, NamedTuple

@@ -3,7 +3,7 @@ r"""A bias by lag in the programs' own layout, and its gradient: tiles sheared s
 The gradient of the entry of lag l is the sum of $dS_{ij}$ along $i - j = l$. A program turns each row of a
 tile of dS by its own number, so that diagonals stand upright; a sum down the columns gives one number
 per lag, which the next tile goes on with until the last that has the lag adds it to the program's own slice
-of memory. Chapter 17 shows it.
+of memory. Chapter 19 shows it.
 """
 
 import triton

@@ -1,7 +1,7 @@
 """KArAt's operator on rows of scores: the r numbers of each row, without the row or its features in memory.
 
 A program forms scores, cosines and sines one block at a time. Queries, keys and coefficients past an end are
-loaded as zeros and add zeros, so that no score needs a mask. Chapter 17 teaches it.
+loaded as zeros and add zeros, so that no score needs a mask. Chapter 19 teaches it.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Gaussian attention of one tensor to itself: query, key and value are x. Chapters 15 and 16 teach it."""
+"""Gaussian attention of one tensor to itself: query, key and value are x. Chapters 17 and 18 teach it."""
 
 from typing import Any
 

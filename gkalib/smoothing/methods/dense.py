@@ -53,7 +53,7 @@ class Dense(Method):
     Raises:
         ValueError: if ``memory`` is not positive.
 
-    Chapter 14 measures it.
+    Chapter 16 measures it.
     """
 
     name = "dense"

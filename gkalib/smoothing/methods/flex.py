@@ -35,7 +35,7 @@ class Flex(Method):
     compiler at hand.
 
     References:
-        Dong et al., Flex Attention, 2024. Chapter 14 teaches it.
+        Dong et al., Flex Attention, 2024. Chapter 16 teaches it.
     """
 
     name = "flex"

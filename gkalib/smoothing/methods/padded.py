@@ -29,7 +29,7 @@ class Padded(Method):
     saves the copies. PyTorch forms the weights where such a mask needs a gradient: up to 256 keys that is
     faster still, beyond them the column is.
 
-    Chapter 14 teaches it.
+    Chapter 16 teaches it.
     """
 
     name = "padded"

@@ -34,7 +34,7 @@ def run(arm: str, *leave_out: str, long: int = 1) -> VisionConfig:
         long: by how much the reduced run on a CPU is longer; full runs have 300 epochs.
 
     References:
-        Touvron et al., DeiT, 2021: the defaults of its ``main.py``. Chapter 21 reads the reduced runs.
+        Touvron et al., DeiT, 2021: the defaults of its ``main.py``. Chapter 23 reads the reduced runs.
     """
     smaller = {
         "smoke": _smaller("made-up", 16, 6, warmup=2, dim=24, depth=2, limit=256, ema=0.5),
