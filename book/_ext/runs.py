@@ -38,7 +38,7 @@ WHOLE = {
     "rbf-arms": ("rbf-tiny",),
     "rbf-stories": ("rbf-tiny",),
 }
-LATER = {"core": "core", "looked": "looking"}  # experiments that measure a trained run, an arm for each
+LATER = {"core": "core", "evaluated": "evaluated", "looked": "looking"}  # experiments that measure a trained run, an arm for each
 
 
 @final
@@ -160,8 +160,8 @@ class Runs:
         """What a key names, or None where it has not run.
 
         Args:
-            kind: ``train`` for recipes, ``core`` for their scores on tasks, ``looked`` for what a look
-                at them counts, ``study`` or ``bench``.
+            kind: ``train`` for recipes, ``core`` for their scores on tasks, ``evaluated`` for their
+                bits per byte of training text, ``looked`` for what a look at them counts, ``study`` or ``bench``.
             key: experiment, arm and metric, or for a benchmark its shape and the metric.
 
         Raises:
@@ -182,6 +182,7 @@ class Runs:
         as_printed = {
             "train": str(recipe.get("steps")) == self.steps.get(("train", experiment, arm)),
             "core": not recipe.get("limit"),
+            "evaluated": True,
             "looked": True,
         }
         return Series(
@@ -239,7 +240,8 @@ def command(kind: str, key: str) -> str:
     return {
         "train": f"python -m gkalib train {name} --keep --arm {arm}",
         "study": f"python -m chapters.experiments {name} {arm}",
-        "looked": f"python -m gkalib look RUN --keep, for a run of {name}, arm {arm}",
+        "looked": f"python -m gkalib look RUN {'--paper gpa ' * (name == 'gpa-dickens')}--keep, for a run of {name}, arm {arm}",
         "core": f"python -m gkalib evaluate RUN --keep --tasks TASK, for a run of {name}, arm {arm}",
+        "evaluated": f"python -m gkalib evaluate RUN --training --keep, for a run of {name}, arm {arm}",
         "bench": f"python -m gkalib bench {name.replace('-', ' ', 1)} --device cuda --keep",
     }[kind]

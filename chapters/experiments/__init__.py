@@ -19,6 +19,7 @@ FILES = {
     "gpa-novels-1000": "gpa_novels",
     "gpa-novels-3000": "gpa_novels",
     "kan-cifar": "kan",
+    "kan-cifar100": "kan",
     "kan-mlp": "kan",
     "karat-perceptrons": "kan",
     "karat-arms": "karat",

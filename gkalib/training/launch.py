@@ -333,7 +333,7 @@ def launch(
         start: whether to start.
 
     Raises:
-        ValueError: if there is no such recipe, arm, setting or card, or something that a start needs is missing.
+        ValueError: if there is no such recipe, arm, setting or card, or a start lacks something.
         TypeError: if an argument has another name now; the message says which.
     """
     for name in old:
