@@ -176,6 +176,8 @@ class Runs:
         if kind != "study" or scale is None:
             self.known("train" if kind in LATER else kind, experiment, arm)
         records = self.newest(*place, card=kind == "bench")
+        if kind in LATER:  # what a command measures depends on how it was asked
+            records = [one for one in records if set(re.split(r"[-/]", metric)) <= one.metrics.keys()]
         if not records:
             return None
         recipe = records[0].recipe

@@ -103,7 +103,7 @@ def inspect_run(
     loss = None if labels is None else _loss(inputs, labels)
     plots = figures.attention_figures(model, captured, picture=chosen.picture, tokens=chosen.tokens)
     plots |= figures.spectrum_figures(model, weights, snapshots, loss)
-    lost: dict[str, float] = {}
+    lost: dict[str, int | float] = {}
     if paper == "gpa":
         drawn, lost = _gpa(loaded, processes, held_out or GPA_ROWS)
         plots |= drawn
@@ -130,7 +130,7 @@ def inspect_run(
 
 def _gpa(
     loaded: TrainedModel, processes: Processes, count: int
-) -> tuple[dict[str, Figure], dict[str, float]]:
+) -> tuple[dict[str, Figure], dict[str, int | float]]:
     """The lines that a decoder of characters writes, and its heads removed: figures and numbers.
 
     Raises:
@@ -151,7 +151,7 @@ def _gpa(
         "text": line_gaps(torch.tensor(rows.tokens.astype(np.int64))[None], newline),
         "written": line_gaps(written(model, inputs[:STREAMS], CHARACTERS).cpu(), newline),
     }
-    numbers: dict[str, float] = {"written_characters": CHARACTERS}
+    numbers: dict[str, int | float] = {"written_characters": CHARACTERS}
     for name, gaps in lines.items():
         numbers[f"{name}_lines"] = len(gaps)
         if len(longer := gaps[gaps > 1]):

@@ -146,17 +146,18 @@ class Launch(Background):
 
     @property
     def lines(self) -> dict[str, str]:
-        """The command on one GPU, on several, and on two machines of so many under SLURM; or on the CPU."""
+        """The command on one GPU, on several, and on each of two machines of so many; or on the CPU."""
         if self.gpus == 0 and self.scale != "full":
             return {"CPU": shlex.join(["python", *self.arguments(0)])}
         cards = self.gpus if self.gpus > 1 else 8
         one, several, two = (shlex.join(self.arguments(gpus)) for gpus in (1, cards, 2 * cards))
-        node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
-        nodes = f"--nnodes 2 --nproc-per-node {cards} --rdzv-backend c10d --rdzv-endpoint {node}"
-        wrapped = shlex.quote(f"srun torchrun {nodes} {two}")
+        nodes = f"torchrun --nnodes 2 --nproc-per-node {cards} --rdzv-backend c10d --rdzv-endpoint"
+        first = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)"
+        wrapped = shlex.quote(f"srun {nodes} {first}:29500 {two}")
         return {
             "one GPU": f"python {one}",
             f"{cards} GPUs": f"torchrun --standalone --nproc-per-node {cards} {several}",
+            "2 machines": f"{nodes} FIRST:29500 {two}",
             "SLURM": f"sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node {cards} --wrap {wrapped}",
         }
 

@@ -16,7 +16,7 @@ from gkalib.training.launch import chosen_runs
 def test_processes_can_share_the_steps_of_every_arm(name):
     runs = chosen_runs(name, ["all"], [0])
     lines = launch(name, gpus=8).lines
-    for where, processes in (("one GPU", 1), ("8 GPUs", 8), ("SLURM", 16)):
+    for where, processes in (("one GPU", 1), ("8 GPUs", 8), ("2 machines", 16), ("SLURM", 16)):
         sizes = {key: int(value) for key, value in re.findall(r"--(device-batch|batch) (\d+)", lines[where])}
         for run in runs:
             batch = sizes.get("batch", run.batch)
