@@ -199,8 +199,8 @@ class Launch(Background):
             f"paper        {recipe.paper}: {recipe.expects}",
             f"runs         {len(self.runs)}, {self.scale} scale, seeds {seeds}, data {first.data}",
             *table,
-            f"together     {low:.2g} to {high:.2g} hours on {cards}: no program can be faster; if it does",
-            "             as well as those of table 4 in the GKA paper. Neither loads or measures anything",
+            f"together     {low:.2g} to {high:.2g} hours on {cards}, without loading and measuring: no program",
+            "             needs less than the first; with the second a step does as in table 4 of the GKA paper",
         ]
         if isinstance(first, VisionConfig):
             workers, small = LOADERS * max(1, self.gpus), first.model.image_size <= 64
