@@ -269,4 +269,4 @@ PERCEPTRONS = Measured(
 )
 
 
-EXPERIMENTS = {"kan-cifar": CIFAR, "kan-cifar100": CIFAR_100, "kan-mlp": MLP, "karat-perceptrons": PERCEPTRONS}
+EXPERIMENTS = {one.name: one for one in (CIFAR, CIFAR_100, MLP, PERCEPTRONS)}

@@ -157,7 +157,7 @@ class Launch(Background):
         return {
             "one GPU": f"python {one}",
             f"{cards} GPUs": f"torchrun --standalone --nproc-per-node {cards} {several}",
-            "2 machines": f"{nodes} FIRST:29500 {two}",
+            "2 machines": f"{nodes} FIRST_MACHINE:29500 {two}",
             "SLURM": f"sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node {cards} --wrap {wrapped}",
         }
 
@@ -199,8 +199,9 @@ class Launch(Background):
             f"paper        {recipe.paper}: {recipe.expects}",
             f"runs         {len(self.runs)}, {self.scale} scale, seeds {seeds}, data {first.data}",
             *table,
-            f"together     {low:.2g} to {high:.2g} hours on {cards}, without loading and measuring: no program",
-            "             needs less than the first; with the second a step does as in table 4 of the GKA paper",
+            f"together     {low:.2g} to {high:.2g} hours on {cards}, without loading and measuring:",
+            "             no program needs less than the first; with the second a step does as well as",
+            "             those in table 4 of the GKA paper",
         ]
         if isinstance(first, VisionConfig):
             workers, small = LOADERS * max(1, self.gpus), first.model.image_size <= 64

@@ -153,7 +153,7 @@ def test_two_machines_compute_what_one_process_does(places, monkeypatch):
         free.bind(("localhost", 0))
         first = f"localhost:{free.getsockname()[1]}"
     found = launch("gpa-dickens", "rope", scale="smoke", gpus=8, settings=["--steps", "6", "--warmup", "2"])
-    line = found.lines["2 machines"].replace("--compile ", "").replace("FIRST:29500", first)
+    line = found.lines["2 machines"].replace("--compile ", "").replace("FIRST_MACHINE:29500", first)
     torchrun, words = line.replace("--nproc-per-node 8", "--nproc-per-node 1").split(" -m gkalib ")
     words = ["-m", "gkalib", *shlex.split(words), "--device", "cpu", "--quiet"]
     assert torchrun.startswith("torchrun --nnodes 2") and f"--rdzv-endpoint {first}" in torchrun
