@@ -130,7 +130,8 @@ class Launch(Background):
 
     def arguments(self, gpus: int) -> list[str]:
         """What Python is called with on so many cards: the words as given, models compiled, records kept."""
-        own = ["--compile", "--keep"] if gpus else ["--device", "cpu", "--keep"]
+        compiled = ["--compile"] if self.scale != "smoke" else []  # which takes longer than such runs
+        own = [*(compiled if gpus else ["--device", "cpu"]), "--keep"]
         words = ["-m", "gkalib", "train", *self.words, *(word for word in own if word not in self.words)]
         if self.scale != "full" and "--save-every" not in words:
             words += ["--save-every", SAVE_EVERY]
