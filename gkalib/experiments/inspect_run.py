@@ -167,7 +167,7 @@ def _gpa(
     for name, table in gains.items():
         for (layer, head), gain in np.ndenumerate(table.numpy()):
             numbers[f"without_{name}_{layer}_{head}"] = float(gain)
-    return {"gaps": gap_figure(**lines), "heads": head_figure(gains)}, numbers
+    return {"gaps": gap_figure(lines["text"], lines["written"]), "heads": head_figure(gains)}, numbers
 
 
 def subject_of(loaded: TrainedModel, processes: Processes, given: str | None) -> Subject:

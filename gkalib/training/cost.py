@@ -68,7 +68,7 @@ class Cost:
     count: Count
     items: int
     operations: float
-    run: TrainConfig
+    run: VisionConfig | LanguageConfig
     tokens: int
 
     def hours(self, card: str = "H100", gpus: int = 1) -> tuple[float, float]:
@@ -131,7 +131,8 @@ def measured_hours(config: TrainConfig, card: str, gpus: int) -> float | None:
     except ValueError:
         return None
     for record in records:
-        many, name = re.fullmatch(r"(?:(\d+) x )?(.*)", record.device).groups()
-        if card in name and int(many or 1) == gpus and record.recipe == config.recorded():
+        several = re.match(r"(\d+) x ", record.device)
+        same = int(several[1] if several else 1) == gpus and record.recipe == config.recorded()
+        if same and card in record.device:
             return record.wall_seconds / 3600
     return None

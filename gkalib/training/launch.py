@@ -181,7 +181,7 @@ class Launch(Background):
         recipe, arms = find_recipe(self.runs[0].experiment), {run.arm: run for run in self.runs}
         seeds = ", ".join(str(seed) for seed in dict.fromkeys(run.seed for run in self.runs))
         first, paper = self.runs[0], printed_numbers(recipe.name)
-        low, high = (sum(self.hours(run)[bound] for run in self.runs) for bound in (0, 1))
+        low, high = (sum(bound) for bound in zip(*(self.hours(run)[:2] for run in self.runs), strict=True))
         table = [
             f"{'arm':<20}{'parameters':>12}{'of attention':>14}{'steps':>9}{'batch':>7}"
             f"{first.unit:>11}{'operations':>12}  {'hours':<14}  in the paper"

@@ -64,7 +64,9 @@ def test_what_does_not_match_is_said_and_nothing_is_kept(ended, changes, reason,
 
 def test_settings_files_and_curve_are_compared(ended, capsys, monkeypatch):
     monkeypatch.setattr(submit, "_sizes", lambda full, scale: [replace(RUN, lr=0.5, device_batch=2)])
-    (newest(ended) / "model.safetensors").write_bytes(b"other")
+    last = newest(ended)
+    assert last is not None
+    (last / "model.safetensors").write_bytes(b"other")
     lines = (ended / CURVE).read_text().splitlines()
     (ended / CURVE).write_text("\n".join([*lines[:-2], ""]))
     assert main(["submit", str(ended)]) == 2
