@@ -17,7 +17,7 @@ def named() -> set[tuple[str, str, str]]:
     for cells in Papers(ROOT / "data" / "results").cells.values():
         for text in (text for cell in cells.values() for text in cell.evidence):
             kind, _, rest = text.partition(" ")
-            kind = "train" if kind in ("core", "look", "looked") else kind
+            kind = "train" if kind in ("core", "evaluated", "look", "looked") else kind
             for key in rest.split(" < ") if kind in ("train", "study", "bench") else []:
                 parts = ["bench", *key.split("/")] if kind == "bench" else key.split(" ")[0].split("/")
                 found.add((kind, parts[0], parts[1]))
@@ -38,10 +38,10 @@ def listing() -> str:
         for arm in recipe.arms
     }
     steps |= {
-        ("study", name, study.arm): ""
+        ("study", name, arm): ""
         for name in FILES
-        if isinstance(trained := experiment(name), Trained)
-        for study in trained.studies()
+        for known in [experiment(name)]
+        for arm in ([one.arm for one in known.studies()] if isinstance(known, Trained) else known.arms)
     }
     steps |= {
         ("bench", "bench", f"{name}-{shape}"): ""

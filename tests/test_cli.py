@@ -26,17 +26,20 @@ ROOT = Path(__file__).resolve().parents[1]
 OPTIONS = """\
 bench: name shape=() arm=() device=cpu scale=full keep=False
 data: action name=()
-evaluate: run step=None average=False device=None tasks=() whole=False limit=None shots=None keep=False
+evaluate: run step=None average=False device=None tasks=() whole=False limit=None shots=None \
+training=False keep=False
 explain: kernel=gaussian sigma=1.0 normalizer=row-sum top=8 causal=False window=None queries=1024 keys=None \
 heads=4 key_heads=None head_dim=64 value_dim=None dtype=float32 device=cpu
 generate: run step=None average=False device=None prompt= count=200 temperature=0.8 seed=0
-look: run step=None average=False device=None picture=None text=None held_out=None out=None keep=False
+look: run step=None average=False device=None picture=None text=None held_out=None paper=None \
+out=None keep=False
 ready: what=() minutes=5.0 width=(64, 128) dtype=('bfloat16',) rehearse= show=False forget=False
 results: action experiment= metric=() scale=None
 save: run name device=None
-train: name= arms=() smoke=False reduced=False seed=(0,) seeds=1 gpus=None plan=False settings=False \
-out=None device=None workers=None compile=False save_every=600.0 log_every=10 snapshots=0 fresh=False \
-from_step=None keep=False quiet=False in_memory=False
+submit: run
+train: name= arms=() smoke=False reduced=False seed=(0,) seeds=1 gpus=None card=H100 plan=False \
+settings=False out=None device=None workers=None compile=False save_every=600.0 log_every=10 snapshots=0 \
+fresh=False from_step=None keep=False quiet=False in_memory=False
 variants: dim=192 heads=3 tokens=(196, 784)"""
 
 

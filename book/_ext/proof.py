@@ -109,7 +109,7 @@ class Judge:
     def _weigh(self, cell: Cell, kind: str, rest: str = "") -> Proof:
         if kind in ("open", "words"):
             return Proof(status="open" if kind == "open" else NO_CELL)
-        if kind in ("train", "study", "core", "looked", "bench"):
+        if kind in ("train", "study", "core", "evaluated", "looked", "bench"):
             return self._run(cell, kind, rest)
         weigh = {
             "test": self._test,
@@ -183,7 +183,8 @@ class Judge:
             scale = self.runs.scale_of(series.record)
             reason = f"the numbers of {names.replace('+', ', ')} stand {series.said}, {scale}"
             return Proof(status=series.status, reason=reason, scale=scale)
-        how = f"python -m gkalib look RUN --keep, figure {figure}, for a run of {recipe}, arm {arm}"
+        how = f"python -m gkalib look RUN --paper {cell.paper} --keep, figure {figure}, "
+        how += f"for a run of {recipe}, arm {arm}"
         if stored:
             how += f"; the record of a smaller run holds {stored} of {least or 1} panels"
         return Proof(status="ready", reason=how)

@@ -38,7 +38,8 @@ WHOLE = {
     "rbf-arms": ("rbf-tiny",),
     "rbf-stories": ("rbf-tiny",),
 }
-LATER = {"core": "core", "looked": "looking"}  # experiments that measure a trained run, an arm for each
+# Experiments that measure a trained run, an arm for each.
+LATER = {"core": "core", "evaluated": "evaluated", "looked": "looking"}
 
 
 @final
@@ -160,8 +161,9 @@ class Runs:
         """What a key names, or None where it has not run.
 
         Args:
-            kind: ``train`` for recipes, ``core`` for their scores on tasks, ``looked`` for what a look
-                at them counts, ``study`` or ``bench``.
+            kind: ``train`` for recipes, ``core`` for their scores on tasks, ``evaluated`` for their
+                bits per byte of training text, ``looked`` for what a look at them counts, ``study`` or
+                ``bench``.
             key: experiment, arm and metric, or for a benchmark its shape and the metric.
 
         Raises:
@@ -176,12 +178,15 @@ class Runs:
         if kind != "study" or scale is None:
             self.known("train" if kind in LATER else kind, experiment, arm)
         records = self.newest(*place, card=kind == "bench")
+        if kind in LATER:  # what a command measures depends on how it was asked
+            records = [one for one in records if set(re.split(r"[-/]", metric)) <= one.metrics.keys()]
         if not records:
             return None
         recipe = records[0].recipe
         as_printed = {
             "train": str(recipe.get("steps")) == self.steps.get(("train", experiment, arm)),
             "core": not recipe.get("limit"),
+            "evaluated": True,
             "looked": True,
         }
         return Series(
@@ -236,10 +241,12 @@ def measured(record: Record, metric: str) -> float:
 def command(kind: str, key: str) -> str:
     """What to type for a number that is not there yet."""
     name, arm = key.split("/")[:2]
+    paper = "--paper gpa " if name == "gpa-dickens" else ""  # which counts lines and removes heads
     return {
         "train": f"python -m gkalib train {name} --keep --arm {arm}",
         "study": f"python -m chapters.experiments {name} {arm}",
-        "looked": f"python -m gkalib look RUN --keep, for a run of {name}, arm {arm}",
+        "looked": f"python -m gkalib look RUN {paper}--keep, for a run of {name}, arm {arm}",
         "core": f"python -m gkalib evaluate RUN --keep --tasks TASK, for a run of {name}, arm {arm}",
+        "evaluated": f"python -m gkalib evaluate RUN --training --keep, for a run of {name}, arm {arm}",
         "bench": f"python -m gkalib bench {name.replace('-', ' ', 1)} --device cuda --keep",
     }[kind]

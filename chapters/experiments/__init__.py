@@ -21,6 +21,7 @@ FILES = {
     "gpa-novels-3000": "gpa_novels",
     "in-context": "recall",
     "kan-cifar": "kan",
+    "kan-cifar100": "kan",
     "kan-mlp": "kan",
     "karat-perceptrons": "kan",
     "karat-arms": "karat",

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from gkalib.analysis import banks, capture_attention
+from gkalib.analysis.removal import removal_gains
 from gkalib.experiments import Trained
 from gkalib.experiments.study import Study
 from gkalib.models import gpt
@@ -159,20 +160,13 @@ def _gaps(newline: Tensor) -> dict[str, float]:
 def _without(model: Any, learned: Any) -> dict[str, float]:
     """What the loss gains, head by head, from a zero bank and from no output of the head."""
     inputs, labels = (part[::4] for part in learned.held_out)
-    whole, metrics = losses(model, inputs, labels).mean(), {}
-    for layer, block in enumerate(model.blocks, 1):
-        attn, count = block.attn, model.config.num_heads
-        parts = {"head": attn.proj.weight.unflatten(1, (count, -1)).unbind(1)}
-        for bank in banks(attn):
-            parts["bank"] = bank.sigma.unbind(0)
-        for name, per_head in parts.items():
-            for head, part in enumerate(per_head, 1):
-                before = part.clone()
-                part.zero_()
-                gain = losses(model, inputs, labels).mean() - whole
-                metrics[f"without_{name}_{layer}_{head}"] = gain.item()
-                part.copy_(before)
-    return metrics
+    found = removal_gains(model, lambda: losses(model, inputs, labels).mean())
+    return {
+        f"without_{name}_{layer}_{head}": gain
+        for name, gains in found.items()
+        for layer, row in enumerate(gains.tolist(), 1)
+        for head, gain in enumerate(row, 1)
+    }
 
 
 EXPERIMENTS = {"gpa-characters": Trained(studies, measure)}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from chapters.experiments.gpa_characters import in_bins, losses
 from gkalib.analysis import banks
+from gkalib.analysis.removal import head_output, line_gaps, removal_gains, written, zeroed
 from gkalib.experiments import Trained
 from gkalib.experiments.loop import ROWS, Observer
 from gkalib.experiments.study import Study
@@ -23,7 +24,6 @@ WIDTH = 70
 SAME, FAST = {".kernel.": 1.0}, {".kernel.": 6.0}  # a rate of its own stops the decay of a bank
 FLAT = 0.1  # a bank whose G differs by less over the context, in nats, is flat
 CHARACTERS, STREAMS = 50_000, 100  # how many are generated, in how many streams at once
-READ = 96  # characters that a stream reads again, with room for the rest of a context behind them
 
 # name: (variant, where tokens stand, factors on the learning rate, width of a line)
 ARMS = {
@@ -125,41 +125,20 @@ def measure(model: Any, learned: Any) -> dict[str, int | float]:
     found["flat_minus_random"] = found["without_flat"] - found["without_random"]
     if learned.wrap:
         found |= {f"{name}_with": value for name, value in _gaps(model, learned).items()}
-        part, before = _remove(model, layer, head)
-        found |= {f"{name}_without": value for name, value in _gaps(model, learned).items()}
-        part.copy_(before)
+        with zeroed(head_output(model, layer, head)):
+            found |= {f"{name}_without": value for name, value in _gaps(model, learned).items()}
     return found
-
-
-def _remove(model: Any, layer: int, head: int) -> tuple[Tensor, Tensor]:
-    """Zero what a head adds to the output; the weights and a copy of what they were."""
-    weight = model.blocks[layer].attn.proj.weight
-    part = weight.unflatten(1, (model.config.num_heads, -1))[:, head]
-    before = part.clone()
-    part.zero_()
-    return part, before
 
 
 def _without(model: Any, inputs: Tensor, labels: Tensor) -> Tensor:
     """What the loss gains where each head is removed, ``[layers, heads]``."""
-    whole = losses(model, inputs, labels).mean()
-    gains = torch.zeros(model.config.depth, model.config.num_heads)
-    for layer in range(model.config.depth):
-        for head in range(model.config.num_heads):
-            part, before = _remove(model, layer, head)
-            gains[layer, head] = losses(model, inputs, labels).mean() - whole
-            part.copy_(before)
-    return gains
+    return removal_gains(model, lambda: losses(model, inputs, labels).mean(), heads_only=True)["head"]
 
 
 def _gaps(model: Any, learned: Any) -> dict[str, int | float]:
     """The lengths of generated lines; empty lines are left out."""
-    newline = learned.characters.index("\n")
-    lengths = []
-    for line in generated(model, learned.held_out[0][:STREAMS, :READ], CHARACTERS):
-        where = (line == newline).nonzero()[:, 0]
-        lengths.append(where.diff())
-    gaps = torch.cat(lengths)
+    lines = written(model, learned.held_out[0][:STREAMS], CHARACTERS)
+    gaps = line_gaps(lines, learned.characters.index("\n"))
     gaps = gaps[gaps > 1]
     if not len(gaps):
         return {"gap_lines": 0}
@@ -168,15 +147,6 @@ def _gaps(model: Any, learned: Any) -> dict[str, int | float]:
         "gap_mode": gaps.mode().values.item(),
         "gap_short": (gaps <= WIDTH - 10).float().mean().item(),
     }
-
-
-def generated(model: Any, start: Tensor, count: int) -> Tensor:
-    """Characters that a model writes, ``[streams, n]``, each read with at most a context before it."""
-    text, wanted = start, -(-count // len(start))
-    for number in range(-(-wanted // (CONTEXT - READ))):
-        more = model.generate(text[:, -READ:], CONTEXT - READ, seed=number)
-        text = torch.cat([text, more[:, READ:]], dim=1)
-    return text[:, start.shape[1] :][:, :wanted]
 
 
 # the best of a sweep at 1,000 steps; those of 3,000 are the same until a sweep at that length has run

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gkalib.data import cifar10, fashion_mnist, mnist
-from gkalib.data.image_set import Arrays
+from gkalib.data import cifar10, cifar100, fashion_mnist, mnist
+from gkalib.data.image_set import Arrays, ImageData
 from gkalib.experiments.runner import Measured, Numbers
 from gkalib.normalizers import BSpline, Units
 
@@ -43,13 +43,13 @@ class Splines(NamedTuple):
             name += f"-reach-{self.reach}"
         return name if self.widths == (10, 10) else f"{name}-{self.widths[0]}-{self.widths[1]}"
 
-    def build(self, pixels: int = 784) -> nn.Module:
-        """Layers of units from the pixels to ten logits, each unit a SiLU and a spline."""
+    def build(self, pixels: int = 784, classes: int = 10) -> nn.Module:
+        """Layers of units from the pixels to the logits, each unit a SiLU and a spline."""
         spline = BSpline(self.grid, degree=self.degree, reach=float(self.reach))
         return nn.Sequential(
             *(
                 Units(1, inputs, outputs, spline, base="silu")
-                for inputs, outputs in pairwise((pixels, *self.widths, 10))
+                for inputs, outputs in pairwise((pixels, *self.widths, classes))
             )
         )
 
@@ -202,9 +202,9 @@ CIFAR_ARMS: dict[str, tuple[Callable[[], nn.Module], float]] = {
 
 
 @cache
-def cifar_pictures() -> Pictures:
-    """The pictures of CIFAR-10, 3,072 numbers each."""
-    training, held_out, _ = cifar10()
+def cifar_pictures(load: Callable[[], ImageData] = cifar10) -> Pictures:
+    """The pictures of CIFAR-10 or CIFAR-100, 3,072 numbers each."""
+    training, held_out, _ = load()
     assert isinstance(training, Arrays) and isinstance(held_out, Arrays)
     x, test = [torch.tensor(part.pixels).flatten(1).float() for part in (training, held_out)]
     return standard(x, torch.from_numpy(training.labels), test, torch.from_numpy(held_out.labels))
@@ -227,6 +227,22 @@ CIFAR = Measured(
         "batch": BATCH,
         "lr": CIFAR_ARMS[arm][1],
     },
+)
+
+# The table has the same networks for a hundred classes, where ours take CIFAR-10's rate.
+HUNDRED = {row.arm: partial(row.build, PIXELS, 100) for row in CIFAR_ROWS}
+
+
+def hundred_accuracy(arm: str, seed: int) -> Numbers:
+    """The accuracy on held-out pictures of CIFAR-100, and the number of parameters."""
+    reached, parameters = trained(HUNDRED[arm], CIFAR_ARMS[arm][1], cifar_pictures(cifar100), seed)
+    return {"cifar100": reached, "parameters": parameters}, []
+
+
+CIFAR_100 = Measured(
+    name="kan-cifar100",
+    arms={arm: partial(hundred_accuracy, arm) for arm in HUNDRED},
+    recipe=lambda arm: CIFAR.recipe(arm) | {"data": "cifar100"},
 )
 
 
@@ -253,4 +269,4 @@ PERCEPTRONS = Measured(
 )
 
 
-EXPERIMENTS = {"kan-cifar": CIFAR, "kan-mlp": MLP, "karat-perceptrons": PERCEPTRONS}
+EXPERIMENTS = {one.name: one for one in (CIFAR, CIFAR_100, MLP, PERCEPTRONS)}

@@ -15,7 +15,7 @@ import gkalib
 
 if TYPE_CHECKING:
     from gkalib.cli.library import Bench, Data, Explain, Positive, Ready, Results, Variants
-    from gkalib.cli.models import Evaluate, Generate, Look, Save, Train, Trained
+    from gkalib.cli.models import Evaluate, Generate, Look, Save, Submit, Train, Trained
 
 PROGRAM = "python -m gkalib"
 
@@ -26,6 +26,7 @@ COMMANDS = {
     "explain": ("library", "Print which smoothing methods can compute a problem, which cannot, and why."),
     "variants": ("library", "Print what each variant of attention is and what one layer of it costs."),
     "train": ("models", "Train a recipe of a paper; without a name, list the recipes."),
+    "submit": ("models", "Check a run that has ended, and keep its record for a pull request."),
     "save": ("models", "Store a finished run's model in data/models, where it is found by its name."),
     "evaluate": ("models", "Measure a trained model on its held-out data, or score one of text on tasks."),
     "generate": ("models", "Let a trained model of text write."),
@@ -109,6 +110,7 @@ __all__ = [
     "Ready",
     "Results",
     "Save",
+    "Submit",
     "Train",
     "Trained",
     "Variants",

@@ -2,11 +2,12 @@
 
 import os
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import Annotated, Any, Literal, final
 
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
@@ -15,6 +16,7 @@ from gkalib.cli.library import Device, Positive
 from gkalib.training.config import LaunchConfig
 
 SIZE = tyro.conf.create_mutex_group(required=False)
+OWN = {"--plan": 0, "--gpus": 1, "--device": 1, "--card": 1}  # of the plan, not of its lines
 SUBJECT = tyro.conf.create_mutex_group(required=False)
 
 
@@ -35,6 +37,7 @@ class Train:
     seed: tuple[int, ...] = (0,)  # the first seed, or each of them
     seeds: Positive = 1  # how many seeds, from the first on
     gpus: int | None = None  # train on so many cards of this machine; 0 is the CPU
+    card: str = "H100"  # whose hours the plan shows
     plan: bool = False  # show sizes, cost and launch lines, and train nothing
     settings: bool = False  # list every setting that can be given, and train nothing
     launch: OmitArgPrefixes[LaunchConfig] = field(default_factory=LaunchConfig)
@@ -77,7 +80,7 @@ class Train:
             raise ValueError(
                 f"train: --out is the folder of one run, and these are {len(runs)}: leave it out"
             )
-        found = Launch(runs, _without(given, {"--plan": 0, "--gpus": 1, "--device": 1}), gpus=gpus)
+        found = Launch(runs, _without(given, OWN), gpus=gpus, card=self.card)
         if self.plan:
             print(found.plan)
         elif self.gpus is not None:
@@ -129,7 +132,8 @@ class Evaluate:
     whole: bool = False  # all held-out data, not what the run's record is of
     limit: Positive | None = None  # questions of a task at most; all
     shots: int | None = None  # examples before each question; as CORE has it
-    keep: bool = False  # keep the record of the tasks in data/results
+    training: bool = False  # the bits per byte of as much training text too, and what is between
+    keep: bool = False  # keep the record in data/results
 
     def __call__(self) -> None:
         """Print a line a number, or a line a task."""
@@ -139,13 +143,37 @@ class Evaluate:
         say = print if processes.main else (lambda *words, **options: None)
         say(f"{model.config.experiment}, {model.config.arm}, {model.config.scale}, step {model.step:,}")
         if not self.tasks:
-            measured = record.evaluate(model, processes, whole=self.whole)
-            say(*record.number_lines(model, *measured), sep="\n")
+            begin = time.perf_counter()
+            numbers, items, total = record.evaluate(
+                model, processes, whole=self.whole, training=self.training
+            )
+            say(*record.number_lines(model, numbers, items, total), sep="\n")
+            if self.keep:
+                seconds = time.perf_counter() - begin
+                say(record.record_evaluation(model, processes, numbers, items, seconds=seconds).name)
             return
         scores = record.score_tasks(model, processes, self.tasks, limit=self.limit, shots=self.shots)
         say(*record.task_lines(scores), sep="\n")
         if self.keep:
             say(record.record_tasks(model, processes, scores, limit=self.limit).name)
+
+
+@final
+@dataclass(frozen=True)
+class Submit:
+    """Check a run that has ended, and keep its record for a pull request.
+
+    Its recipe, settings, code, data, curve and last checkpoint are compared with what they have to be.
+    """
+
+    run: Positional[Path]  # a run's folder
+
+    def __call__(self) -> None:
+        """Print what to commit."""
+        from gkalib.training.submit import submit
+
+        place = submit(self.run)
+        print(f"{place}\nTo send it in, commit this folder and open a pull request.")
 
 
 @final
@@ -206,6 +234,7 @@ class Look:
     picture: Annotated[str | None, SUBJECT] = None  # astronaut, camera, cat, coffee, or a file; the cat
     text: Annotated[str | None, SUBJECT] = None  # what a model of text reads; a sentence of Dickens
     held_out: Positive | None = None  # numbers of so many held-out items; of the one that is drawn
+    paper: Literal["gka", "gpa", "rbf", "karat"] | None = None  # its figures alone, under its numbers
     out: Path | None = None  # a folder for the figures; looks/RECIPE/ARM-SCALE-sSEED, or looks/NAME
     keep: bool = False  # keep the record in data/results
 
@@ -226,5 +255,6 @@ class Look:
             held_out=self.held_out or 0,
             out=self.out or "looks" / (of_run if self.trained.run.is_dir() else self.trained.run),
             keep=self.keep,
+            paper=self.paper,
         )
         print(*lines, sep="\n")

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from gkalib import results
@@ -20,6 +21,7 @@ from gkalib.analysis import (
     spectrum_metrics,
     text_rows,
 )
+from gkalib.analysis.removal import line_gaps, removal_gains, written
 from gkalib.data.folders import read_picture
 from gkalib.data.image_set import as_picture
 from gkalib.evaluation import evaluating
@@ -30,7 +32,10 @@ from gkalib.training.config import LanguageConfig, VisionConfig
 from gkalib.training.distributed import Processes
 from gkalib.training.record import data_sha256, device_name
 from gkalib.viz import figures, style
+from gkalib.viz.paper import gap_figure, head_figure, of_paper
 
+CHARACTERS, STREAMS = 50_000, 100  # that GPA's models write, and in how many streams
+GPA_ROWS = 256  # held-out rows on which the removal of a head is measured
 EXPERIMENT = "looking"  # of the records, with the study of that name
 PICTURES = ("astronaut", "camera", "cat", "coffee")  # of scikit-image, in its package
 SIDE = 224  # pixels of the picture below a map, as in the GKA paper
@@ -68,6 +73,7 @@ def inspect_run(
     held_out: int,
     out: Path,
     keep: bool,
+    paper: str | None = None,
 ) -> list[str]:
     """Draw a trained run's figures into a folder and, if asked, keep its numbers; what was written, in lines.
 
@@ -79,9 +85,11 @@ def inspect_run(
         held_out: of how many held-out pictures or rows of text the numbers are; 0 takes the subject's.
         out: a folder for the figures.
         keep: whether the record goes to ``data/results``.
+        paper: whose figures alone are drawn, under its numbers: ``gka``, ``gpa``, ``rbf`` or ``karat``.
 
     Raises:
-        ValueError: if the subject cannot be read, or the held-out data is not here.
+        ValueError: if the subject cannot be read, the held-out data is not here, or the paper has no such
+            models.
     """
     begin = time.perf_counter()
     style.use()
@@ -95,6 +103,14 @@ def inspect_run(
     loss = None if labels is None else _loss(inputs, labels)
     plots = figures.attention_figures(model, captured, picture=chosen.picture, tokens=chosen.tokens)
     plots |= figures.spectrum_figures(model, weights, snapshots, loss)
+    lost: dict[str, int | float] = {}
+    if paper == "gpa":
+        drawn, lost = _gpa(loaded, processes, held_out or GPA_ROWS)
+        plots |= drawn
+    if paper:
+        plots = of_paper(plots, paper)
+    if not plots:
+        raise ValueError(f"look: {loaded.config.experiment} has no model with figures of {paper}'s paper")
     out.mkdir(parents=True, exist_ok=True)
     for name, figure in plots.items():
         (out / f"{name}.png").write_bytes(style.png(figure, dpi=130))
@@ -105,11 +121,53 @@ def inspect_run(
             numbers |= residual_metrics(model, inputs)
             if labels is not None:
                 numbers |= agreement_metrics(model, inputs, labels, measured)
-        numbers |= spectrum_metrics(model, weights, snapshots)
+        numbers |= spectrum_metrics(model, weights, snapshots) | lost
         rows = picture_rows(model, captured) if isinstance(model, ViT) else text_rows(model, captured)
         record = _record(loaded, processes, chosen, held_out, numbers, seconds=time.perf_counter() - begin)
         lines.append(f"{EXPERIMENT}/{results.save(record, rows=rows).name}")
     return lines
+
+
+def _gpa(
+    loaded: TrainedModel, processes: Processes, count: int
+) -> tuple[dict[str, Figure], dict[str, int | float]]:
+    """The lines that a decoder of characters writes, and its heads removed: figures and numbers.
+
+    Raises:
+        ValueError: if it is none of characters, or the held-out text is not here.
+    """
+    from gkalib.data.rows import Windows
+    from gkalib.data.tokenizers import Characters, tokenizer_of
+    from gkalib.training.language import load_data
+
+    tokenizer = tokenizer_of(loaded.tokenizer_json) if loaded.tokenizer_json else None
+    if not isinstance(tokenizer, Characters) or not isinstance(loaded.config, LanguageConfig):
+        raise ValueError(f"look: {loaded.config.experiment} does not read characters, as GPA's paper does")
+    model, (inputs, labels) = loaded.model, sample(loaded, processes, count)
+    rows = load_data(loaded.config, processes, trained=loaded)[1].held_out
+    assert isinstance(rows, Windows)
+    newline = tokenizer.encode("\n").item()
+    lines = {
+        "text": line_gaps(torch.tensor(rows.tokens.astype(np.int64))[None], newline),
+        "written": line_gaps(written(model, inputs[:STREAMS], CHARACTERS).cpu(), newline),
+    }
+    numbers: dict[str, int | float] = {"written_characters": CHARACTERS}
+    for name, gaps in lines.items():
+        numbers[f"{name}_lines"] = len(gaps)
+        if len(longer := gaps[gaps > 1]):
+            numbers[f"{name}_gap"] = longer.mode().values.item()
+            numbers[f"{name}_gap_mean"] = longer.double().mean().item()
+    parts = list(zip(inputs.split(32), labels.split(32), strict=True))
+
+    def loss() -> Tensor:
+        sums = [nn.functional.cross_entropy(model(x).mT, y, reduction="sum") for x, y in parts]
+        return torch.stack(sums).sum() / labels.numel()
+
+    gains = removal_gains(model, loss)
+    for name, table in gains.items():
+        for (layer, head), gain in np.ndenumerate(table.numpy()):
+            numbers[f"without_{name}_{layer}_{head}"] = float(gain)
+    return {"gaps": gap_figure(lines["text"], lines["written"]), "heads": head_figure(gains)}, numbers
 
 
 def subject_of(loaded: TrainedModel, processes: Processes, given: str | None) -> Subject:

@@ -9,7 +9,8 @@ from gkalib.training.config import (
     TrainConfig,
     VisionConfig,
 )
-from gkalib.training.launch import Cost, Launch, cost, launch
+from gkalib.training.cost import Cost, cost
+from gkalib.training.launch import Launch, launch
 from gkalib.training.recipes import recipe, recipes
 from gkalib.training.record import load, save, train
 

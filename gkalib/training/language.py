@@ -123,11 +123,19 @@ class TextWorkload(Workload):
 
     def measure(self, model: nn.Module) -> dict[str, float]:
         """The loss per token and the bits per byte of held-out rows, over all processes."""
-        rows = held_out(self.config, self.processes, self.data.held_out)
+        numbers = self._text_loss(model, self.data.held_out)
+        return {"val_loss": numbers["loss"], "bits_per_byte": numbers["bpb"]}
+
+    def measure_training(self, model: nn.Module) -> dict[str, float]:
+        """The bits per byte of as many rows of training text, evenly spaced over all."""
+        return {"train_bits_per_byte": self._text_loss(model, self.data.train)["bpb"]}
+
+    def _text_loss(self, model: nn.Module, rows: Rows) -> dict[str, float]:
+        count = self.config.eval_rows or len(self.data.held_out)
+        chosen = held_out(replace(self.config, eval_rows=count), self.processes, rows)
         with self.config.precision(self.processes.device):
             lengths = self.data.tokenizer.byte_lengths()
-            numbers = text_loss(model, rows, lengths, total=self.processes.total)
-        return {"val_loss": numbers["loss"], "bits_per_byte": numbers["bpb"]}
+            return text_loss(model, chosen, lengths, total=self.processes.total)
 
     def sample(self, model: nn.Module) -> str:
         """What the model writes after the prompt, from the same draws each time."""
@@ -154,7 +162,7 @@ class TextWorkload(Workload):
 
 
 def held_out(config: LanguageConfig, processes: Processes, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:
-    """This process's batches of held-out rows, evenly spaced over all.
+    """This process's batches of rows that are measured, evenly spaced over all.
 
     Every process has equally many, all of one size. What fills up the last batches are the first rows again,
     without labels.

@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, final
 
@@ -17,14 +17,12 @@ from gkalib.data.images import IMAGE_SETS, is_own_folder
 from gkalib.data.text import TEXTS
 from gkalib.data.tokens import LARGE, is_own_text
 from gkalib.data.where import where
-from gkalib.models import Count, count
 from gkalib.training.background import Background, ended, printed_numbers, show, steps_done
 from gkalib.training.checkpoint import KEPT, run_folder
-from gkalib.training.config import LOADERS, NAMES, LanguageConfig, LaunchConfig, TrainConfig, VisionConfig
+from gkalib.training.config import LOADERS, NAMES, LaunchConfig, TrainConfig, VisionConfig
+from gkalib.training.cost import Cost, cost, measured_hours
 from gkalib.training.recipes import recipe as find_recipe
 
-PEAK = 989e12  # dense bf16 operations per second of an H100, as NVIDIA states them
-SHARE = 0.3  # of which we count on
 # Images that a core reads and augments in a second, as measured: of ImageNet's size, of 32 × 32 pixels
 # enlarged to 224, and of 32 × 32.
 PHOTOGRAPHS, ENLARGED_PICTURES, SMALL_PICTURES = 202, 402, 2532
@@ -37,44 +35,6 @@ RENAMED = {
     "device": "gpus: how many; 0 is the CPU",
     "out": "the environment variable GKALIB_RUNS",
 }
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What a run costs.
-
-    Args:
-        count: of the model.
-        items: images or tokens that training reads.
-        operations: floating-point operations of all training steps, in GKA's convention for images (three
-            forward passes of matrix products) and nanochat's for tokens.
-    """
-
-    count: Count
-    items: int
-    operations: float
-
-    @property
-    def hours(self) -> float:
-        """Hours on one H100 if it does 30 per cent of its dense bf16 peak: an estimate."""
-        return self.operations / (PEAK * SHARE) / 3600
-
-
-def cost(config: TrainConfig) -> Cost:
-    """What a run costs, counted on its model without computing anything."""
-    with torch.device("meta"):
-        model = config.build()
-    if isinstance(config, VisionConfig):
-        side = config.model.image_size
-        counts = count(model, torch.empty(1, config.model.channels, side, side, device="meta"))
-        items, per_item = config.steps * config.batch, 3 * counts.flops
-    else:
-        assert isinstance(config, LanguageConfig)
-        counts = count(model, torch.empty(1, config.model.context, dtype=torch.long, device="meta"))
-        items = config.steps * config.items
-        per_item = counts.flops_per_token or 3 * counts.flops // config.model.context
-    return Cost(count=counts, items=items, operations=float(items * per_item))
 
 
 def chosen_runs(
@@ -148,10 +108,11 @@ class Launch(Background):
         runs: every setting of each.
         words: of ``python -m gkalib train``, as they were given, which choose them.
         gpus: on how many cards of this machine; 0 is one process on the CPU.
+        card: whose hours the plan shows.
     """
 
-    def __init__(self, runs: Sequence[TrainConfig], words: Sequence[str], *, gpus: int):
-        self.words, self.gpus, self._first = list(words), gpus, runs[0]
+    def __init__(self, runs: Sequence[TrainConfig], words: Sequence[str], *, gpus: int, card: str = "H100"):
+        self.words, self.gpus, self.card, self._first = list(words), gpus, card, runs[0]
         self.runs = [replace(run, **self._sharing(gpus)) for run in runs]
         self.folders = [run_folder(run, LaunchConfig()).absolute() for run in self.runs]
         self.scale, self.home = runs[0].scale, self.folders[0].parent
@@ -169,7 +130,8 @@ class Launch(Background):
 
     def arguments(self, gpus: int) -> list[str]:
         """What Python is called with on so many cards: the words as given, models compiled, records kept."""
-        own = ["--compile", "--keep"] if gpus else ["--device", "cpu", "--keep"]
+        compiled = ["--compile"] if self.scale != "smoke" else []  # which takes longer than such runs
+        own = [*(compiled if gpus else ["--device", "cpu"]), "--keep"]
         words = ["-m", "gkalib", "train", *self.words, *(word for word in own if word not in self.words)]
         if self.scale != "full" and "--save-every" not in words:
             words += ["--save-every", SAVE_EVERY]
@@ -185,17 +147,18 @@ class Launch(Background):
 
     @property
     def lines(self) -> dict[str, str]:
-        """The command on one GPU, on several, and on two machines of so many under SLURM; or on the CPU."""
+        """The command on one GPU, on several, and on each of two machines of so many; or on the CPU."""
         if self.gpus == 0 and self.scale != "full":
             return {"CPU": shlex.join(["python", *self.arguments(0)])}
         cards = self.gpus if self.gpus > 1 else 8
         one, several, two = (shlex.join(self.arguments(gpus)) for gpus in (1, cards, 2 * cards))
-        node = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1):29500"
-        nodes = f"--nnodes 2 --nproc-per-node {cards} --rdzv-backend c10d --rdzv-endpoint {node}"
-        wrapped = shlex.quote(f"srun torchrun {nodes} {two}")
+        nodes = f"torchrun --nnodes 2 --nproc-per-node {cards} --rdzv-backend c10d --rdzv-endpoint"
+        first = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)"
+        wrapped = shlex.quote(f"srun {nodes} {first}:29500 {two}")
         return {
             "one GPU": f"python {one}",
             f"{cards} GPUs": f"torchrun --standalone --nproc-per-node {cards} {several}",
+            "2 machines": f"{nodes} FIRST_MACHINE:29500 {two}",
             "SLURM": f"sbatch --nodes 2 --ntasks-per-node 1 --gpus-per-node {cards} --wrap {wrapped}",
         }
 
@@ -204,31 +167,42 @@ class Launch(Background):
         """What one run of each arm costs."""
         return {arm: cost(run) for arm, run in {run.arm: run for run in self.runs}.items()}
 
+    def hours(self, run: TrainConfig) -> tuple[float, float, str]:
+        """Of a run on as many cards as it is for: between which bounds, or as measured; and in words."""
+        gpus = max(1, self.gpus)
+        if (seen := measured_hours(run, self.card, gpus)) is not None:
+            return seen, seen, f"{seen:.2g}, measured"
+        low, high = self.costs[run.arm].hours(self.card, gpus)
+        return low, high, f"{low:.2g} to {high:.2g}"
+
     @property
     def plan(self) -> str:
         """What the runs are, what they cost, and how to start them, the same on every machine."""
         recipe, arms = find_recipe(self.runs[0].experiment), {run.arm: run for run in self.runs}
         seeds = ", ".join(str(seed) for seed in dict.fromkeys(run.seed for run in self.runs))
         first, paper = self.runs[0], printed_numbers(recipe.name)
-        hours = sum(self.costs[run.arm].hours for run in self.runs)
+        low, high = (sum(bound) for bound in zip(*(self.hours(run)[:2] for run in self.runs), strict=True))
         table = [
             f"{'arm':<20}{'parameters':>12}{'of attention':>14}{'steps':>9}{'batch':>7}"
-            f"{first.unit:>11}{'operations':>12}{'hours':>7}  in the paper"
+            f"{first.unit:>11}{'operations':>12}  {'hours':<14}  in the paper"
         ]
         for arm, run in arms.items():
             spent, counts = self.costs[arm], self.costs[arm].count
             numbers = [f"  {metric} {number:.4g}" for (of, metric), number in paper.items() if of == arm]
             table.append(
                 f"{arm:<20}{counts.parameters:>12,}{counts.attention_parameters:>14,}{run.steps:>9,}"
-                f"{run.batch:>7,}{spent.items:>11.4g}{spent.operations:>12.4g}  {spent.hours:>5.2g}"
-                f"{''.join(numbers[:1])}"
+                f"{run.batch:>7,}{spent.items:>11.4g}{spent.operations:>12.4g}  {self.hours(run)[2]:<14}"
+                f"{''.join(numbers[:1])}".rstrip()
             )
+        cards = f"{max(1, self.gpus)} {self.card}"
         lines = [
             f"{recipe.name}: {recipe.summary}",
             f"paper        {recipe.paper}: {recipe.expects}",
             f"runs         {len(self.runs)}, {self.scale} scale, seeds {seeds}, data {first.data}",
             *table,
-            f"together     {hours:.2g} hours of one H100 at 30 % of its bf16 peak",
+            f"together     {low:.2g} to {high:.2g} hours on {cards}, without loading and measuring:",
+            "             no program needs less than the first; with the second a step does as well as",
+            "             those in table 4 of the GKA paper",
         ]
         if isinstance(first, VisionConfig):
             workers, small = LOADERS * max(1, self.gpus), first.model.image_size <= 64
@@ -339,6 +313,7 @@ def launch(
     gpus: int | None = None,
     scale: str = "full",
     settings: Sequence[str] | None = None,
+    card: str = "H100",
     start: bool = False,
     **old: Any,
 ) -> Launch:
@@ -357,10 +332,11 @@ def launch(
             with 0.
         scale: ``"full"``, ``"reduced"`` or ``"smoke"``.
         settings: further words of the command line, ``["--lr", "3e-4"]``.
+        card: whose hours the plan shows, for example ``"A100"``.
         start: whether to start.
 
     Raises:
-        ValueError: if there is no such recipe, arm or setting, or something is missing that a start needs.
+        ValueError: if there is no such recipe, arm, setting or card, or a start lacks something.
         TypeError: if an argument has another name now; the message says which.
     """
     for name in old:
@@ -378,7 +354,7 @@ def launch(
     else:
         words += ["--seed", *map(str, seeds)]
     words += [*([] if scale == "full" else [f"--{scale}"]), *(settings or [])]
-    found = Launch(runs, words, gpus=gpus)
+    found = Launch(runs, words, gpus=gpus, card=card)
     if start:
         found.start()
     return found

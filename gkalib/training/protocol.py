@@ -57,12 +57,43 @@ def protocol(name: str) -> Protocol:
     )
 
 
+# What a value is called in its cell, where the setting's own name would not do.
+SAID = {
+    "steps": "{} steps",
+    "batch": "{} a step",
+    "device_batch": "{} at a time",
+    "warmup": "{} steps of warm-up",
+    "lr": "rate {}",
+    "warmup_lr": "from {}",
+    "final_lr": "to {}",
+    "optimizer": "{}",
+    "dtype": "{}",
+    "data": "{}",
+    "tokenizer": "{}",
+    "policy": "{}",
+    "switch": "CutMix with probability {}",
+    "context": "context {}",
+    "betas": "β {}",
+    "eps": "ε {}",
+    "ema": "average {}",
+    "clip": "clipping {}",
+    "dim": "width {}",
+    "num_heads": "{} heads",
+    "vocab_size": "{} symbols",
+    "image_size": "{} pixels",
+}
+
+
 def _ours(words: str, settings: dict[str, Any]) -> str:
     """A text in quotes as it is; else the values of the settings that are named, parted by semicolons."""
     if words.startswith('"'):
         return words.strip('"')
-    values = [reduce(lambda part, key: part[key], path.split("."), settings) for path in words.split("; ")]
-    return ", ".join(map(_shown, values))
+    shown = []
+    for path in words.split("; "):
+        name = path.split(".")[-1]
+        value = reduce(lambda part, key: part[key], path.split("."), settings)
+        shown.append(SAID.get(name, f"{name.replace('_', ' ')} {{}}").format(_shown(value)))
+    return ", ".join(shown)
 
 
 def _shown(value: Any) -> str:

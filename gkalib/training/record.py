@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,6 +27,7 @@ from gkalib.training.optim import TrainState
 
 PACKAGES = ("torch", "numpy", "timm", "torchvision", "tokenizers", "triton")
 EXPERIMENT = "core"  # what records of tasks belong to
+EVALUATED = "evaluated"  # and those of a trained model that is measured again
 
 
 def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
@@ -111,7 +113,7 @@ def record_of(
 
 
 def evaluate(
-    trained: TrainedModel, processes: Processes, *, whole: bool = False
+    trained: TrainedModel, processes: Processes, *, whole: bool = False, training: bool = False
 ) -> tuple[dict[str, float], int, int]:
     """The numbers of a trained model's record, measured again: the same items in the same precision.
 
@@ -119,19 +121,29 @@ def evaluate(
         trained: what ``open_run`` gave.
         processes: who shares the items.
         whole: whether to measure on everything that was held out, of which a run may read a part.
+        training: whether to measure on as many rows of training text too.
 
     Returns:
-        ``val_loss`` with ``bits_per_byte`` of text or ``top1`` and ``top5`` of images; how many rows or
-        images they are of; and how many were held out.
+        ``val_loss`` with ``bits_per_byte`` of text or ``top1`` and ``top5`` of images, and where asked for
+        ``train_bits_per_byte``; how many rows or images they are of; and how many were held out.
 
     Raises:
-        ValueError: if the data is not here, or has other classes or tokens than the model.
+        ValueError: if the data is not here, or has other classes or tokens than the model, or training text
+            is asked for where there are images.
     """
     config = trained.config
+    if training and not isinstance(config, LanguageConfig):
+        raise ValueError(f"evaluate: {config.experiment} was trained on images; --training is of text")
     if whole:
         config = replace(config, **{config.measured: None})
     workload = workload_of(config, processes, trained=trained)
-    numbers, total = workload.measure(trained.model.to(processes.device)), len(workload.data.held_out)
+    model, total = trained.model.to(processes.device), len(workload.data.held_out)
+    numbers = workload.measure(model)
+    if training:
+        from gkalib.training.language import TextWorkload
+
+        assert isinstance(workload, TextWorkload)
+        numbers |= workload.measure_training(model)
     return numbers, min(getattr(workload.config, config.measured) or total, total), total
 
 
@@ -154,8 +166,15 @@ def score_tasks(
 def number_lines(trained: TrainedModel, numbers: dict[str, float], items: int, total: int) -> list[str]:
     """What ``evaluate`` measured on how many of the held-out items, a line a number."""
     part = "" if items == total else f", those of its record; --whole takes all {total:,}"
-    kind = "rows" if trained.tokenizer_json else "images"
-    return [f"on {items:,} held-out {kind}{part}", *(f"{name:<13} {numbers[name]:.6g}" for name in numbers)]
+    kind, width = "rows" if trained.tokenizer_json else "images", max(13, *map(len, numbers))
+    lines = [
+        f"on {items:,} held-out {kind}{part}",
+        *(f"{name:<{width}} {numbers[name]:.6g}" for name in numbers),
+    ]
+    if "train_bits_per_byte" in numbers:
+        gap = numbers["bits_per_byte"] - numbers["train_bits_per_byte"]
+        lines.append(f"{'gap':<{width}} {gap:.6g}")
+    return lines
 
 
 def task_lines(scores: Sequence[TaskResult]) -> list[str]:
@@ -187,17 +206,44 @@ def record_tasks(
             f"{name}_shots": task.shots,
             f"{name}_items_per_second": task.items / task.seconds,
         }
-    mean, config = core(scores), trained.config
-    tasks = [task.name for task in scores]
+    mean, tasks = core(scores), [task.name for task in scores]
+    return _keep(
+        trained,
+        processes,
+        EXPERIMENT,
+        {"limit": limit, "tasks": tasks},
+        {**metrics, "core": mean.mean, "core_error": mean.error, "tasks": mean.tasks},
+        seconds=sum(task.seconds for task in scores),
+    )
+
+
+def record_evaluation(
+    trained: TrainedModel, processes: Processes, numbers: dict[str, float], items: int, *, seconds: float
+) -> Path:
+    """Save what ``evaluate`` measured as ``evaluated/<experiment>-<arm>-<scale>-s<seed>-<device>``."""
+    return _keep(trained, processes, EVALUATED, {"items": items}, numbers, seconds=seconds)
+
+
+def _keep(
+    trained: TrainedModel,
+    processes: Processes,
+    experiment: str,
+    how: dict[str, Any],
+    metrics: dict[str, float],
+    *,
+    seconds: float,
+) -> Path:
+    """Save what a trained model reached; the settings of its run stand under ``run``."""
+    config = trained.config
     record = results.Record(
-        experiment=EXPERIMENT,
+        experiment=experiment,
         arm=f"{config.experiment}-{config.arm}",
         scale=config.scale,
-        recipe={"limit": limit, "tasks": tasks, "step": trained.step, "run": config.recorded()},
+        recipe={**how, "step": trained.step, "run": config.recorded()},
         seed=config.seed,
         device=device_name(processes),
-        wall_seconds=round(sum(task.seconds for task in scores), 1),
-        metrics={**metrics, "core": mean.mean, "core_error": mean.error, "tasks": mean.tasks},
+        wall_seconds=round(seconds, 1),
+        metrics=metrics,
         **results.provenance("torch", "numpy", "tokenizers"),
     )
     processes.first(lambda: results.save(record))

@@ -157,7 +157,7 @@ VERDICTS = [
         "reduced",
         "",
     ),  # of other files
-    ("gpa", "Figures", "Figure 5 (b)", "", "open", ""),  # what we wrapped is not found
+    ("gpa", "Figures", "Figure 5 (b)", "", "ready", ""),  # what we wrapped is not found
     ("gpa", "Text", "parameters (M)", "", "exact", "differs"),  # 12.7
     ("rbf", "Figures", "Loss plot: RBF", "", "ready", ""),  # ours are nats a character
     ("rbf", "Text", "The universal sink", "", "exact", "paper's error"),

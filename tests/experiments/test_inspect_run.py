@@ -12,6 +12,7 @@ from PIL import Image
 from gkalib import capture_attention, results
 from gkalib.analysis import neighbors
 from gkalib.cli import main
+from gkalib.experiments import inspect_run
 from gkalib.experiments.inspect_run import sample, subject_of
 from gkalib.training import LaunchConfig, recipe, train
 from gkalib.training.checkpoint import load_checkpoint
@@ -78,6 +79,40 @@ def test_a_decoder_is_drawn_and_kept(text: Path, tmp_path: Path, monkeypatch):
         len([row for row in rows if row["figure"] == "bank" and row["layer"] == "0"])
         == 13 * captured[0].weights.shape[1]
     )
+
+
+def test_a_papers_figures_are_drawn_under_its_numbers(
+    pictures: Path, text: Path, tmp_path: Path, monkeypatch
+):
+    """Of GPA also what a model writes, and its heads removed one by one, with their numbers in the record."""
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr(inspect_run, "CHARACTERS", 400)
+    monkeypatch.setattr(inspect_run, "GPA_ROWS", 8)
+    assert main(["look", str(pictures), "--paper", "gka", "--out", str(tmp_path / "gka")]) == 0
+    depth = len(load_checkpoint(pictures).model.blocks)
+    names = ["figure-03-rollout", "figure-04-bandwidths", "figure-29-evolution"]
+    for layer in range(depth):
+        names += [f"figure-{5 + layer:02d}-class-layer{layer}", f"figure-{17 + layer}-patches-layer{layer}"]
+        names += [f"figure-{32 + 3 * layer}-matrices-layer{layer}"]
+    assert sorted(path.stem for path in (tmp_path / "gka").iterdir()) == sorted(names)
+    assert main(["look", str(text), "--paper", "gpa", "--out", str(tmp_path / "gpa"), "--keep"]) == 0
+    assert {path.stem for path in (tmp_path / "gpa").iterdir()} == {
+        "figure-04-banks",
+        "figure-05-gaps",
+        "heads",
+    }
+    record, _ = kept(tmp_path / "results")
+    heads = [name for name in record.metrics if name.startswith("without_head_")]
+    assert len(heads) == len(load_checkpoint(text).model.blocks) * 2
+    assert {name.replace("head", "bank") for name in heads} <= set(record.metrics)
+    assert {"text_lines", "text_gap", "written_lines", "neighbors_0_0"} <= set(record.metrics)
+    assert main(["look", str(text), "--paper", "rbf", "--out", str(tmp_path / "rbf")]) == 0
+    assert {path.stem for path in (tmp_path / "rbf").iterdir()} == {"matrices-layer0", "matrices-layer1"}
+
+
+def test_a_paper_whose_figures_a_model_does_not_have_is_refused(pictures: Path, capsys):
+    assert main(["look", str(pictures), "--paper", "gpa"]) == 2
+    assert "gka-imagenet-tiny does not read characters, as GPA's paper does" in capsys.readouterr().err
 
 
 def test_signs_are_drawn_by_size(tmp_path: Path, capsys):

@@ -9,6 +9,7 @@ import torch
 
 from chapters.experiments import gka, gpa_novels, trained
 from gkalib.analysis import banks
+from gkalib.analysis.removal import written
 from gkalib.experiments import Study, task
 from gkalib.experiments.loop import StudyWorkload
 
@@ -51,8 +52,7 @@ def test_a_flat_bank_is_found_and_no_flat_bank_is_not(novels, monkeypatch):
 @pytest.mark.data("dickens")
 def test_as_many_characters_are_generated_as_asked(novels):
     model, learned = novels
-    start = learned.held_out[0][:3, : gpa_novels.READ]
-    assert gpa_novels.generated(model, start, 300).shape == (3, 100)
+    assert written(model, learned.held_out[0][:3], 300).shape == (3, 100)
 
 
 @pytest.mark.data("tinystories")

@@ -9,7 +9,7 @@ from typing import Any
 
 from gkalib import results
 from gkalib.models import GPTConfig, ViTConfig
-from gkalib.training import LanguageConfig, LaunchConfig, VisionConfig, recipe, train
+from gkalib.training import LanguageConfig, LaunchConfig, TrainConfig, VisionConfig, recipe, train
 
 
 def launch(folder: Path, **changes: Any) -> LaunchConfig:
@@ -21,6 +21,24 @@ def smoke(name: str, folder: Path, arm: str | None = None, **changes: Any) -> re
     """Three steps of a recipe's smoke run."""
     run = replace(recipe(name).run(arm).smoke(), steps=3, warmup=1, eval_every=0, **changes)
     return train(run, LaunchConfig(out=folder, device="cpu", quiet=True))
+
+
+def recorded(run: TrainConfig, **changes: Any) -> results.Record:
+    """A made-up record of a run, from a clean tree."""
+    fields = {
+        "experiment": run.experiment,
+        "arm": run.arm,
+        "scale": run.scale,
+        "recipe": run.recorded(),
+        "seed": run.seed,
+        "device": "cpu",
+        "commit": "0" * 40,
+        "clean": True,
+        "date": "2026-11-01T00:00:00+00:00",
+        "wall_seconds": 1.0,
+        "metrics": {"val_loss": 1.0},
+    }
+    return results.Record(**{**fields, **changes})
 
 
 def by_two(program: str, folder: Path, *words: str) -> str:

@@ -5,6 +5,7 @@ import platform
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -142,6 +143,32 @@ def test_the_line_for_eight_cards_runs_in_two_processes_and_keeps_its_records(pl
         assert [line.split()[1][:4] for line in done.stdout.splitlines()] == ["rope", "bank"]
     assert {record.arm for record in results.load("gpa-dickens", scale="smoke")} == {"rope", "bank"}
     assert found.state == "finished"
+
+
+@pytest.mark.slow
+def test_two_machines_compute_what_one_process_does(places, monkeypatch):
+    """Each line is typed on its machine, as SLURM does; here both are this one, with a process each."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        first = f"localhost:{free.getsockname()[1]}"
+    found = launch("gpa-dickens", "rope", scale="smoke", gpus=8, settings=["--steps", "6", "--warmup", "2"])
+    line = found.lines["2 machines"].replace("--compile ", "").replace("FIRST_MACHINE:29500", first)
+    torchrun, words = line.replace("--nproc-per-node 8", "--nproc-per-node 1").split(" -m gkalib ")
+    words = ["-m", "gkalib", *shlex.split(words), "--device", "cpu", "--quiet"]
+    assert torchrun.startswith("torchrun --nnodes 2") and f"--rdzv-endpoint {first}" in torchrun
+    command = [sys.executable, "-m", "torch.distributed.run", *shlex.split(torchrun)[1:], *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    machines = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(2)]
+    said = [machine.communicate(timeout=300) for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], said[0][1][-2000:] + said[1][1][-2000:]
+    assert sorted(out.count("gpa-dickens rope") for out, _ in said) == [0, 1]  # the first process speaks
+    (two,) = results.load("gpa-dickens", scale="smoke")
+    monkeypatch.setenv("GKALIB_RUNS", str(places / "alone"))
+    assert main([*words[2:], "--fresh"]) == 0
+    (one,) = results.load("gpa-dickens", scale="smoke")
+    assert one.recipe == two.recipe and one.date >= two.date
+    assert one.metrics["val_loss"] == pytest.approx(two.metrics["val_loss"], rel=1e-5)
 
 
 def test_what_has_ended_is_read_and_what_is_no_number_is_left(places, monkeypatch, capsys):

@@ -7,22 +7,16 @@ import pytest
 
 from gkalib.cli import main
 from gkalib.layers import variants
-from gkalib.training import cost, launch, recipe, recipes
+from gkalib.training import launch, recipes
 from gkalib.training.background import printed_numbers
 from gkalib.training.launch import chosen_runs
-
-
-def test_hours_are_operations_at_the_stated_share_of_the_peak():
-    spent = cost(recipe("gka-nanochat-d20").run("baseline"))
-    assert spent.hours == pytest.approx(spent.operations / (0.3 * 989e12) / 3600)
-    assert spent.operations == pytest.approx(3.0042e9 * 4.5686e9, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", list(recipes()))
 def test_processes_can_share_the_steps_of_every_arm(name):
     runs = chosen_runs(name, ["all"], [0])
     lines = launch(name, gpus=8).lines
-    for where, processes in (("one GPU", 1), ("8 GPUs", 8), ("SLURM", 16)):
+    for where, processes in (("one GPU", 1), ("8 GPUs", 8), ("2 machines", 16), ("SLURM", 16)):
         sizes = {key: int(value) for key, value in re.findall(r"--(device-batch|batch) (\d+)", lines[where])}
         for run in runs:
             batch = sizes.get("batch", run.batch)
@@ -72,7 +66,8 @@ def test_the_lines_are_the_words_that_were_given(given, capsys):
         if there[0] in words
         else words
     )
-    assert printed[: len(kept)] == kept and {"--compile", "--keep"} <= set(printed)
+    assert printed[: len(kept)] == kept and "--keep" in printed
+    assert ("--compile" in printed) == ("--smoke" not in words)
     assert one_gpu([*printed, *there], capsys) == printed
 
 
@@ -86,12 +81,12 @@ def test_the_plan_says_what_runs_and_what_it_costs():
     """384 million pictures at 202 a second and core: 35 hours with 15, 4.4 with 120 beside eight cards."""
     plan = launch("gka-imagenet-tiny", ["deit", "gka"], seeds=[1, 4], gpus=8).plan
     assert "runs         4, full scale, seeds 1, 4, data imagenet" in plan
-    assert re.search(r"deit +5,717,416 .* 2\.7  ema_top1 0\.722\n", plan)
-    assert re.search(r"gka +4,383,436 .* 2\.1  ema_top1 0\.7154\n", plan)
-    assert "together     9.7 hours of one H100" in plan
+    assert re.search(r"deit +5,717,416 .* 0\.4 to 2\.5 +ema_top1 0\.722\n", plan)
+    assert re.search(r"gka +4,383,436 .* 0\.4 to 2\.5 +ema_top1 0\.7154\n", plan)
+    assert "together     1.6 to 10 hours on 8 H100, without loading and measuring" in plan
     assert "loading      4.4 hours a run for 120 cores that load images" in plan
     assert "loading      35 hours a run for 15 cores" in launch("gka-imagenet-tiny", "gka", gpus=1).plan
-    assert "load" not in launch("gpa-dickens", "rope").plan
+    assert "loading  " not in launch("gpa-dickens", "rope").plan
 
 
 def test_the_papers_numbers_are_those_of_the_ledger():

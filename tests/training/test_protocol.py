@@ -22,9 +22,11 @@ def test_every_row_names_settings_of_the_recipe_and_gives_a_reason_where_the_pap
     assert all(word in str(table) for word in HEADER) and "<table" in table._repr_html_()
 
 
-def test_values_are_the_recipes_own():
-    (length,) = [row for row in protocol("gka-imagenet-tiny").cells if row[0] == "length"]
-    assert length[2] == "214,481, 1,792"
+def test_values_are_the_recipes_own_and_say_what_they_are():
+    cells = {row[0]: row[2] for row in protocol("gka-imagenet-tiny").cells}
+    assert cells["length"] == "214,481 steps, 1,792 a step"
+    assert cells["rate"] == "rate 0.00175, 3,574 steps of warm-up, to 1e-06"
+    assert cells["smoothing, repeats"] == "smoothing 0.1, repeats 3"
 
 
 def test_each_paper_has_a_table_and_others_are_refused():

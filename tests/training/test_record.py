@@ -1,15 +1,24 @@
 """A trained run answers: its held-out part again, tasks, text; and what it cannot do it refuses in words."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn.functional import cross_entropy
 
 from gkalib import results
 from gkalib.cli import main
-from gkalib.evaluation import Schema
+from gkalib.evaluation import Schema, evaluating
 from gkalib.evaluation.tasks import Task
+from gkalib.training.checkpoint import load_checkpoint
+from gkalib.training.distributed import Processes
+from gkalib.training.language import held_out
+from gkalib.training.record import workload_of
 from tests.training.runs import smoke
 
+HERE = Processes(0, 1, torch.device("cpu"))
 QUESTIONS = [Schema(("The cat", "The dog"), "is here", 0), Schema(("One", "Two"), "more day", 1)]
 
 
@@ -42,6 +51,29 @@ def test_all_held_out_rows_have_another_loss(text, capsys):
     said, numbers = evaluated(folder, capsys, "--whole")
     assert said[1] == "on 868 held-out rows"
     assert 1e-5 < abs(numbers["val_loss"] - record.metrics["val_loss"]) < 0.1
+
+
+def test_training_text_is_measured_beside_what_was_held_out(text, capsys, monkeypatch, tmp_path):
+    """As the paper on GKA prints both, and the difference."""
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    folder, _ = text
+    assert main(["evaluate", str(folder), "--device", "cpu", "--training", "--keep"]) == 0
+    *lines, name = capsys.readouterr().out.splitlines()[2:]
+    numbers = {key: float(number) for key, number in map(str.split, lines)}
+    loaded = load_checkpoint(folder)
+    workload = workload_of(loaded.config, HERE)
+    rows = replace(loaded.config, eval_rows=16)
+    with evaluating(loaded.model):
+        parts = [loaded.model(x).mT for x, _ in held_out(rows, HERE, workload.data.train)]
+        labels = [y for _, y in held_out(rows, HERE, workload.data.train)]
+    nats = torch.stack([cross_entropy(*part) for part in zip(parts, labels, strict=True)]).mean().item()
+    expected = nats / math.log(2)  # every character of the text is a byte
+    assert numbers["train_bits_per_byte"] == pytest.approx(expected, rel=1e-4)
+    assert numbers["gap"] == pytest.approx(numbers["bits_per_byte"] - expected, abs=1e-4)
+    (record,) = results.load("evaluated")
+    assert record.metrics["train_bits_per_byte"] == pytest.approx(expected, rel=1e-4)
+    assert record.run == name and record.recipe["items"] == 16
+    assert record.recipe["run"] == loaded.config.recorded()
 
 
 def test_evaluate_computes_in_the_precision_of_training(tmp_path, capsys):

@@ -7,8 +7,8 @@ decay 0.1, gradients cut at norm 1, PyTorch's own start, no dropout, bfloat16 pr
 each character some 1,100 times: watch the held-out loss along the run, not only at its end.
 
 Our eight novels have 84 different characters, the paper's text 93. They come a paragraph a line; the bump
-that the paper shows at a lag of 69 to 70 speaks for a text wrapped at that width, so that the three arms wrap
-at 70, and two more leave the text as it is.
+that the paper shows at a lag of 69 to 70 speaks for a text wrapped at that width, so that three arms wrap at
+70, and the same three leave the text as it is.
 """
 
 from typing import Any
@@ -89,6 +89,7 @@ ARMS: dict[str, tuple[str, str, int | None]] = {
     "rope": ("softmax", "rope", 70),
     "bank": ("gpa", "none", 70),
     "bank-rope": ("gpa", "rope", 70),
+    "rope-unwrapped": ("softmax", "rope", None),
     "bank-unwrapped": ("gpa", "none", None),
     "bank-rope-unwrapped": ("gpa", "rope", None),
 }
