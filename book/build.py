@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Jupyter Book loads both on every page; the book uses neither, and both point to other hosts.
 UNWANTED = ("sphinx_thebe", "sphinx_comments")
 INPUTS = {
-    "book": (".md", ".bib", ".py", ".css", ".js", ".svg", ".png", ".json"),
+    "book": (".md", ".bib", ".py", ".css", ".js", ".svg", ".png", ".jpg", ".json"),
     "chapters": (".ipynb",),
     "gkalib": (".py",),
     "data/results": (".json", ".csv"),
