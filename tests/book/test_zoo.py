@@ -10,6 +10,7 @@ from torch.nn.functional import elu, normalize
 from book import zoo
 from gkalib import layers
 from gkalib.layers.parts import merge
+from gkalib.results.claims import claims, number, word
 from gkalib.smoothing import compute_output
 from tests.book.conftest import ROOT
 from tests.variants import VARIANTS, only_causal
@@ -126,3 +127,17 @@ def test_the_words_are_what_the_layers_give():
 def test_what_a_picture_hides_is_noticed():
     drawn = zoo.weights("gka", zoo.patches(), is_causal=False)[zoo.QUERY].view(zoo.GRID, zoo.GRID)
     assert differ(drawn, "softmax", "image") > 0
+
+
+@pytest.mark.book
+def test_the_page_has_every_card_with_its_verdicts(book):
+    page = (book / "book" / "zoo.html").read_text(encoding="utf-8")
+    cards = dict(re.findall(r'<section id="(\w+)">\n<h3>(.+?)</section>', page, re.S))
+    assert cards.keys() == {*layers.variants()}
+    for kind in ("images", "text"):
+        for one, seeds, found in claims(f"one-budget-{kind}").judged:
+            card = cards[next(iter(one.weights)).replace("-", "_")]
+            assert f"<strong>{word(one, found)}</strong>, {number(one, found.estimate.value)} (" in card
+            assert f"{seeds} seeds" in card
+    for name, card in cards.items():
+        assert f"href='#{name}-drawn'" in page and f"id='{name}-drawn'" in card
