@@ -97,7 +97,9 @@ def test_every_chapter_and_page_is_in_the_contents(build_module):
 
 
 def test_old_addresses_of_chapters_lead_to_the_new_ones(book):
-    moved = [path for path in (book / "chapters").glob("*.html") if "has moved" in path.read_text("utf-8")]
+    moved = [
+        path for path in (book / "chapters").glob("*.html") if "chapter has moved" in path.read_text("utf-8")
+    ]
     assert len(moved) == 17
     assert read(book / "chapters/14-memory-wall.html").links == ["16-memory-wall.html"]
     assert read(book / "chapters/30-one-budget.html").links == ["32-one-budget.html"]
