@@ -3,12 +3,15 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.nn.functional import elu, normalize
 
 from book import zoo
 from gkalib import layers
+from gkalib.data.images import picture
 from gkalib.layers.parts import merge
 from gkalib.results.claims import claims, number, word
 from gkalib.smoothing import compute_output
@@ -116,6 +119,12 @@ def differ(drawn: torch.Tensor, name: str, kind: str) -> float:
 def test_the_photograph_is_what_the_layer_gives(name):
     drawn = zoo.weights(name, zoo.patches(), is_causal=False)[zoo.QUERY]
     assert differ(drawn.view(zoo.GRID, zoo.GRID), name, "image") <= 0
+
+
+def test_the_photograph_under_the_weights_is_the_one_that_was_read():
+    with Image.open(zoo.PHOTOGRAPH) as stored:
+        shown = np.asarray(stored) / 255
+    assert abs(shown - picture("cat", zoo.GRID * zoo.PATCH)).mean() < 0.02  # JPEG's loss
 
 
 @pytest.mark.data("minilm")
