@@ -3,6 +3,7 @@
 # VENV=/somewhere   keeps the full environment there, in a folder named after the lock, so that clones share it
 # PYTHON=python3.12 names the interpreter that makes the environments
 # REPOSITORY_URL=https://github.com/OWNER/NAME gives the pages their links to Colab, Binder and the sources
+# SOLUTIONS=no      builds, serves or prints the book without the solutions of its exercises
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,7 +19,7 @@ hash = $(shell $(PYTHON) -c "import hashlib; print(hashlib.sha256(open('$(1)', '
 
 FULL := $(abspath $(VENV))/$(call hash,requirements.lock)
 LIGHT := $(abspath .venv-book)/$(call hash,requirements-book.lock)
-HTML := _build/html
+HTML := _build/$(if $(filter no,$(SOLUTIONS)),without-solutions/)html
 
 # An environment that clones share must not point into one of them: every command, and every notebook kernel that
 # it starts, finds this clone's gkalib by this path.
@@ -34,18 +35,22 @@ define LOCK_HEADER
 endef
 export LOCK_HEADER
 
-.PHONY: help book serve test with-data quick newest aot lint types pairs chapters jitter links bench lock env clean
+.PHONY: help book serve pdf test with-data quick newest aot lint types pairs chapters jitter links bench lock env clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 book: $(LIGHT)/.ready ## build the pages from the stored outputs, without torch
-	@$(LIGHT)/bin/python book/build.py $(if $(REPOSITORY_URL),--repository-url $(REPOSITORY_URL))
+	@$(LIGHT)/bin/python book/build.py $(if $(REPOSITORY_URL),--repository-url $(REPOSITORY_URL)) \
+	  $(if $(filter no,$(SOLUTIONS)),--without-solutions)
 	@echo "The book is at $(CURDIR)/$(HTML)/index.html"
 
 serve: ## serve the built pages at http://localhost:8000 (PORT=)
 	@test -f $(HTML)/index.html || $(MAKE) --no-print-directory book
 	@$(PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory $(HTML)
+
+pdf: $(FULL)/.ready book ## print the built book as one PDF with Chromium
+	@$(FULL)/bin/python book/pdf.py $(HTML)
 
 # Two workers on two cores: more threads in each would only wait for one another.
 test: export OMP_NUM_THREADS ?= 1

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Jupyter Book loads both on every page; the book uses neither, and both point to other hosts.
 UNWANTED = ("sphinx_thebe", "sphinx_comments")
 INPUTS = {
-    "book": (".md", ".bib", ".py", ".css", ".js", ".svg", ".png", ".json"),
+    "book": (".md", ".bib", ".py", ".css", ".js", ".svg", ".png", ".jpg", ".json"),
     "chapters": (".ipynb",),
     "gkalib": (".py",),
     "data/models": (".json", ".safetensors"),
@@ -137,7 +137,14 @@ def inputs_digest(source: Path) -> str:
     return state.hexdigest()
 
 
-def build(source: Path, output: Path, *, repository_url: str | None = None, cdn: bool = False) -> int:
+def build(
+    source: Path,
+    output: Path,
+    *,
+    repository_url: str | None = None,
+    cdn: bool = False,
+    solutions: bool = True,
+) -> int:
     """Build a book into ``output/html``; 0 means success.
 
     Args:
@@ -146,6 +153,7 @@ def build(source: Path, output: Path, *, repository_url: str | None = None, cdn:
         repository_url: the public address, instead of the one in ``_config.yml``; with either, pages have
             links to the repository, and a picture for links to themselves.
         cdn: load MathJax from its public host even where npm could bring it.
+        solutions: whether exercises have their solutions; without them no page offers its source.
     """
     html, extra, mark = output / "html", output / "extra", output / "inputs.sha256"
     for stale in (html, extra, output / "doctrees"):
@@ -166,6 +174,9 @@ def build(source: Path, output: Path, *, repository_url: str | None = None, cdn:
         overrides |= {"html_theme_options": {"repository_url": url}, "html_baseurl": address}
         shutil.copy2(PICTURE, extra)
     overrides["myst_html_meta"] = link_tags(settings["title"], address)
+    if not solutions:
+        overrides |= {"gkalib_solutions": False, "html_copy_source": False}
+        overrides["html_theme_options"] = {"use_download_button": False}  # nor links to a repository
     config, _ = get_final_config(
         user_yaml=source / "_config.yml", cli_config=overrides, sourcedir=source, raise_on_invalid=True
     )
@@ -198,11 +209,15 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="folder for html and doctrees, _build unless given")
     parser.add_argument("--repository-url", help="the public address, instead of the one in _config.yml")
     parser.add_argument("--cdn", action="store_true", help="load MathJax from its public host")
+    parser.add_argument("--without-solutions", action="store_true", help="leave out what solves exercises")
     options = parser.parse_args()
     started = time.perf_counter()
     source = options.source.resolve()
     output = options.output.resolve() if options.output else source / "_build"
-    status = build(source, output, repository_url=options.repository_url, cdn=options.cdn)
+    if options.without_solutions:
+        output /= "without-solutions"
+    chosen = {"cdn": options.cdn, "solutions": not options.without_solutions}
+    status = build(source, output, repository_url=options.repository_url, **chosen)
     if status == 0:
         seconds = time.perf_counter() - started
         print(f"book: built in {seconds:.0f} s, open {output / 'html' / 'index.html'}")
