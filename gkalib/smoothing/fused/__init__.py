@@ -42,10 +42,10 @@ class Fused(Method):
         center: whether the mean of each head's tokens is taken off before and added after, where one tensor
             is smoothed by a Gaussian. The result is the same in exact arithmetic; in half precision the
             gradient of tokens that lie far from the origin keeps more digits.
-        ordered: without it the gradient of one tensor smoothed by a Gaussian under a causal mask, and that of
-            separate query, key and value under a row sum and no kernel of the lag, take five products in
-            place of seven, in half precision on an H100. **They are then not deterministic**: sums are formed
-            in the order in which programs come, so that two runs differ in their last bits.
+        ordered: is gone with the programs that formed sums in no fixed order; only True is taken.
+
+    Raises:
+        ValueError: for ``ordered=False``.
 
     Chapters 17 to 20 teach them.
     """
@@ -53,7 +53,12 @@ class Fused(Method):
     name = "fused"
 
     def __init__(self, *, center: bool = False, ordered: bool = True):
-        self.center, self.ordered = center, ordered
+        if not ordered:
+            raise ValueError(
+                "Fused: ordered=False is gone: every sum has one order, so that gradients are the same bits "
+                "every time; leave the argument out"
+            )
+        self.center = center
 
     def refuses(self, problem: Problem) -> str | None:
         reason = _no_machine(problem) or no_operation(problem)
@@ -74,8 +79,8 @@ class Fused(Method):
         if form.has_norm and readable(problem.query) and not (of_itself and self.center):
             warn_if_lost(problem, form.key_term(wide(problem.key)))
         if of_itself:
-            return _gka(problem, form, self.center, self.ordered)
-        return _smooth(problem, form, self.ordered)
+            return _gka(problem, form, self.center)
+        return _smooth(problem, form)
 
 
 def _interpreting() -> bool:
@@ -304,7 +309,7 @@ def _summed(numbers: Tensor, problem: Problem) -> Tensor:
     return numbers if numbers.dtype == dtype else numbers.to(dtype)
 
 
-def _gka(problem: Problem, form: Form, center: bool, ordered: bool) -> Tensor:
+def _gka(problem: Problem, form: Form, center: bool) -> Tensor:
     from gkalib.smoothing.fused import op
 
     x, eps = problem.query, problem.normalizer.eps
@@ -314,13 +319,13 @@ def _gka(problem: Problem, form: Form, center: bool, ordered: bool) -> Tensor:
         x = x - mean
         # Beside an eps the weights do not sum to one: a column of ones is smoothed to what the mean takes.
         x = pad(x, (0, 1), value=1.0) if eps else x
-    out, _ = op.gka(x, _sigma(form, problem), *spans_of(problem), eps, ordered)
+    out, _ = op.gka(x, _sigma(form, problem), *spans_of(problem), eps)
     if mean is None:
         return out
     return out[..., :-1] + out[..., -1:] * mean if eps else out + mean
 
 
-def _smooth(problem: Problem, form: Form, ordered: bool) -> Tensor:
+def _smooth(problem: Problem, form: Form) -> Tensor:
     from gkalib.smoothing.fused import op
 
     out, _ = op.smooth(
@@ -331,7 +336,6 @@ def _smooth(problem: Problem, form: Form, ordered: bool) -> Tensor:
         _table(problem, form),
         *spans_of(problem),
         isinstance(problem.normalizer, RowSum),
-        ordered,
     )
     return out
 

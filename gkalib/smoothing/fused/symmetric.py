@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gkalib.smoothing.fused.configs import Config, config, edge_columns
+from gkalib.smoothing.fused.configs import config, edge_columns
 from gkalib.smoothing.fused.gaussian import (
     Tokens,
     backward_span,
@@ -19,7 +19,6 @@ from gkalib.smoothing.fused.gaussian import (
 from gkalib.smoothing.fused.launch import (
     dense_rows,
     heads_of,
-    interpreting,
     launch,
     mask_of,
     name_of,
@@ -41,7 +40,6 @@ from gkalib.smoothing.fused.scores import (
     sum_type,
     walk_of,
 )
-from gkalib.smoothing.fused.unordered import fits, gka_backward_unordered_kernel, gka_end_kernel, whole_rows
 from gkalib.smoothing.spans import Spans
 
 SHORT = 256
@@ -163,7 +161,6 @@ def start_program(
     x: Tensor,
     sigma: Tensor,
     *,
-    block: Config | None = None,
     masked: bool = False,
     rows: int | None = None,
     **arguments: Any,
@@ -171,7 +168,7 @@ def start_program(
     """Start one program a block of x's rows, or of so many, and a head, with the arguments it names."""
     batch, heads, length, width = x.shape
     wide = block_width(width)
-    chosen = block or config(
+    chosen = config(
         name_of(program), width=wide, dtype=x.dtype, masked=masked, length=length, device=x.device,
         operation="gka",
     )  # fmt: skip
@@ -216,7 +213,7 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
 
 
 def gka_backward(
-    grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, sigma: Tensor, spans: Spans, ordered: bool = True
+    grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, sigma: Tensor, spans: Spans
 ) -> tuple[Tensor, Tensor]:
     r"""The gradient by x. With $g_i = dO_i / t_i$, $D_i = \langle g_i, O_i \rangle$, $m_{ij}$ 1 if i sees j:
 
@@ -229,8 +226,6 @@ def gka_backward(
 
     Args:
         grad_out, x, out: ``[b h n d]``; total: ``[b h n]``; sigma, spans: as in `gka_forward`.
-        ordered: without it five products do under any mask, where a program can add to memory by descriptors
-            and ε is 0. **That is not deterministic**: two runs differ in their last bits.
 
     Returns:
         dx as ``[b h n d]``, and each row's term of dL/dσ as ``[b h n]``.
@@ -253,16 +248,6 @@ def gka_backward(
     start_program(
         gka_prepare_kernel, x, sigma, rows=pitch_of(x), share=share, **given, **prepared,
     )  # fmt: skip
-    if not ordered and not mutual and fits(x):
-        sums = torch.zeros(x.shape, dtype=total.dtype, device=x.device)
-        size = config("gka_backward_unordered", width=x.shape[3], dtype=x.dtype, length=length)
-        start_program(
-            gka_backward_unordered_kernel, x, sigma, block=size, g=g, pairs=pairs,
-            sums=whole_rows(sums, size.columns), own_sums=whole_rows(sums, size.rows),
-            mask=mask_of(seen, length, length), DESCRIBED=not interpreting(),
-        )  # fmt: skip
-        start_program(gka_end_kernel, x, sigma, sums=sums, **results)
-        return grad_x, share
     start_program(
         gka_backward_kernel, x, sigma, masked=not mutual,
         seen_mask=mask_of(seen, length, length), MUTUAL=mutual, **prepared, **results,
