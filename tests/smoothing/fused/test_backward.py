@@ -80,7 +80,7 @@ def test_gradients_are_autograds(form: str, spans: Spans):
 
 
 @FLOAT64
-@pytest.mark.parametrize(("queries", "keys"), [(1, 17), (17, 1), (63, 17), (17, 63), (100, 100)])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 17), (17, 1), (63, 17), (17, 63), (70, 70)])
 def test_lengths(queries: int, keys: int):
     """Ragged lengths, and other numbers of queries than of keys."""
     for spans in (WHOLE, WINDOW):
@@ -92,7 +92,7 @@ def test_lengths(queries: int, keys: int):
 def test_given_intervals(form: str):
     """Packed documents, padded keys and queries that see no key."""
     with forced(Config(16, 32)):
-        results = assert_same(random_inputs(40, 50, packed(40, 50), batch=2, **FORMS[form]))
+        results = assert_same(random_inputs(24, 40, packed(24, 40), batch=2, **FORMS[form]))
     assert (results[0][0, :, :2] == 0).all()
 
 
@@ -124,12 +124,15 @@ def test_widths(width: int, value_width: int):
 
 
 @FLOAT64
-@pytest.mark.parametrize("config", [Config(16, 64), Config(64, 16), Config(64, 64)], ids=str)
-def test_block_sizes(config: Config):
+@pytest.mark.parametrize(
+    ("config", "spans"),
+    [(Config(16, 64), WHOLE), (Config(64, 16), WINDOW), (Config(64, 64), WINDOW)],
+    ids=["16 64 whole", "64 16 window", "64 64 window"],
+)
+def test_block_sizes(config: Config, spans: Spans):
     """Any blocks give the same gradients."""
     with forced(config):
-        for spans in (WHOLE, WINDOW):
-            assert_same(random_inputs(70, 70, spans, heads=1, groups=1, table=True))
+        assert_same(random_inputs(70, 70, spans, heads=1, groups=1, table=True))
 
 
 @FLOAT64
