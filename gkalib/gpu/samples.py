@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gkalib.kernels import Bank, Power
+from gkalib.kernels import Bank
 from gkalib.smoothing.spans import Spans
 
 Call = Callable[[], object]
@@ -153,25 +153,6 @@ def bank_gradient(sample: Sample) -> Call:
     return functools.partial(bank_gradient, grad, _bank(sample), sample.length)
 
 
-def _power(sample: Sample) -> Power:
-    return Power(*(sample.numbers(sample.heads) for _ in Power._fields))
-
-
-def power_table(sample: Sample) -> Call:
-    """KERPLE's table of lags."""
-    from gkalib.smoothing.fused.power import power_table
-
-    return functools.partial(power_table, _power(sample), sample.length, sample.length)
-
-
-def power_gradient(sample: Sample) -> Call:
-    """The gradients of its parameters."""
-    from gkalib.smoothing.fused.power import power_gradient
-
-    grad = sample.numbers(sample.heads, 2 * sample.length - 1)
-    return functools.partial(power_gradient, grad, _power(sample), sample.length)
-
-
 RANK, HARMONICS = 16, 3
 """KArAt's, rounded up to what a product takes."""
 
@@ -229,8 +210,6 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
     "bank_table": bank_table,
     "bank_at": bank_at,
     "bank_gradient": bank_gradient,
-    "power_table": power_table,
-    "power_gradient": power_gradient,
     "unnormalized_forward": _plain[0],
     "unnormalized_backward": _plain[1],
     "row_features": row_features,

@@ -33,7 +33,7 @@ SHARING = {
     "gpa_decode",
 }  # fmt: skip
 """Cases whose programs and entries of the table are another case's too."""
-OF_LAGS = {"bank_table", "bank_at", "bank_gradient", "power_table", "power_gradient"}
+OF_LAGS = {"bank_table", "bank_at", "bank_gradient"}
 """Cases that read no heads, whose widths and types are nothing to them."""
 MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode", "gpa_decode", *OF_LAGS}
 

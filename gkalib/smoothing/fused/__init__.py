@@ -8,7 +8,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.nn.functional import pad
 
-from gkalib.kernels import Bank, Form, Power
+from gkalib.kernels import Bank, Form
 from gkalib.kernels.lags import of_lags
 from gkalib.masks import Causal, KeyPadding
 from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
@@ -257,13 +257,12 @@ def _table(problem: Problem, form: Form) -> Tensor | None:
     return table if table.shape[0] == heads else table.expand(heads, -1)
 
 
-def _formed(parameters: Bank | Power, problem: Problem, queries: int, keys: int) -> Tensor:
+def _formed(bank: Bank, problem: Problem, queries: int, keys: int) -> Tensor:
     """A table at the lags 1 − n … m − 1, by one program."""
     from gkalib.smoothing.fused import op
 
-    table = op.bank_table if isinstance(parameters, Bank) else op.power_table
     device = problem.query.device
-    return _summed(table(*(one.to(device) for one in parameters), queries, keys), problem)
+    return _summed(op.bank_table(*(one.to(device) for one in bank), queries, keys), problem)
 
 
 def _lag_row(problem: Problem, form: Form) -> Tensor | None:
@@ -271,7 +270,7 @@ def _lag_row(problem: Problem, form: Form) -> Tensor | None:
     if form.lag_table is None:
         return None
     _, heads, _, keys = problem.sizes
-    if problem.positions is not None and isinstance(form.formed_of, Bank):
+    if problem.positions is not None and form.formed_of is not None:
         from gkalib.smoothing.fused import op
 
         device = problem.query.device

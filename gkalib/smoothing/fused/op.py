@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.library import register_fake
 from torch.utils.flop_counter import register_flop_formula
 
-from gkalib.kernels import Bank, Power
-from gkalib.smoothing.fused import backward, forward, power, row_operator, symmetric
+from gkalib.kernels import Bank
+from gkalib.smoothing.fused import backward, forward, row_operator, symmetric
 from gkalib.smoothing.fused import bank as banks
 from gkalib.smoothing.fused import decode as decoding
 from gkalib.smoothing.fused.launch import interpreting, statistics_type, token_major
@@ -225,7 +225,7 @@ differentiable(smooth, _smooth_gradients, _keep_smooth)
 once_only(smooth_backward)
 
 
-# The tables of a bank and of KERPLE
+# The table of a bank
 
 
 @operator
@@ -276,38 +276,6 @@ def _bank_gradients(ctx, grad_table):
 
 differentiable(bank_table, _bank_gradients, _keep_bank)
 once_only(bank_gradient)
-
-
-@operator
-def power_table(log_power: Tensor, log_rate: Tensor, queries: int, keys: int) -> Tensor:
-    """KERPLE's table ``[h n+m−1]`` from its parameters ``[h]``."""
-    return power.power_table(Power(log_power, log_rate), queries, keys)
-
-
-@register_fake(power_table)
-def _(log_power, log_rate, queries, keys):
-    return _statistics(log_power, len(log_power), queries + keys - 1)
-
-
-@operator
-def power_gradient(
-    grad_table: Tensor, log_power: Tensor, log_rate: Tensor, queries: int
-) -> tuple[Tensor, Tensor]:
-    """The gradients for both parameters."""
-    return tuple(power.power_gradient(grad_table, Power(log_power, log_rate), queries))
-
-
-@register_fake(power_gradient)
-def _(grad_table, log_power, log_rate, queries):
-    return torch.empty_like(log_power), torch.empty_like(log_rate)
-
-
-def _power_gradients(ctx, grad_table):
-    return *power_gradient(grad_table, *ctx.saved_tensors, ctx.queries), None, None
-
-
-differentiable(power_table, _power_gradients, _keep_bank)
-once_only(power_gradient)
 
 
 # A learned operator on rows

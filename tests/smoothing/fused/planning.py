@@ -14,7 +14,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
-from gkalib.smoothing.fused import backward, bank, decode, forward, op, power, symmetric
+from gkalib.smoothing.fused import backward, bank, decode, forward, op, symmetric
 
 STARTED: list[tuple] = []
 
@@ -102,8 +102,6 @@ def of_lags() -> dict[str, Callable]:
     return {
         "bank_table": lambda: (op.bank_table, *(numbers(2, 3) for _ in range(4)), 40, 40),
         "bank_at": lambda: (op.bank_at, *(numbers(2, 3) for _ in range(4)), torch.arange(40)),
-        "power_table": lambda: (op.power_table, numbers(2), numbers(2), 40, 40),
-        "power_gradient": lambda: (op.power_gradient, numbers(2, 79), numbers(2), numbers(2), 40),
         "bank_gradient": lambda: (op.bank_gradient, numbers(2, 79), *(numbers(2, 3) for _ in range(4)), 40),
     }
 
@@ -122,7 +120,6 @@ GROWN = ["a cache that grows: decode", "a cache that grows, with lags: decode"]
 PYTHON = [
     (symmetric, "gka_forward"), (symmetric, "gka_backward"), (forward, "smooth_forward"),
     (backward, "smooth_backward"), (bank, "bank_table"), (bank, "bank_gradient"), (decode, "decode"),
-    (power, "power_table"), (power, "power_gradient"),
 ]  # fmt: skip
 
 

@@ -80,8 +80,6 @@ def _calls() -> dict[str, tuple]:
         "bank_table": (op.bank_table, (*bank, 17, 20)),
         "bank_at": (op.bank_at, (*(one.detach() for one in bank), torch.arange(-3, 9))),
         "bank_gradient": (op.bank_gradient, (table.detach(), *(one.detach() for one in bank), 17)),
-        "power_table": (op.power_table, (scale, norm, 17, 20)),
-        "power_gradient": (op.power_gradient, (table.detach(), plain_scale, norm.detach(), 17)),
         "row_features": (op.row_features, (x, key, coefficients, scale)),
         "row_features_backward": (
             op.row_features_backward,
@@ -109,7 +107,7 @@ def _calls() -> dict[str, tuple]:
 def test_opcheck(name):
     operator, arguments = _calls()[name]
     checks = ["test_schema", "test_faketensor"]
-    if name in ("gka", "smooth", "smooth-sigma", "bank_table", "power_table", "row_features"):
+    if name in ("gka", "smooth", "smooth-sigma", "bank_table", "row_features"):
         checks += ["test_autograd_registration", "test_aot_dispatch_static"]
     torch.library.opcheck(operator, arguments, test_utils=checks)
 
