@@ -26,6 +26,7 @@ from gkalib.smoothing.fused.launch import (
     statistics_type,
     token_major,
 )
+from gkalib.smoothing.fused.norms import squared_norms
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
     Head,
@@ -85,20 +86,6 @@ def gka_forward_kernel(
     total = tl.where(row < length, tl.sum(total, 1) + eps, 1.0)
     tl.store(total_sum + sequence * length + row, total, mask=row < length)
     store_block(head_of(out, batch, head), acc / total[:, None], start, length, WIDTH)
-
-
-@triton.jit
-def gka_norm_kernel(
-    x, half_norms, numbers, heads, length, pitch, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr
-):  # fmt: skip
-    """n_i = |x_i|² log2(e)/(2σ²) for one block of rows of one head, and ∞ past its end."""
-    batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
-    factor = LOG2_E * scale_of(numbers, head)
-    # [BLOCK_ROWS block_width]
-    block = load_block(head_of(x, batch, head), start, length, BLOCK_ROWS, WIDTH, True)
-    row = start + tl.arange(0, BLOCK_ROWS)
-    norm = tl.where(row < length, half_norm(block, factor), float("inf"))
-    tl.store(half_norms + sequence * pitch + row, norm, mask=row < pitch)
 
 
 @triton.jit
@@ -201,10 +188,7 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
     if x.numel() == 0:
         return out, total
     masked = not spans.all(length, length)
-    half_norms = None
-    if length > SHORT:
-        half_norms = total.new_empty(batch, heads, pitch_of(x))
-        start_program(gka_norm_kernel, x, sigma, rows=pitch_of(x), half_norms=half_norms)
+    half_norms = squared_norms(x, PITCH, sigma) if length > SHORT else None
     start_program(
         gka_forward_kernel, x, sigma, masked=masked, out=heads_of(out), total_sum=total,
         half_norms=half_norms, mask=mask_of(spans, length, length), eps=eps,

@@ -124,7 +124,7 @@ def test_norms_of_long_sequences_come_from_a_program(mask: str, monkeypatch: pyt
     LAUNCHES.clear()
     with forced(Config(32, 16)):
         assert_same(tokens(50, 16, batch=1), MASKS[mask](50))
-    assert LAUNCHES["gka_norm_kernel"] == 1
+    assert LAUNCHES["squared_norms_kernel"] == 1
 
 
 @FLOAT64
