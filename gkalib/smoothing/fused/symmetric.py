@@ -226,14 +226,13 @@ def gka_backward(
     seen = spans if mutual else spans.inverse(length, length)
     g = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     pairs = total.new_empty(*x.shape[:2], pitch_of(x), 2)
-    results = {"grad_x": heads_of(grad_x), "share": share}
-    prepared = {"g": g, "pairs": pairs, "mask": mask_of(spans, length, length)}
-    given = {"grad_out": heads_of(grad_out), "out": heads_of(out), "total_sum": total}
+    prepared = {"g": g, "pairs": pairs, "share": share, "mask": mask_of(spans, length, length)}
     start_program(
-        gka_prepare_kernel, x, sigma, rows=pitch_of(x), share=share, **given, **prepared,
+        gka_prepare_kernel, x, sigma, rows=pitch_of(x), grad_out=heads_of(grad_out), out=heads_of(out),
+        total_sum=total, **prepared,
     )  # fmt: skip
     start_program(
-        gka_backward_kernel, x, sigma, masked=not mutual,
-        seen_mask=mask_of(seen, length, length), MUTUAL=mutual, **prepared, **results,
+        gka_backward_kernel, x, sigma, masked=not mutual, grad_x=heads_of(grad_x),
+        seen_mask=mask_of(seen, length, length), MUTUAL=mutual, **prepared,
     )  # fmt: skip
     return grad_x, share
