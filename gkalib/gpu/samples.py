@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gkalib.kernels import Bank, Power
+from gkalib.kernels import Bank
 from gkalib.smoothing.spans import Spans
 
 Call = Callable[[], object]
@@ -82,19 +82,19 @@ def gka_forward(sample: Sample) -> Call:
     return functools.partial(gka_forward, sample.tensor(), sample.sigma(), sample.spans(), 0.0)
 
 
-def gka_backward(sample: Sample, *, ordered: bool = True) -> Call:
+def gka_backward(sample: Sample) -> Call:
     """The gradient of GKA."""
     from gkalib.smoothing.fused.symmetric import gka_backward
 
     total = sample.numbers(sample.batch, sample.heads, sample.length)
     tensors = [sample.tensor() for _ in range(3)]
     given = total, sample.sigma(), sample.spans()
-    return functools.partial(gka_backward, *tensors, *given, ordered)
+    return functools.partial(gka_backward, *tensors, *given)
 
 
 def _smooth(
     gaussian: bool, table: bool, normalize: bool
-) -> tuple[Callable[[Sample], Call], Callable[..., Call]]:
+) -> tuple[Callable[[Sample], Call], Callable[[Sample], Call]]:
     """A forward and a backward call for separate queries, keys and values, with what a kernel needs."""
 
     def scores(sample: Sample) -> tuple:
@@ -111,12 +111,12 @@ def _smooth(
         slots = (*scores(sample), sample.spans(), normalize, sigma(sample))
         return functools.partial(smooth_forward, *tensors, *slots)
 
-    def backward(sample: Sample, *, ordered: bool = True) -> Call:
+    def backward(sample: Sample) -> Call:
         from gkalib.smoothing.fused.backward import smooth_backward
 
         total = sample.numbers(*((sample.batch, sample.heads, sample.length) if normalize else (0,)))
         tensors = [sample.tensor() for _ in range(5)]
-        slots = (*scores(sample), sample.spans(), normalize, table, sigma(sample), gaussian, ordered)
+        slots = (*scores(sample), sample.spans(), normalize, table, sigma(sample), gaussian)
         return functools.partial(smooth_backward, *tensors, total, *slots)
 
     return forward, backward
@@ -151,25 +151,6 @@ def bank_gradient(sample: Sample) -> Call:
 
     grad = sample.numbers(sample.heads, 2 * sample.length - 1)
     return functools.partial(bank_gradient, grad, _bank(sample), sample.length)
-
-
-def _power(sample: Sample) -> Power:
-    return Power(*(sample.numbers(sample.heads) for _ in Power._fields))
-
-
-def power_table(sample: Sample) -> Call:
-    """KERPLE's table of lags."""
-    from gkalib.smoothing.fused.power import power_table
-
-    return functools.partial(power_table, _power(sample), sample.length, sample.length)
-
-
-def power_gradient(sample: Sample) -> Call:
-    """The gradients of its parameters."""
-    from gkalib.smoothing.fused.power import power_gradient
-
-    grad = sample.numbers(sample.heads, 2 * sample.length - 1)
-    return functools.partial(power_gradient, grad, _power(sample), sample.length)
 
 
 RANK, HARMONICS = 16, 3
@@ -220,20 +201,15 @@ _plain = _smooth(gaussian=True, table=False, normalize=False)
 CALLS: dict[str, Callable[[Sample], Call]] = {
     "gka_forward": gka_forward,
     "gka_backward": gka_backward,
-    "gka_backward_unordered": functools.partial(gka_backward, ordered=False),
     "rbf_forward": _rbf[0],
     "rbf_backward": _rbf[1],
-    "rbf_backward_unordered": functools.partial(_rbf[1], ordered=False),
     "softmax_forward": _softmax[0],
     "softmax_backward": _softmax[1],
-    "softmax_backward_unordered": functools.partial(_softmax[1], ordered=False),
     "gpa_forward": _gpa[0],
     "gpa_backward": _gpa[1],
     "bank_table": bank_table,
     "bank_at": bank_at,
     "bank_gradient": bank_gradient,
-    "power_table": power_table,
-    "power_gradient": power_gradient,
     "unnormalized_forward": _plain[0],
     "unnormalized_backward": _plain[1],
     "row_features": row_features,

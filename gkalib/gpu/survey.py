@@ -33,15 +33,9 @@ SHARING = {
     "gpa_decode",
 }  # fmt: skip
 """Cases whose programs and entries of the table are another case's too."""
-OF_LAGS = {"bank_table", "bank_at", "bank_gradient", "power_table", "power_gradient"}
+OF_LAGS = {"bank_table", "bank_at", "bank_gradient"}
 """Cases that read no heads, whose widths and types are nothing to them."""
 MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode", "gpa_decode", *OF_LAGS}
-STANDING = {
-    "gka_backward_unordered": [(width, "band", LONG) for width in PAPERS],
-    "rbf_backward_unordered": [(width, mask, LONG) for width in PAPERS for mask in ("all", "band")],
-    "softmax_backward_unordered": [(width, "band", LONG) for width in PAPERS],
-}
-"""Width, mask and length of the problems in which a program runs in the place of a plain one."""
 
 GOALS = {
     ("gka_forward", "gka_forward"): 5.95,
@@ -94,9 +88,6 @@ def everything() -> list[Sample]:
     half, single = torch.bfloat16, torch.float32
     samples = []
     for name in CALLS:
-        if name in STANDING:
-            samples += [Sample(name, width, half, mask, length) for width, mask, length in STANDING[name]]
-            continue
         if name in OF_LAGS:
             samples += [Sample(name, 64, half)]
             continue
@@ -122,9 +113,6 @@ def quick() -> list[Sample]:
     half = torch.bfloat16
     samples = []
     for name in CALLS:
-        if name in STANDING:
-            samples += [Sample(name, width, half, mask, length) for width, mask, length in STANDING[name][:1]]
-            continue
         samples += [Sample(name, 64, half)]
         if name not in MASKLESS:
             samples += [Sample(name, 128, half, "band")]
@@ -168,7 +156,7 @@ def complaints(row: Program, before: Program | None) -> list[str]:
         if report.shared > SHARED_LIMIT
         else []
     )
-    if report.atomics and not report.program.endswith("_unordered"):
+    if report.atomics:
         faults += [f"{report.atomics} atomic additions: sums are to come out alike every time"]
     if before is None:
         return [*faults, "it is not in the baseline"]

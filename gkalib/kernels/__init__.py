@@ -1,6 +1,6 @@
 """Similarity functions: what a smoother takes for near."""
 
-from gkalib.kernels.base import Bank, FeatureMap, Form, Kernel, Mixture, Power, Product, over_heads
+from gkalib.kernels.base import Bank, FeatureMap, Form, Kernel, Mixture, Product, over_heads
 from gkalib.kernels.dot import ExpDot
 from gkalib.kernels.features import Dot, Elu, FeatureKernel, PositiveRandom, RandomFourier
 from gkalib.kernels.position import ALiBi, DecayingPeriodicBank, Kerple, LagKernel, LagTable, T5Buckets
@@ -38,7 +38,6 @@ __all__ = [
     "Mixture",
     "Periodic",
     "PositiveRandom",
-    "Power",
     "Product",
     "RandomFourier",
     "RationalQuadratic",

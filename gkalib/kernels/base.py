@@ -115,13 +115,6 @@ class Bank(NamedTuple):
     log_tau: Tensor
 
 
-class Power(NamedTuple):
-    """The parameters of a ``Kerple``, ``[h]`` each; one program forms its table from them."""
-
-    log_power: Tensor
-    log_rate: Tensor
-
-
 class Form:
     r"""A log-kernel as one matrix product and cheap additions.
 
@@ -148,7 +141,7 @@ class Form:
         key_bias: Callable[[Tensor], Tensor] | None = None,
         lag_table: Callable[[int, int], Tensor] | None = None,
         sigma: float | Tensor | None = None,
-        formed_of: Bank | Power | None = None,
+        formed_of: Bank | None = None,
     ):
         if sigma is not None and (_is_not_zero(scale) or _is_not_zero(norm)):
             raise ValueError("Form: sigma says what scale and norm are, so neither is given beside it")

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from gkalib.kernels.base import Bank, Form, Kernel, Power, positive
+from gkalib.kernels.base import Bank, Form, Kernel, positive
 from gkalib.kernels.lags import of_lags
 from gkalib.shapes import Key, Lag, Query, Scores, one_number
 
@@ -259,9 +259,6 @@ class Kerple(LagKernel):
     def at(self, lag: Tensor) -> Tensor:
         power, rate = (log.exp().reshape(-1, *[1] * lag.ndim) for log in (self.log_power, self.log_rate))
         return -power * (rate * lag.abs()).log1p()
-
-    def form(self, head_dim: int) -> Form:
-        return Form(lag_table=self.table, formed_of=Power(self.log_power, self.log_rate))
 
     def heads(self) -> int:
         return self.log_power.shape[0]

@@ -48,13 +48,11 @@ def test_a_narrow_block_at_the_edge_saves_a_fifth(baseline: dict[str, Program]):
 
 
 def test_sums_come_out_alike_every_time(baseline: dict[str, Program]):
-    adding = {row.report.program for row in baseline.values() if row.report.atomics}
-    assert adding == {"gka_backward_unordered", "smooth_backward_unordered"}, "which say that they do"
+    assert not {row.report.program for row in baseline.values() if row.report.atomics}
 
 
 def test_a_program_with_a_loop_of_products_has_its_block_sizes_in_the_table(baseline: dict[str, Program]):
     looping = {row.report.program.split()[0] for row in baseline.values() if row.report.loops}
-    looping -= {"gka_backward_unordered", "smooth_backward_unordered"}
     assert looping <= set(table())
     for program in looping:
         for width in survey.WIDTHS:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.nn.functional import pad
 
-from gkalib.kernels import Bank, Form, Power
+from gkalib.kernels import Bank, Form
 from gkalib.kernels.lags import of_lags
 from gkalib.masks import Causal, KeyPadding
 from gkalib.normalizers import Fourier, RowOperator, RowSum, Unnormalized
@@ -42,10 +42,10 @@ class Fused(Method):
         center: whether the mean of each head's tokens is taken off before and added after, where one tensor
             is smoothed by a Gaussian. The result is the same in exact arithmetic; in half precision the
             gradient of tokens that lie far from the origin keeps more digits.
-        ordered: without it the gradient of one tensor smoothed by a Gaussian under a causal mask, and that of
-            separate query, key and value under a row sum and no kernel of the lag, take five products in
-            place of seven, in half precision on an H100. **They are then not deterministic**: sums are formed
-            in the order in which programs come, so that two runs differ in their last bits.
+        ordered: is gone with the programs that formed sums in no fixed order; only True is taken.
+
+    Raises:
+        ValueError: for ``ordered=False``.
 
     Chapters 17 to 20 teach them.
     """
@@ -53,7 +53,12 @@ class Fused(Method):
     name = "fused"
 
     def __init__(self, *, center: bool = False, ordered: bool = True):
-        self.center, self.ordered = center, ordered
+        if not ordered:
+            raise ValueError(
+                "Fused: ordered=False is gone: every sum has one order, so that gradients are the same bits "
+                "every time; leave the argument out"
+            )
+        self.center = center
 
     def refuses(self, problem: Problem) -> str | None:
         reason = _no_machine(problem) or no_operation(problem)
@@ -74,8 +79,8 @@ class Fused(Method):
         if form.has_norm and readable(problem.query) and not (of_itself and self.center):
             warn_if_lost(problem, form.key_term(wide(problem.key)))
         if of_itself:
-            return _gka(problem, form, self.center, self.ordered)
-        return _smooth(problem, form, self.ordered)
+            return _gka(problem, form, self.center)
+        return _smooth(problem, form)
 
 
 def _interpreting() -> bool:
@@ -252,13 +257,12 @@ def _table(problem: Problem, form: Form) -> Tensor | None:
     return table if table.shape[0] == heads else table.expand(heads, -1)
 
 
-def _formed(parameters: Bank | Power, problem: Problem, queries: int, keys: int) -> Tensor:
+def _formed(bank: Bank, problem: Problem, queries: int, keys: int) -> Tensor:
     """A table at the lags 1 − n … m − 1, by one program."""
     from gkalib.smoothing.fused import op
 
-    table = op.bank_table if isinstance(parameters, Bank) else op.power_table
     device = problem.query.device
-    return _summed(table(*(one.to(device) for one in parameters), queries, keys), problem)
+    return _summed(op.bank_table(*(one.to(device) for one in bank), queries, keys), problem)
 
 
 def _lag_row(problem: Problem, form: Form) -> Tensor | None:
@@ -266,7 +270,7 @@ def _lag_row(problem: Problem, form: Form) -> Tensor | None:
     if form.lag_table is None:
         return None
     _, heads, _, keys = problem.sizes
-    if problem.positions is not None and isinstance(form.formed_of, Bank):
+    if problem.positions is not None and form.formed_of is not None:
         from gkalib.smoothing.fused import op
 
         device = problem.query.device
@@ -304,7 +308,7 @@ def _summed(numbers: Tensor, problem: Problem) -> Tensor:
     return numbers if numbers.dtype == dtype else numbers.to(dtype)
 
 
-def _gka(problem: Problem, form: Form, center: bool, ordered: bool) -> Tensor:
+def _gka(problem: Problem, form: Form, center: bool) -> Tensor:
     from gkalib.smoothing.fused import op
 
     x, eps = problem.query, problem.normalizer.eps
@@ -314,13 +318,13 @@ def _gka(problem: Problem, form: Form, center: bool, ordered: bool) -> Tensor:
         x = x - mean
         # Beside an eps the weights do not sum to one: a column of ones is smoothed to what the mean takes.
         x = pad(x, (0, 1), value=1.0) if eps else x
-    out, _ = op.gka(x, _sigma(form, problem), *spans_of(problem), eps, ordered)
+    out, _ = op.gka(x, _sigma(form, problem), *spans_of(problem), eps)
     if mean is None:
         return out
     return out[..., :-1] + out[..., -1:] * mean if eps else out + mean
 
 
-def _smooth(problem: Problem, form: Form, ordered: bool) -> Tensor:
+def _smooth(problem: Problem, form: Form) -> Tensor:
     from gkalib.smoothing.fused import op
 
     out, _ = op.smooth(
@@ -331,7 +335,6 @@ def _smooth(problem: Problem, form: Form, ordered: bool) -> Tensor:
         _table(problem, form),
         *spans_of(problem),
         isinstance(problem.normalizer, RowSum),
-        ordered,
     )
     return out
 

@@ -24,9 +24,6 @@ from gkalib.smoothing.fused.backward_key import (
     end_queries,
     query_terms,
     smooth_backward_key_kernel,
-    smooth_backward_unordered_kernel,
-    smooth_end_kernel,
-    smooth_prepare_kernel,
     weights_of,
 )
 from gkalib.smoothing.fused.cards import operation
@@ -42,7 +39,6 @@ from gkalib.smoothing.fused.lag_bias import (
 from gkalib.smoothing.fused.launch import (
     dense_rows,
     heads_of,
-    interpreting,
     launch,
     mask_of,
     numbers_of,
@@ -65,7 +61,6 @@ from gkalib.smoothing.fused.scores import (
     sum_type,
     walk_of,
 )
-from gkalib.smoothing.fused.unordered import fits, whole_rows
 from gkalib.smoothing.spans import Spans
 
 
@@ -92,7 +87,6 @@ def smooth_backward(
     want_table: bool,
     sigma: Tensor | None = None,
     want_numbers: bool = False,
-    ordered: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of ``smooth_forward``.
 
@@ -103,9 +97,6 @@ def smooth_backward(
         want_table: whether the gradient of the table is formed too.
         sigma: as there.
         want_numbers: whether those of scale and norm, or σ, are.
-        ordered: without it one program forms all three sums with five products, where rows are divided by
-            their sum, no table is read and a program can add to memory by descriptors. **That is not
-            deterministic**: two runs differ in the last bits of the query's gradient.
 
     Returns:
         The gradients of query, key and value; each query's share ``[b h n]`` of the scale's or None, and each
@@ -144,47 +135,34 @@ def smooth_backward(
         "device": query.device,
         "operation": operation("smooth", gaussian=has_norm, lags=table is not None, normalize=normalize),
     }
-    added: dict[str, Any] = {"sums": None, "DESCRIBED": False}
-    grad_table, unordered = None, not ordered and normalize and table is None and fits(query) and fits(value)
-    if unordered:
-        sums, each = vector.new_empty(query.shape), config("smooth_prepare", **wanted)
-        grid = batch * heads * triton.cdiv(rows, each.rows)
-        of_rows = {"sums": sums, "heads": heads, "rows": rows, "WIDTH": width}
-        given = {name: shared[name] for name in ("grad_out", "delta", "VALUE_WIDTH")}
-        launch(smooth_prepare_kernel, grid, each, out=heads_of(out), **given, **of_rows)
-        program = smooth_backward_unordered_kernel
-        own = config("smooth_backward_unordered", **wanted)
-        added = {"sums": whole_rows(sums, own.columns), "DESCRIBED": not interpreting()}
-    else:
-        own, slices = config("smooth_backward_query", lags=want_table, **wanted), None
-        if want_table:
-            own = Config(own.rows, min(own.rows, own.columns), own.warps, own.stages)
-            slices = new_slices(query, columns, own)
-        blocks = triton.cdiv(rows, own.rows)
-        turns = blocks if slices is None else slices.shape[2]
-        for first_block in range(0, blocks, turns):
-            launch(
-                smooth_backward_query_kernel,
-                batch * heads * min(turns, blocks - first_block),
-                own,
-                out=heads_of(out),
-                grad_query=heads_of(grad_query),
-                of_scale=of_scale,
-                slices=Slices(slices, turns, 0 if slices is None else slices.shape[3]),
-                group=heads // groups,
-                rows=rows,
-                columns=columns,
-                first_block=first_block,
-                blocks=min(turns, blocks - first_block),
-                mask=mask_of(spans, rows, columns, band=True),
-                **shared,
-            )
-        grad_table = None if slices is None else sum_slices(slices, rows, columns, own)
-        program = smooth_backward_key_kernel
-        own = config("smooth_backward_key", lags=table is not None, **wanted)
+    own, slices = config("smooth_backward_query", lags=want_table, **wanted), None
+    if want_table:
+        own = Config(own.rows, min(own.rows, own.columns), own.warps, own.stages)
+        slices = new_slices(query, columns, own)
+    blocks = triton.cdiv(rows, own.rows)
+    turns = blocks if slices is None else slices.shape[2]
+    for first_block in range(0, blocks, turns):
+        launch(
+            smooth_backward_query_kernel,
+            batch * heads * min(turns, blocks - first_block),
+            own,
+            out=heads_of(out),
+            grad_query=heads_of(grad_query),
+            of_scale=of_scale,
+            slices=Slices(slices, turns, 0 if slices is None else slices.shape[3]),
+            group=heads // groups,
+            rows=rows,
+            columns=columns,
+            first_block=first_block,
+            blocks=min(turns, blocks - first_block),
+            mask=mask_of(spans, rows, columns, band=True),
+            **shared,
+        )
+    grad_table = None if slices is None else sum_slices(slices, rows, columns, own)
+    own = config("smooth_backward_key", lags=table is not None, **wanted)
     blocks = triton.cdiv(columns, own.rows)
     launch(
-        program,
+        smooth_backward_key_kernel,
         batch * groups * blocks,
         own,
         grad_key=heads_of(grad_key),
@@ -195,13 +173,8 @@ def smooth_backward(
         # Where loops begin at a known 0, as without a mask, ptxas puts waits between products.
         mask=mask_of(spans.inverse(rows, columns), columns, rows, band=True),
         GROUP=heads // groups,
-        **added,
         **shared,
     )
-    if unordered:
-        given = {name: shared[name] for name in ("query", "numbers", "of_norm")}
-        results = {"grad_query": heads_of(grad_query), "of_scale": of_scale}
-        launch(smooth_end_kernel, grid, each, columns=columns, **given, **results, **of_rows)
     return grad_query, grad_key, grad_value, of_scale, of_norm, grad_table
 
 

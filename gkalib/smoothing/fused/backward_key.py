@@ -1,9 +1,4 @@
-"""The gradients of keys and values: a program for a block of keys, and one that adds up the queries' too.
-
-The second forms five products in place of the seven of two programs, but **its sums are not deterministic**:
-what a pair gives to its query is added to memory as other programs do at the same time, and a sum of rounded
-numbers depends on who comes first. `backward` starts them.
-"""
+"""The gradients of keys and values by a program for a block of keys, and what it shares with the queries'."""
 
 import triton
 import triton.language as tl
@@ -11,18 +6,15 @@ import triton.language as tl
 from gkalib.smoothing.fused.lag_bias import lag_scores_transposed
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
-    Head,
     at_the_end,
     block_width,
     dot,
     edge_block,
-    edges_only,
     head_of,
     lane_sums,
     load_block,
     load_vector,
     norm_of,
-    place,
     scale_of,
     seen,
     sigma_of,
@@ -30,20 +22,15 @@ from gkalib.smoothing.fused.scores import (
     sum_type,
     walk_of,
 )
-from gkalib.smoothing.fused.unordered import add_rows
 
 
 @triton.jit
 def smooth_backward_key_kernel(
     grad_out, query, key, value, grad_key, grad_value, log_sum, query_squares, key_squares, delta, numbers,
-    table, table_pitch, mask, of_norm, heads, rows, columns, blocks, sums, GROUP: tl.constexpr,
+    table, table_pitch, mask, of_norm, heads, rows, columns, blocks, GROUP: tl.constexpr,
     WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
-    DESCRIBED: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of a block of keys, its rows; its columns are the queries of every head that reads them.
-
-    With ``sums`` what a pair gives to its query, dS_ij k_j, is added there.
-    """
+    """dk and dv of a block of keys, its rows; its columns are the queries of every head that reads them."""
     which = tl.program_id(0) // blocks
     row_start = tl.program_id(0) % blocks * BLOCK_ROWS
     groups = heads // GROUP
@@ -51,9 +38,6 @@ def smooth_backward_key_kernel(
     key, value = head_of(key, batch, group), head_of(value, batch, group)
     row = row_start + tl.arange(0, BLOCK_ROWS)
     walk = walk_of(row, mask, batch, rows, columns, BLOCK_COLUMNS)
-    if sums is not None:
-        # A key past the end is zero, but may weigh ∞ where nothing is compared, and zero times ∞ is no zero.
-        walk = edges_only(walk, row_start + BLOCK_ROWS > rows, BLOCK_COLUMNS)
     counts = (walk.edges, (walk.inner_stop - walk.inner_start) // BLOCK_COLUMNS)
     # [BLOCK_ROWS block_width]
     own = load_block(key, row_start, rows, BLOCK_ROWS, WIDTH, True)
@@ -133,15 +117,6 @@ def smooth_backward_key_kernel(
                 if key_squares is not None:
                     key_sum += lane_sums(grad)
                 of_key = dot(grad * scale if GROUP > 1 else grad, queries, of_key)
-                if sums is not None:
-                    rounded = grad.to(own.dtype)
-                    # [BLOCK_COLUMNS block_width]
-                    if BLOCK_COLUMNS < 64:  # a warp group's product has 64 rows
-                        of_query = tl.trans(dot(tl.trans(own), rounded))
-                    else:
-                        of_query = dot(tl.trans(rounded), own)
-                    first = (head_index * columns).to(tl.int32)
-                    add_rows(sums, of_query, first, at, columns, DESCRIBED, WIDTH, BLOCK_COLUMNS)
         if key_squares is not None:
             of_column = tl.sum(key_sum, 1)
             pull += norm * of_column
@@ -159,54 +134,6 @@ def smooth_backward_key_kernel(
         of_key -= at_the_end(own, key, row, rows, WIDTH, again) * pull[:, None]
     store_block(head_of(grad_key, batch, group), of_key, row_start, rows, WIDTH)
     store_block(head_of(grad_value, batch, group), of_value, row_start, rows, VALUE_WIDTH)
-
-
-@triton.jit
-def smooth_backward_unordered_kernel(
-    grad_out, query, key, value, grad_key, grad_value, log_sum, query_squares, key_squares, delta, numbers,
-    table, table_pitch, mask, of_norm, heads, rows, columns, blocks, sums, GROUP: tl.constexpr,
-    WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-):  # fmt: skip
-    """The same under a name that says that it adds to memory."""
-    smooth_backward_key_kernel(
-        grad_out, query, key, value, grad_key, grad_value, log_sum, query_squares, key_squares, delta,
-        numbers, table, table_pitch, mask, of_norm, heads, rows, columns, blocks, sums, GROUP, WIDTH,
-        VALUE_WIDTH, BLOCK_ROWS, BLOCK_COLUMNS, DESCRIBED,
-    )  # fmt: skip
-
-
-@triton.jit
-def smooth_prepare_kernel(
-    grad_out, out, delta, sums, heads, rows, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr,
-):  # fmt: skip
-    """δ of one block of queries of one head, and zeros to which their dq is added."""
-    batch, head, sequence, start = place(heads, rows, BLOCK_ROWS)
-    # [BLOCK_ROWS block_width] twice
-    grad = load_block(head_of(grad_out, batch, head), start, rows, BLOCK_ROWS, VALUE_WIDTH, True)
-    result = load_block(head_of(out, batch, head), start, rows, BLOCK_ROWS, VALUE_WIDTH, True)
-    ACC: tl.constexpr = sum_type(grad.dtype)
-    row = start + tl.arange(0, BLOCK_ROWS)
-    tl.store(delta + sequence * rows + row, tl.sum(grad.to(ACC) * result.to(ACC), 1), mask=row < rows)
-    nothing = tl.zeros([BLOCK_ROWS, block_width(WIDTH)], ACC)
-    store_block(Head(sums + sequence * rows * WIDTH, WIDTH), nothing, start, rows, WIDTH)
-
-
-@triton.jit
-def smooth_end_kernel(
-    sums, query, grad_query, numbers, of_scale, of_norm, heads, rows, columns, WIDTH: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr,
-):  # fmt: skip
-    """`end_queries` of one block of queries of one head, from what was added up."""
-    batch, head, sequence, start = place(heads, rows, BLOCK_ROWS)
-    # [BLOCK_ROWS block_width] twice
-    total = load_block(Head(sums + sequence * rows * WIDTH, WIDTH), start, rows, BLOCK_ROWS, WIDTH, True)
-    own = load_block(head_of(query, batch, head), start, rows, BLOCK_ROWS, WIDTH, True).to(total.dtype)
-    end_queries(
-        total, own, None, head_of(grad_query, batch, head), numbers, of_scale, of_norm, head, sequence, start,
-        rows, columns, WIDTH,
-    )  # fmt: skip
 
 
 @triton.jit

@@ -31,7 +31,7 @@ MODULES = {
     "smooth": ("forward", "backward"),
     "decode": ("decode",),
     "rows": ("row_operator",),
-    "lags": ("bank", "power"),
+    "lags": ("bank",),
 }
 """The modules that start the programs of an operation, by the words of its name."""
 

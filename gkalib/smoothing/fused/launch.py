@@ -4,7 +4,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,8 +84,7 @@ def launch(program: Any, grid: int, config: Config, **arguments: Any) -> None:
         _collected.append(started)
         return
     LAUNCHES[started.name] += 1
-    # In a context of its own, so that whoever calls keeps the allocator that they gave Triton.
-    kernel = copy_context().run(_start, program, grid, config, arguments)
+    kernel = _start(program, grid, config, arguments)
     if (recorder := getattr(_thread, "recorder", None)) is not None:
         recorder.started(started, kernel)
 
@@ -101,8 +99,6 @@ def _start(program: Any, grid: int, config: Config, arguments: dict[str, Any]) -
         ValueError: if its blocks do not fit the card.
     """
     device = next(tensors_of(arguments.values())).device
-    # The memory that descriptors lie in; each thread has to say where it comes from.
-    triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=device))
     # A program may try what overflows and then do otherwise: the interpreter is as silent about it as a card.
     with current(device), np.errstate(over="ignore", invalid="ignore"):
         try:

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.library import register_fake
 from torch.utils.flop_counter import register_flop_formula
 
-from gkalib.kernels import Bank, Power
-from gkalib.smoothing.fused import backward, forward, power, row_operator, symmetric
+from gkalib.kernels import Bank
+from gkalib.smoothing.fused import backward, forward, row_operator, symmetric
 from gkalib.smoothing.fused import bank as banks
 from gkalib.smoothing.fused import decode as decoding
 from gkalib.smoothing.fused.launch import interpreting, statistics_type, token_major
@@ -42,7 +42,6 @@ def gka(
     first: Tensor | None,
     last: Tensor | None,
     eps: float,
-    ordered: bool,
 ) -> tuple[Tensor, Tensor]:
     """Gaussian smoothing of x ``[b h n d]`` by itself; the output and the row sums ``[b h n]``."""
     out, total = symmetric.gka_forward(_runnable(x), sigma, Spans(left, right, first, last), eps)
@@ -50,7 +49,7 @@ def gka(
 
 
 @register_fake(gka)
-def _(x, sigma, left, right, first, last, eps, ordered):
+def _(x, sigma, left, right, first, last, eps):
     return token_major(x), _statistics(x, *x.shape[:3])
 
 
@@ -65,33 +64,32 @@ def gka_backward(
     right: int,
     first: Tensor | None,
     last: Tensor | None,
-    ordered: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The gradient for x, and each row's share of that for σ; without ``ordered`` not deterministic."""
+    """The gradient for x, and each row's share of that for σ."""
     given = (_runnable(tensor) for tensor in (grad_out, x, out))
-    grad_x, share = symmetric.gka_backward(*given, total, sigma, Spans(left, right, first, last), ordered)
+    grad_x, share = symmetric.gka_backward(*given, total, sigma, Spans(left, right, first, last))
     return grad_x.to(x.dtype), share
 
 
 @register_fake(gka_backward)
-def _(grad_out, x, out, total, sigma, left, right, first, last, ordered):
+def _(grad_out, x, out, total, sigma, left, right, first, last):
     return token_major(x), _statistics(x, *x.shape[:3])
 
 
 def _keep_gka(ctx, inputs, output):
-    x, sigma, left, right, first, last, eps, ordered = inputs
+    x, sigma, left, right, first, last, _ = inputs
     ctx.save_for_backward(x, *output, sigma, first, last)
-    ctx.band, ctx.ordered = (left, right), ordered or eps > 0
+    ctx.band = left, right
     ctx.set_materialize_grads(False)
 
 
 def _gka_gradients(ctx, grad_out, _):
     if grad_out is None:
-        return (None,) * 8
+        return (None,) * 7
     x, out, total, sigma, first, last = ctx.saved_tensors
-    grad_x, share = gka_backward(grad_out, x, out, total, sigma, *ctx.band, first, last, ctx.ordered)
+    grad_x, share = gka_backward(grad_out, x, out, total, sigma, *ctx.band, first, last)
     grad_sigma = _number_gradient(share, sigma) if ctx.needs_input_grad[1] else None
-    return grad_x, grad_sigma, *[None] * 6
+    return grad_x, grad_sigma, *[None] * 5
 
 
 differentiable(gka, _gka_gradients, _keep_gka)
@@ -115,7 +113,6 @@ def smooth(
     first: Tensor | None,
     last: Tensor | None,
     normalize: bool,
-    ordered: bool,
 ) -> tuple[Tensor, Tensor]:
     """A kernel with a form over key ``[b g m d]`` and value ``[b g m e]``; output and log₂ of the row sums.
 
@@ -128,7 +125,7 @@ def smooth(
 
 
 @register_fake(smooth)
-def _(query, key, value, scale, norm, sigma, table, left, right, first, last, normalize, ordered):
+def _(query, key, value, scale, norm, sigma, table, left, right, first, last, normalize):
     return token_major(query, value.shape[-1]), _statistics(query, *(query.shape[:3] if normalize else (0,)))
 
 
@@ -151,12 +148,10 @@ def smooth_backward(
     normalize: bool,
     want_table: bool,
     want_numbers: bool,
-    ordered: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients for query, key and value, and what those for scale, norm or σ, and table are sums of.
 
-    The last three are empty where there is nothing to say or nobody wants them. Without ``ordered`` not
-    deterministic.
+    The last three are empty where there is nothing to say or nobody wants them.
     """
     given = [_runnable(tensor) for tensor in (grad_out, query, key, value, out)]
     results = backward.smooth_backward(
@@ -170,7 +165,6 @@ def smooth_backward(
         want_table,
         sigma,
         want_numbers,
-        ordered,
     )
     grads = (result.to(query.dtype) for result in results[:3])
     return *grads, *(_statistics(query, 0) if result is None else result for result in results[3:])
@@ -178,7 +172,7 @@ def smooth_backward(
 
 @register_fake(smooth_backward)
 def _(grad_out, query, key, value, out, log_sum, scale, norm, sigma, table, left, right, first, last,
-      normalize, want_table, want_numbers, ordered):  # fmt: skip
+      normalize, want_table, want_numbers):  # fmt: skip
     batch, heads, rows, _ = query.shape
     has_norm = norm is not None or sigma is not None
     return (
@@ -190,15 +184,15 @@ def _(grad_out, query, key, value, out, log_sum, scale, norm, sigma, table, left
 
 
 def _keep_smooth(ctx, inputs, output):
-    query, key, value, scale, norm, sigma, table, left, right, first, last, normalize, ordered = inputs
+    query, key, value, scale, norm, sigma, table, left, right, first, last, normalize = inputs
     ctx.save_for_backward(query, key, value, *output, scale, norm, sigma, table, first, last)
-    ctx.band, ctx.normalize, ctx.ordered = (left, right), normalize, ordered
+    ctx.band, ctx.normalize = (left, right), normalize
     ctx.set_materialize_grads(False)
 
 
 def _smooth_gradients(ctx, grad_out, _):
     if grad_out is None:
-        return (None,) * 13
+        return (None,) * 12
     query, key, value, out, log_sum, scale, norm, sigma, table, first, last = ctx.saved_tensors
     *_, for_scale, for_norm, for_sigma, for_table = ctx.needs_input_grad[:7]
     *grads, of_scale, of_norm, grad_table = smooth_backward(
@@ -218,21 +212,20 @@ def _smooth_gradients(ctx, grad_out, _):
         ctx.normalize,
         for_table,
         for_scale or for_norm or for_sigma,
-        ctx.ordered,
     )
     numbers = (
         _number_gradient(of_scale, scale) if for_scale else None,
         _number_gradient(of_norm, norm) if for_norm else None,
         _number_gradient(of_norm, sigma) if for_sigma else None,
     )
-    return *grads, *numbers, grad_table if for_table else None, *[None] * 6
+    return *grads, *numbers, grad_table if for_table else None, *[None] * 5
 
 
 differentiable(smooth, _smooth_gradients, _keep_smooth)
 once_only(smooth_backward)
 
 
-# The tables of a bank and of KERPLE
+# The table of a bank
 
 
 @operator
@@ -283,38 +276,6 @@ def _bank_gradients(ctx, grad_table):
 
 differentiable(bank_table, _bank_gradients, _keep_bank)
 once_only(bank_gradient)
-
-
-@operator
-def power_table(log_power: Tensor, log_rate: Tensor, queries: int, keys: int) -> Tensor:
-    """KERPLE's table ``[h n+m−1]`` from its parameters ``[h]``."""
-    return power.power_table(Power(log_power, log_rate), queries, keys)
-
-
-@register_fake(power_table)
-def _(log_power, log_rate, queries, keys):
-    return _statistics(log_power, len(log_power), queries + keys - 1)
-
-
-@operator
-def power_gradient(
-    grad_table: Tensor, log_power: Tensor, log_rate: Tensor, queries: int
-) -> tuple[Tensor, Tensor]:
-    """The gradients for both parameters."""
-    return tuple(power.power_gradient(grad_table, Power(log_power, log_rate), queries))
-
-
-@register_fake(power_gradient)
-def _(grad_table, log_power, log_rate, queries):
-    return torch.empty_like(log_power), torch.empty_like(log_rate)
-
-
-def _power_gradients(ctx, grad_table):
-    return *power_gradient(grad_table, *ctx.saved_tensors, ctx.queries), None, None
-
-
-differentiable(power_table, _power_gradients, _keep_bank)
-once_only(power_gradient)
 
 
 # A learned operator on rows

@@ -4,7 +4,6 @@ The first call with tensors of some shapes, strides, types and alignment runs th
 the memory that it asked for and the programs that it started. The next ones follow the list.
 """
 
-import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gkalib.smoothing.fused import configs, launch
 from gkalib.smoothing.fused.launch import LAUNCHES, Launch, Size
@@ -110,8 +108,6 @@ class Recorder(TorchDispatchMode):
             return tuple(self._template(one, reads) for one in argument)
         if isinstance(argument, Size):
             return _SizeOf(self._template(argument.tensor, reads), argument.axis)
-        if isinstance(argument, TensorDescriptor):
-            return _based(argument, self._template(argument.base, reads))
         if not isinstance(argument, Tensor):
             return argument
         place = self._by_address.get(argument.data_ptr())
@@ -197,17 +193,9 @@ def _places(arguments: Sequence) -> list[tuple[int, int]]:
     return [(at, one) for at, one in enumerate(arguments) if isinstance(one, _Place)]
 
 
-def _based(descriptor: TensorDescriptor, base: Any) -> TensorDescriptor:
-    """The same descriptor of another tensor, or of a place: of what it holds only the address changes."""
-    other = copy.copy(descriptor)
-    other.base = base
-    return other
-
-
 def _start(name: str, runner: Callable, template: list) -> Step:
     alone = _places(template)
     sizes = [(at, one.place, one.axis) for at, one in enumerate(template) if isinstance(one, _SizeOf)]
-    descriptors = [(at, one.base) for at, one in enumerate(template) if isinstance(one, TensorDescriptor)]
     inside = [(at, _places(one)) for at, one in enumerate(template) if isinstance(one, tuple)]
     groups = [(at, places) for at, places in inside if places]
 
@@ -217,8 +205,6 @@ def _start(name: str, runner: Callable, template: list) -> Step:
             own[at] = tensors[place]
         for at, place, axis in sizes:
             own[at] = tensors[place].shape[axis]
-        for at, place in descriptors:
-            own[at] = _based(template[at], tensors[place])
         for at, places in groups:
             group = [*template[at]]
             for index, place in places:

