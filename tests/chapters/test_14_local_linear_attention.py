@@ -25,7 +25,7 @@ def moments(weights: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     mean_key, mean_value = weights @ key, weights @ value
     far, apart = key - mean_key[:, None], value - mean_value[:, None]
     C = torch.einsum("nm,nmd,nmc->ndc", weights, far, far)
-    return mean_key, mean_value, C, torch.einsum("nm,nme,nmd->ned", weights, apart, far)
+    return mean_key, mean_value, C, torch.einsum("nm,nmf,nmd->nfd", weights, apart, far)
 
 
 def regularized(C: Tensor, ridge: float = RIDGE) -> Tensor:
