@@ -4,6 +4,7 @@ Arms share batches, held-out sequences and, where shapes match, initial weights.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -51,8 +52,11 @@ def recall() -> list[Study]:
 
 
 def in_context() -> list[Study]:
-    """One arm a layer on in-context linear regression in 8 dimensions, up to 16 pairs."""
-    return arms_of(
+    """One arm a layer on in-context linear regression in 8 dimensions, up to 16 pairs.
+
+    ``mesa-slower`` is the Mesa layer at half its rate, at which one of its five runs learned nothing.
+    """
+    every = arms_of(
         ARMS,
         learning_rates=IN_CONTEXT_RATES,
         experiment="in-context",
@@ -63,6 +67,7 @@ def in_context() -> list[Study]:
         batch=32,
         shared=True,
     )
+    return every + [replace(one, arm="mesa-slower", lr=one.lr / 2) for one in every if one.arm == "mesa"]
 
 
 @torch.no_grad()
