@@ -164,6 +164,7 @@ def test_arms_differ_in_what_their_names_say():
         "rope": ("softmax", "rope", 70),
         "bank": ("gpa", "none", 70),
         "bank-rope": ("gpa", "rope", 70),
+        "rope-unwrapped": ("softmax", "rope", None),
         "bank-unwrapped": ("gpa", "none", None),
         "bank-rope-unwrapped": ("gpa", "rope", None),
     }
