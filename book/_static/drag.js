@@ -270,14 +270,14 @@
         const top = 28 + (line ? p * 304 : side ? 0 : p * (height + 70));
         Object.assign(panel, { left: left + (side ? p * (share + 50) : 0), top, width: share, height });
         panel.x = start.x;
-        panel.y = line && p ? [state.degree ? -0.5 : 0, 1] : start.y;
+        panel.y = line && p ? (state.degree ? [-1, 2] : [0, 1]) : start.y;
         panel.frame.replaceChildren();
         const bottom = panel.top + height, word = (x, y, text, more) => {
           make(panel.frame, "text", { x, y, ...more }).textContent = text;
         };
         make(panel.frame, "path", { d: `M${panel.left},${top}V${bottom}h${share}` });
         for (const x of ticks(panel.x)) word(across(panel, x), bottom + 18, +x.toPrecision(6), { "text-anchor": "middle" });
-        for (const y of line && p ? new Set([panel.y[0], 0, 0.5, 1]) : ticks(panel.y)) {
+        for (const y of line && p ? (state.degree ? [-1, 0, 1, 2] : [0, 0.5, 1]) : ticks(panel.y)) {
           word(panel.left - 6, down(panel, y) + 4, `${+y.toPrecision(6)}`.replace("-", "\u2212"), { "text-anchor": "end" });
         }
         word(panel.left + share / 2, bottom + 36, names.x, { "text-anchor": "middle" });
@@ -303,7 +303,7 @@
       panels.forEach((panel, p) => {
         const result = results[line ? 0 : p];
         if (line && p) {
-          const stem = (key, j) => `M${across(panel, key[0])},${down(panel, 0)}V${down(panel, result.weights[j])}`;
+          const stem = (key, j) => `M${across(panel, key[0])},${down(panel, 0)}V${down(panel, clamp(result.weights[j], panel.y))}`;
           return panel.curve.setAttribute("d", state.keys.map(stem).join(""));
         }
         const place = (node, x, y) => node.setAttribute("transform", `translate(${across(panel, x)},${down(panel, y)})`);
@@ -358,7 +358,7 @@
         `${state.kernels[r]}: recalls ${one.recalled.map(show).join(", ")}; mean squared error ${show(one.error)}`).join(". ")
         : results.map((one, p) => (line ? "" : `${state.kernels[p]}: `) + (state.field
         ? `the chosen ${names.key} gets ${show(one.weights[state.chosen])}, on average over the plane ${show(one.share)}`
-        : `estimate ${one.estimate.map(show).join(", ")}; effective neighbors ${show(one.neighbors)}; ` +
+        : `estimate ${one.estimate.map(show).join(", ")}; ` + (state.degree ? "" : `effective neighbors ${show(one.neighbors)}; `) +
           `tr W ${show(one.trace)}` + (state.walk ? `; of its steps the walk stays in ${show(one.stays)}` : ""))).join(". ");
     }
 

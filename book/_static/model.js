@@ -231,7 +231,7 @@
       for (const lag of [0, 1, 3, 7, 15, 31, 63, 127]) word(across(lag), top + height + 18, lag, { "text-anchor": "middle" });
       for (const value of [0, -5, -10, -15, -20]) word(left - 6, down(value) + 4, minus(value, 0), { "text-anchor": "end" });
       word(left + width / 2, top + height + 38, "lag, in letters", { "text-anchor": "middle" });
-      word(0, 12, "bank, less its largest value");
+      word(0, 12, "bank, minus its largest value");
       const path = (one) => {
         const top = Math.max(...one);
         return "M" + Array.from(one, (value, lag) => `${across(lag)},${down(value - top)}`).join("L");
