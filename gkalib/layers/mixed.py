@@ -29,7 +29,7 @@ class MixedAttention(nn.Module):
         ValueError: if no heads are given, a share is below 1, or the shares do not divide the heads.
 
     References:
-        Hybrid heads as in KArAt, section 4. Chapter 9 uses it.
+        Hybrid heads as in KArAt, section 4. Chapter 32 trains it.
     """
 
     options: ClassVar[dict[str, Any]] = {}
