@@ -8,7 +8,6 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from gkalib import results
@@ -130,7 +129,7 @@ def inspect_run(
 
 def _gpa(
     loaded: TrainedModel, processes: Processes, count: int
-) -> tuple[dict[str, Figure], dict[str, int | float]]:
+) -> tuple[dict[str, Any], dict[str, int | float]]:
     """The lines that a decoder of characters writes, and its heads removed: figures and numbers.
 
     Raises:
