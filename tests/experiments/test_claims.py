@@ -15,6 +15,7 @@ DECIDED = sorted(path.parent.name for path in results.folder().glob("*/claims.js
 AGAIN = {
     "rbf-slower-rates": ("rbf-stories", "rbf-rope")
 }  # a later sweep of one arm, at full length: it decides
+BESIDE = {("in-context", "mesa-slower")}  # at a rate beside the one that its sweep found, as the log declared
 RARE = {"flat_minus_random"}  # measured where there is a head with a flat bank
 
 
@@ -26,7 +27,10 @@ def test_an_arm_has_the_rate_that_its_sweep_found():
         rates = {study.arm: study.lr for study in trained(decided).studies()}
         found = results.load(name)
         if name not in AGAIN:
-            assert {record.arm for record in results.load(decided)} <= {record.arm for record in found}
+            arms = {record.arm for record in results.load(decided)}
+            assert arms - {arm for other, arm in BESIDE if other == decided} <= {
+                record.arm for record in found
+            }
             found = [record for record in found if (decided, record.arm) not in AGAIN.values()]
         assert all(record.metrics["lr"] == rates[record.arm] for record in found)
         for record in found:
