@@ -296,9 +296,10 @@
 
     function draw() {
       const results = numbers(state);
-      if (start.own) {
+      if (start.own && told !== address(state)) {
+        told = address(state);
         clearTimeout(timer);
-        timer = setTimeout(() => history.replaceState(null, "", address(state)), 300);
+        timer = setTimeout(() => history.replaceState(null, "", told), 300);
       }
       panels.forEach((panel, p) => {
         const result = results[line ? 0 : p];
@@ -389,7 +390,7 @@
     }
 
     const menus = {};
-    let points = null, timer = 0;
+    let points = null, timer = 0, told = start.own && address(state);
     if (start.own) {
       const menu = (name, options, change) => {
         const label = make(controls, "label");
@@ -416,6 +417,13 @@
         const y = panel.y[1] - ((event.clientY - box.top - panel.top) / panel.height) * (panel.y[1] - panel.y[0]);
         state.keys.push([clamp(x, start.x)]);
         state.values.push([clamp(y, start.y)]);
+        renew();
+      });
+      window.addEventListener("hashchange", () => { // somebody's address, opened where the page already is
+        const other = asked();
+        clearTimeout(timer);
+        if (!other.keys) return;
+        Object.assign(state, other);
         renew();
       });
       renew();

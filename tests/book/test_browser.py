@@ -5,6 +5,7 @@ import http.server
 import os
 import shutil
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -54,6 +55,21 @@ def serve(folder: Path):
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server, f"http://127.0.0.1:{server.server_port}"
+
+
+@contextmanager
+def phone(chromium, folder: Path, **context):
+    """The page ``page.html`` of a folder on a screen as wide as a phone; nothing on it may be at fault."""
+    server, url = serve(folder)
+    opened = chromium.new_context(viewport=NARROW, **context)
+    page = opened.new_page()
+    watch = Watch(page, url)
+    page.goto(f"{url}/page.html")
+    yield page
+    assert watch.faults == []
+    opened.close()
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,10 @@ from gkalib.kernels import ExpDot
 from gkalib.viz.drag import recalled
 from tests.book.conftest import ROOT
 from tests.book.test_browser import (  # noqa: F401  two are fixtures
-    Watch,
     address,
     chromium,
     open_page,
-    serve,
+    phone,
     sideways,
 )
 from tests.tolerance import oracle
@@ -112,17 +111,9 @@ def page(chromium, tmp_path):  # noqa: F811
     body = on_a_line().to_html() + in_the_plane().to_html() + in_the_plane(query=[1.0, 1.0]).to_html()
     body += a_walk().to_html() + a_field().to_html() + a_memory().to_html()
     (tmp_path / "page.html").write_text(PAGE.format(body), encoding="utf-8")
-    server, url = serve(tmp_path)
-    context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
-    page = context.new_page()
-    watch = Watch(page, url)
-    page.goto(f"{url}/page.html")
-    page.wait_for_selector(".gk-drag circle.gk-dot[r]")
-    yield page
-    assert watch.faults == []
-    context.close()
-    server.shutdown()
-    server.server_close()
+    with phone(chromium, tmp_path, has_touch=True) as page:
+        page.wait_for_selector(".gk-drag circle.gk-dot[r]")
+        yield page
 
 
 def test_the_page_computes_what_the_library_computes(page):
@@ -221,16 +212,9 @@ def own(chromium, tmp_path):  # noqa: F811
         r'<div class="gk-drag".*?</div>', (ROOT / "book" / "playground.md").read_text(encoding="utf-8")
     )
     (tmp_path / "page.html").write_text(PAGE.format(figure), encoding="utf-8")
-    server, url = serve(tmp_path)
-    page = chromium.new_page(viewport={"width": 390, "height": 844})
-    watch = Watch(page, url)
-    page.goto(f"{url}/page.html")
-    page.wait_for_selector(".gk-drag circle.gk-dot[r]")
-    yield page
-    assert watch.faults == []
-    page.close()
-    server.shutdown()
-    server.server_close()
+    with phone(chromium, tmp_path) as page:
+        page.wait_for_selector(".gk-drag circle.gk-dot[r]")
+        yield page
 
 
 def test_own_points_kernels_and_lines_are_those_of_the_library(own):
@@ -261,9 +245,14 @@ def test_a_point_is_added_and_all_of_it_stands_in_the_address(own):
     again = compare(figure)
     assert again["degree"] == 1 and len(again["keys"]) == 13
     assert again["keys"][12][0] == pytest.approx(state["keys"][12][0], abs=1e-3)
-    own.goto(own.url.partition("#")[0] + "#points=1,2;nonsense&kernel=Gaussian&sigma=1&query=0&degree=0")
-    own.reload()
-    assert len(compare(figure)["keys"]) == 12
+    page = own.url.partition("#")[0]
+    own.goto(f"{page}#kernel=Laplace&degree=0&sigma=1&query=2&points=1,2;3,4")  # without loading it anew
+    own.wait_for_function("document.querySelector('.gk-drag').gkDrag.state.keys.length === 2")
+    assert compare(figure)["kernels"] == ["Laplace"]
+    for words in ("points=1,2;nonsense&kernel=Laplace&sigma=1&query=0&degree=0", "a-section"):
+        own.goto(f"{page}#{words}")
+        own.wait_for_timeout(500)
+        assert len(compare(figure)["keys"]) == 2 and own.url.endswith(words)
 
 
 @pytest.mark.parametrize(

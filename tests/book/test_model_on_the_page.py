@@ -10,7 +10,7 @@ import gkalib
 from gkalib.data.tokenizers import tokenizer_of
 from gkalib.training.record import open_run
 from tests.book.conftest import ROOT
-from tests.book.test_browser import Watch, chromium, serve, sideways  # noqa: F401  one is a fixture
+from tests.book.test_browser import chromium, phone, sideways  # noqa: F401  one is a fixture
 
 from _ext.model import script  # isort: skip
 
@@ -53,17 +53,10 @@ def page(chromium, tmp_path):  # noqa: F811
         shutil.copy(ROOT / "book" / "_static" / name, tmp_path)
     (tmp_path / f"{NAME}.js").write_text(script(ROOT / "data" / "models" / NAME), encoding="utf-8")
     (tmp_path / "page.html").write_text(PAGE, encoding="utf-8")
-    server, url = serve(tmp_path)
-    page = chromium.new_page(viewport={"width": 390, "height": 844})
-    watch = Watch(page, url)
-    page.goto(f"{url}/page.html")
-    page.get_by_role("button", name="Load the model").click()
-    page.wait_for_function("document.querySelector('.gk-model').gkModel")
-    yield page
-    assert watch.faults == []
-    page.close()
-    server.shutdown()
-    server.server_close()
+    with phone(chromium, tmp_path) as page:
+        page.get_by_role("button", name="Load the model").click()
+        page.wait_for_function("document.querySelector('.gk-model').gkModel")
+        yield page
 
 
 def settled(page, text: str) -> None:
