@@ -10,6 +10,7 @@ import gkalib
 from gkalib.data.tokenizers import tokenizer_of
 from gkalib.training.record import open_run
 from tests.book.conftest import ROOT
+from tests.book.test_add_a_variant import blocks
 from tests.book.test_browser import chromium, phone, sideways  # noqa: F401  one is a fixture
 
 from _ext.model import script  # isort: skip
@@ -120,3 +121,10 @@ def test_it_fits_a_phone_and_takes_any_text(page):
     text.fill("It was ")
     page.get_by_role("button", name="Write 80 letters").click()
     page.wait_for_function("document.querySelector('textarea').value.length === 87")
+
+
+def test_the_code_of_the_page_predicts():
+    (code,) = blocks((ROOT / "book" / "playground.md").read_text(encoding="utf-8"))
+    names: dict = {}
+    exec(code.replace("run.model.eval()", "chances = run.model.eval()"), names)
+    assert names["chances"].shape == (84,) and names["chances"].sum().item() == pytest.approx(1)
