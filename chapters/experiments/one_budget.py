@@ -70,13 +70,20 @@ def images() -> list[Study]:
 
 
 TEXT_RATES = {
+    "delta": 8e-3,
+    "forgetting": 8e-3,
+    "gated": 8e-3,
+    "gated-delta": 8e-3,
     "gka": 64e-3,
     "gpa": 8e-3,
     "krause": 32e-3,
     "l2": 8e-3,
     "linear": 16e-3,
+    "local-linear": 8e-3,
+    "mesa": 8e-3,
     "mixed": 8e-3,
     "non-local": 8e-3,
+    "parallax": 8e-3,
     "performer": 16e-3,
     "qk-norm": 16e-3,
     "rbf": 32e-3,
