@@ -1,4 +1,4 @@
-"""What a line at every query costs on a CPU: seconds of each way to it, beside softmax attention.
+"""What a line at every query costs on a CPU: time and memory of each way to it, beside softmax attention.
 
 Chapter 14 reads the records.
 """
@@ -10,11 +10,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from gkalib.bench.timing import peak_mib
 from gkalib.experiments.runner import Measured, Numbers
 from gkalib.smoothing import smooth
 from gkalib.smoothing.local_line import LocalLine
 
-LENGTHS, WIDTH, RIDGE, RUNS = (256, 512, 1024, 2048), 64, 1.0, 5
+LENGTHS, WIDTH, RIDGE, RUNS = (256, 512, 1024, 2048, 4096, 8192), 64, 1.0, 5
 
 ARMS: dict[str, Callable[..., Tensor]] = {
     "softmax": smooth,
@@ -24,15 +25,16 @@ ARMS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def seconds(arm: str, seed: int) -> Numbers:
-    """Processor time of one head in float32, forward, the least of some runs, by the number of tokens."""
+@torch.no_grad()
+def cost(arm: str, seed: int) -> Numbers:
+    """Processor time of one head in float32, forward, the least of some runs, and the most memory in MiB."""
     metrics = {}
     for length in LENGTHS:
-        tensors, took = torch.randn(3, 1, 1, length, WIDTH), []
+        call, took = partial(ARMS[arm], *torch.randn(3, 1, 1, length, WIDTH)), []
+        metrics[f"mebibytes_{length}"] = max(peak_mib(call, "cpu")[0] for _ in range(RUNS))
         for _ in range(RUNS):
             start = time.process_time()
-            with torch.no_grad():
-                ARMS[arm](*tensors)
+            call()
             took.append(time.process_time() - start)
         metrics[f"seconds_{length}"] = min(took)
     return metrics, []
@@ -40,7 +42,7 @@ def seconds(arm: str, seed: int) -> Numbers:
 
 MEASURED = Measured(
     name="line-times",
-    arms={name: partial(seconds, name) for name in ARMS},
+    arms={name: partial(cost, name) for name in ARMS},
     recipe=lambda arm: {"arm": arm, "lengths": list(LENGTHS), "width": WIDTH, "ridge": RIDGE, "threads": 1},
     threads=1,
 )

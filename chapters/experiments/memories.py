@@ -1,12 +1,16 @@
-"""What memories of fixed size take to read a text: seconds against length, beside softmax attention.
+"""What memories of fixed size take to read a text: time and memory by length, beside softmax attention.
 
 Chapter 15 reads the records.
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 import torch
+from torch import Tensor
 
+from gkalib.bench.timing import peak_mib
 from gkalib.experiments.runner import Measured
 from gkalib.kernels import Dot
 from gkalib.masks import Causal
@@ -24,30 +28,37 @@ ARMS = {
 }
 
 
-def seconds(method: Memory | None, length: int) -> float:
-    """Seconds of this process's only thread to read a text; None is softmax."""
+def reading(method: Memory | None, length: int) -> Callable[[], Tensor]:
+    """A call that reads a text of random tokens; None is softmax."""
     query, key, value = torch.randn(3, 1, HEADS, length, WIDTH)
     query, key = (torch.nn.functional.normalize(each, dim=-1) for each in (query, key))
+    if method is None:
+        return partial(smooth, query, key, value, mask=Causal())
     gates = {
         "decay": torch.full((1, HEADS, length), -1 / 64),
         "rate": torch.full((1, HEADS, length), 0.5),
         "ridge": torch.ones(HEADS),
     }
     slots = {"mask": Causal(), "normalizer": Unnormalized()}
-    problem = MemoryProblem.of(make_problem(query, key, value, Dot(), **slots), **gates)
+    problem = make_problem(query, key, value, Dot(), **slots)
+    return partial(compute_output, MemoryProblem.of(problem, **gates), method)
+
+
+def seconds(call: Callable[[], Tensor]) -> float:
+    """Of this process's only thread."""
     start = time.process_time()
-    with torch.no_grad():
-        if method is None:
-            smooth(query, key, value, mask=Causal())
-        else:
-            compute_output(problem, method)
+    call()
     return time.process_time() - start
 
 
+@torch.no_grad()
 def by_length(method: Memory | None) -> dict[str, float]:
-    """The least of twelve runs of each length, in rounds, since others use the machine as well."""
-    rounds = [[seconds(method, length) for length in LENGTHS] for _ in range(12)]
-    return {f"seconds_{length}": min(took) for length, *took in zip(LENGTHS, *rounds, strict=True)}
+    """By length, the least time of twelve rounds, since others use the machine, and the most memory in MiB."""
+    calls = {length: reading(method, length) for length in LENGTHS}
+    memory = {length: max(peak_mib(call, "cpu")[0] for _ in range(3)) for length, call in calls.items()}
+    rounds = [[seconds(call) for call in calls.values()] for _ in range(12)]
+    times = {f"seconds_{length}": min(took) for length, *took in zip(LENGTHS, *rounds, strict=True)}
+    return times | {f"mebibytes_{length}": most for length, most in memory.items()}
 
 
 MEASURED = Measured(
