@@ -84,7 +84,15 @@ def test_every_way_of_the_page_is_executed_and_asserts(page):
     classes = {
         name for name, found in page[0].items() if inspect.isclass(found) and found.__module__ == "builtins"
     }
-    assert classes == {"Sech", "Dial", "Neighborhood", "Sigmoid", "Coarse", "SigmoidAttention"}
+    assert classes == {
+        "Sech",
+        "Dial",
+        "Neighborhood",
+        "Sigmoid",
+        "Coarse",
+        "SigmoidAttention",
+        "HalvingAttention",
+    }
 
 
 def test_a_wrong_page_fails():
