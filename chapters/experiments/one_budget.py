@@ -73,7 +73,7 @@ TEXT_RATES = {
     "delta": 8e-3,
     "forgetting": 8e-3,
     "gated": 8e-3,
-    "gated-delta": 8e-3,
+    "gated-delta": 16e-3,
     "gka": 64e-3,
     "gpa": 8e-3,
     "krause": 32e-3,
