@@ -39,7 +39,7 @@ save: run name device=None
 submit: run
 train: name= arms=() smoke=False reduced=False seed=(0,) seeds=1 gpus=None card=H100 plan=False \
 settings=False out=None device=None workers=None compile=False save_every=600.0 log_every=10 snapshots=0 \
-fresh=False from_step=None keep=False quiet=False in_memory=False
+fresh=False keep=False quiet=False in_memory=False
 variants: dim=192 heads=3 tokens=(196, 784)"""
 
 
@@ -147,8 +147,6 @@ def test_a_removed_command_names_the_one_in_its_place(
 def test_a_recipe_has_its_name(capsys: pytest.CaptureFixture):
     assert main(["train", "gpa-dickins"]) == 2
     assert "gpa-dickens" in capsys.readouterr().err
-    assert main(["train", "gpa-dickens", "--smoke", "--shard"]) == 2
-    assert "there is no --shard any more" in capsys.readouterr().err
 
 
 def test_data_list_names_every_set(capsys: pytest.CaptureFixture):

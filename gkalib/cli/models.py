@@ -60,8 +60,6 @@ class Train:
             for name, recipe in known.items():
                 print(f"{name:<{max(map(len, known))}}  {recipe.summary}")
             return
-        if "--shard" in words:
-            raise ValueError("train: there is no --shard any more: torchrun shares the steps")
         if len(self.seed) > 1 < self.seeds:
             raise ValueError(
                 "train: --seeds counts from the first --seed; give it or several of --seed, not both"

@@ -121,7 +121,7 @@ def train_once(run: TrainConfig, launch: LaunchConfig) -> results.Record:
     from gkalib.training import train
 
     processes, folder = start(launch.device), run_folder(run, launch)
-    if launch.fresh or launch.from_step is not None:
+    if launch.fresh:
         processes.first(lambda: (folder / ENDED).unlink(missing_ok=True))
     again = launch.in_memory or is_own_folder(run.data) or is_own_text(run.data)
     record = None if again else ended(run, folder)

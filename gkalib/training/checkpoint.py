@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, NamedTuple
@@ -26,6 +25,9 @@ MODEL, AVERAGE, OPTIMIZER = "model.safetensors", "average.safetensors", "optimiz
 TOKENIZER, STATE = "tokenizer.json", "state.json"
 FORMAT = 1
 KEPT = 2  # checkpoints from which training can go on
+REMEDY = (
+    "Delete it to go on from the one before, train into another folder with --out, or begin anew with --fresh"
+)
 # Settings that data of one's own changes: those of a run whose data is no longer the same.
 DERIVED = {"model.num_classes", "model.vocab_size", "prompt", "eval_images"}
 
@@ -130,8 +132,8 @@ def restore(path: Path, state: TrainState) -> tuple[int, float]:
         The steps that are done, and the seconds that they took.
 
     Raises:
-        ValueError: if it is damaged or belongs to something else; the message says what is wrong, and how to
-            go on from the newest whole checkpoint before it.
+        ValueError: if it is damaged or belongs to something else; the message says what is wrong, and what
+            can be done.
     """
     try:
         stored = _check(path, state)
@@ -145,7 +147,7 @@ def restore(path: Path, state: TrainState) -> tuple[int, float]:
         problem = error
         if isinstance(error, UnpicklingError):  # whoever wrote the file wrote its checksum
             problem = f"train: checkpoint {path} is refused: {OPTIMIZER} holds more than tensors and numbers"
-        raise ValueError(f"{problem}. {_remedy(path, state)}") from None
+        raise ValueError(f"{problem}. {REMEDY}") from None
     return stored["step"], stored["seconds"]
 
 
@@ -170,13 +172,8 @@ def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = F
     model = config.build()
     average = weight_average(model, config.ema) if averaged else None
     state = TrainState(config, model, [], average)
-    try:
-        stored = _check(path, state)
-        _fill(path, state)
-    except ValueError as error:
-        others = [str(step_of(other)) for other in checkpoints(path.parent) if other != path]
-        hint = f". Others of this run: --step {' or '.join(others)}" if others else ""
-        raise ValueError(f"{error}{hint}") from None
+    stored = _check(path, state)
+    _fill(path, state)
     text = (path / TOKENIZER).read_text(encoding="utf-8") if TOKENIZER in stored["files"] else None
     trained = average.module if average else model
     return TrainedModel(trained, config, text, stored["step"], _fingerprint(stored))
@@ -229,11 +226,10 @@ def clear(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-def forget(folder: Path, *, after: int = -1) -> None:
-    """Delete the checkpoints after a step, all where none is given, the newest first."""
+def forget(folder: Path) -> None:
+    """Delete all checkpoints, the newest first."""
     for path in reversed(checkpoints(folder)):
-        if step_of(path) > after:
-            _delete(path)
+        _delete(path)
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -335,10 +331,6 @@ def _check(path: Path, state: TrainState) -> dict[str, Any]:
 def _check_files(path: Path, stored: Mapping[str, Any], names: list[str]) -> None:
     """Refuse a checkpoint if some of its files are not there or not as they were written."""
     for name in names:
-        if name == OPTIMIZER and "optimizer.safetensors" in stored["files"]:
-            raise ValueError(
-                f"train: checkpoint {path} is of an older gkalib: its weights load, training cannot go on"
-            )
         if name not in stored["files"]:
             raise ValueError(f"train: checkpoint {path} was written without {name}")
         if not (path / name).is_file():
@@ -369,14 +361,3 @@ def _fingerprint(stored: Mapping[str, Any]) -> Fingerprint | None:
 
 def _checksum(stored: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
-
-
-def _remedy(path: Path, state: TrainState) -> str:
-    """What to do where a checkpoint cannot be used."""
-    for earlier in reversed(checkpoints(path.parent)):
-        if step_of(earlier) < step_of(path):
-            with suppress(ValueError):
-                _check(earlier, state)
-                step = step_of(earlier)
-                return f"The one of step {step} is whole and fits: --from-step {step} goes on from there"
-    return "No earlier one fits: train into another folder with --out, or begin anew with --fresh"

@@ -304,7 +304,6 @@ class LaunchConfig:
         snapshots: steps between checkpoints whose weights are kept for good, from the start on; 0 keeps none
             but the newest two.
         fresh: whether to delete the checkpoints that are there and begin anew.
-        from_step: the checkpoint to go on from; None is the newest.
         keep: whether the record goes to ``data/results``.
         quiet: whether to leave out the progress bar.
         in_memory: whether to write no file; a run that is stopped is then lost.
@@ -321,13 +320,12 @@ class LaunchConfig:
     log_every: int = 10
     snapshots: int = 0
     fresh: bool = False
-    from_step: int | None = None
     keep: bool = False
     quiet: bool = False
     in_memory: bool = False
 
     def __post_init__(self):
-        for name in ("workers", "save_every", "log_every", "snapshots", "from_step"):
+        for name in ("workers", "save_every", "log_every", "snapshots"):
             number, least = getattr(self, name), int(name == "log_every")
             if number is not None and not number >= least:
                 raise ValueError(f"train: {name} must be at least {least}, not {number}")

@@ -111,11 +111,10 @@ class Processes:
     def share(self, parts: int) -> range:
         """The parts of a step that this process computes: every ``size``-th from its own number."""
         if parts % self.size:
-            fitting = [str(size) for size in range(1, parts + 1) if parts % size == 0]
             raise ValueError(
                 f"train: {self.size} processes cannot share the {parts} parts of a step evenly (a step has "
-                f"batch / device_batch parts). Launch {_either(fitting)} processes, or set --device-batch so "
-                f"that the parts are a multiple of {self.size}"
+                "batch / device_batch parts). Set --device-batch so that the parts are a multiple of "
+                f"{self.size}"
             )
         return range(self.rank, parts, self.size)
 
@@ -165,10 +164,6 @@ class Processes:
         results: list[T] = []
         self.first(lambda: results.append(make()))
         return results[0] if results else make()
-
-
-def _either(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 @final

@@ -28,13 +28,7 @@ from gkalib.training.recipes import recipe as find_recipe
 PHOTOGRAPHS, ENLARGED_PICTURES, SMALL_PICTURES = 202, 402, 2532
 SAVE_EVERY = "20"  # seconds between checkpoints of a run below full size, which ends within minutes
 BYTES = 16  # a parameter in float32, its two moments and its average
-RENAMED = {
-    "name": "recipe",
-    "arm": 'arms: a name, a list of them or "all"',
-    "seed": "seeds: how many, or a list of them",
-    "device": "gpus: how many; 0 is the CPU",
-    "out": "the environment variable GKALIB_RUNS",
-}
+RENAMED = {"arm": 'arms: a name, a list of them or "all"', "seed": "seeds: how many, or a list of them"}
 
 
 def chosen_runs(

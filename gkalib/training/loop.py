@@ -328,23 +328,20 @@ class Trainer:
         checkpoint.clear(self.folder)
 
     def _resume(self) -> None:
-        launch, after = self.launch, -1
-        if launch.fresh and launch.from_step is not None:
-            raise ValueError("train: --fresh deletes the checkpoints that --from-step would go on from")
-        path = None if launch.fresh else checkpoint.newest(self.folder, launch.from_step)
+        path = None if self.launch.fresh else checkpoint.newest(self.folder)
         step = checkpoint.step_of(path) if path else 0
         if self.processes.most(step) != -self.processes.most(-step):
             raise ValueError(f"train: {self.folder} is not the same folder for every process")
         if path is not None:
-            after, self._earlier_seconds = checkpoint.restore(path, self._state)
-            self.started = self._saved_step = after
-        self.processes.first(lambda: checkpoint.forget(self.folder, after=after))
+            self.started, self._earlier_seconds = checkpoint.restore(path, self._state)
+            self._saved_step = self.started
+        if self.launch.fresh:
+            self.processes.first(lambda: checkpoint.forget(self.folder))
 
     def _stop(self, step: int) -> None:
-        number, launch = self._signals.number if self._signals else 0, self.launch
+        number = self._signals.number if self._signals else 0
         name = signal.Signals(number).name if number else "a signal"  # that another process was sent
-        once = {"--fresh": launch.fresh, "--from-step": launch.from_step is not None}
-        without = "".join(f" without {option}" for option, given in once.items() if given)
+        without = " without --fresh" if self.launch.fresh else ""
         self._log.say(
             f"train: stopped by {name} after step {step} of {self.config.steps}; saved to "
             f"{self.folder}/step-{step:08d}. The same command{without} goes on from there"

@@ -66,7 +66,7 @@ def test_they_agree(actual: list[dict[str, Any]]):
         assert first["did"] == (rank == 0)
         assert first["uneven"] == (
             "train: 2 processes cannot share the 3 parts of a step evenly (a step has batch / device_batch "
-            "parts). Launch 1 or 3 processes, or set --device-batch so that the parts are a multiple of 2"
+            "parts). Set --device-batch so that the parts are a multiple of 2"
         )
 
 
@@ -139,11 +139,9 @@ def test_no_gpu():
         start("cuda")
 
 
-@pytest.mark.parametrize(
-    ("size", "parts", "fitting"), [(3, 4, "1, 2 or 4"), (8, 1, "1"), (4, 6, "1, 2, 3 or 6")]
-)
-def test_a_step_that_cannot_be_shared(size: int, parts: int, fitting: str):
-    message = f"{size} processes cannot share the {parts} parts of a step evenly .* Launch {fitting} process"
+@pytest.mark.parametrize(("size", "parts"), [(3, 4), (8, 1), (4, 6)])
+def test_a_step_that_cannot_be_shared(size: int, parts: int):
+    message = f"{size} processes cannot share the {parts} parts of a step evenly .* a multiple of {size}$"
     with pytest.raises(ValueError, match=message):
         Processes(0, size, torch.device("cpu")).share(parts)
 

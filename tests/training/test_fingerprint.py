@@ -82,7 +82,7 @@ def test_added_pictures_are_said(photos: Path, tmp_path: Path, capsys: pytest.Ca
     evaluate(tmp_path / "run")
     said = f"train: {photos} has changed since the run was trained on it: what it has learned may be held out"
     assert said in capsys.readouterr().err
-    with pytest.raises(ValueError, match=rf"^{said} now\. No earlier one fits: .* with --fresh$"):
+    with pytest.raises(ValueError, match=rf"^{said} now\. Delete it to .* with --fresh$"):
         resume(tmp_path / "run")
     for seed in range(10, 13):
         (photos / "cat" / f"{seed}.png").unlink()

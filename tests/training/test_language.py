@@ -251,6 +251,7 @@ def test_a_finished_run_says_the_same_again(tmp_path):
     "name, arm",
     [
         ("gpa-dickens", "bank-rope"),
+        ("gpa-subwords", "bank-rope"),
         ("rbf-tinystories", "rbf-registers"),
         ("gka-nanochat-d20", "baseline"),
         ("gka-nanochat-d20", "gka"),

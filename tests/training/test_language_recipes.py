@@ -1,6 +1,7 @@
 """The recipes of text have the papers' sizes, costs, rates and pairs."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from gkalib.training.config import LanguageConfig, config_of
 from gkalib.training.optim import learning_rate, optimizers
 from gkalib.training.recipes.gka_nanochat import operations_per_token
 
-NAMES = ("gpa-dickens", "rbf-tinystories", "rbf-tinystories-small", "gka-nanochat-d20")
+NAMES = ("gpa-dickens", "gpa-subwords", "rbf-tinystories", "rbf-tinystories-small", "gka-nanochat-d20")
 ARMS = [(name, arm) for name in NAMES for arm in recipe(name).arms]
 SCALES = ("full", "smoke", "reduced", "reduced-cpu")
 
@@ -168,6 +169,14 @@ def test_arms_differ_in_what_their_names_say():
         "bank-unwrapped": ("gpa", "none", None),
         "bank-rope-unwrapped": ("gpa", "rope", None),
     }
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_an_arm_of_subwords_is_its_arm_of_characters_with_other_tokens(scale):
+    for arm in recipe("gpa-subwords").arms:
+        letters, pairs = (run_at(name, arm, scale) for name in ("gpa-dickens", "gpa-subwords"))
+        model = replace(letters.model, vocab_size=pairs.model.vocab_size)
+        assert pairs == replace(letters, experiment="gpa-subwords", tokenizer="bpe", model=model)
 
 
 def test_registers_start_where_the_trainer_starts_them():

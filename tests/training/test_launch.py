@@ -101,7 +101,6 @@ def test_the_papers_numbers_are_those_of_the_ledger():
     [
         ({"arm": "rope"}, "launch: arm= is now arms: a name, a list of them or"),
         ({"seed": 3}, "launch: seed= is now seeds: how many, or a list of them"),
-        ({"device": "cpu"}, "launch: device= is now gpus: how many; 0 is the CPU"),
         ({"sede": 3}, "launch: sede= is no argument"),
     ],
 )

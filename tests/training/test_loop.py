@@ -163,20 +163,6 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path):
     assert again.metrics["val_loss"] == record.metrics["val_loss"]
 
 
-def test_going_on_from_an_earlier_step(unbroken: Path, tmp_path: Path):
-    """What came after it is deleted, so that the newest is always the truth."""
-    folder = tmp_path / "run"
-    assert lives.live(toy.toy(), folder, event=toy.At(12, "SIGTERM"), save_every=0.0)[0] == 0
-    assert steps(folder) == [12, 13]
-    assert lives.live(toy.toy(), folder, event=toy.At(12, "SIGKILL"), from_step=12)[0] == -signal.SIGKILL
-    assert steps(folder) == [12]
-    assert [row["step"] for row in lives.rows(folder) if row["loss"]] == [str(step) for step in range(1, 13)]
-    assert lives.live(toy.toy(), folder)[0] == 0
-    same(folder, unbroken)
-    with pytest.raises(ValueError, match=r"no checkpoint of step 5\. It has: 12, 20"):
-        toy.fit(toy.toy(), launch(folder, from_step=5))
-
-
 def test_beginning_anew(unbroken: Path, tmp_path: Path):
     folder = tmp_path / "run"
     assert lives.live(toy.toy(seed=1), folder)[0] == 0
@@ -184,8 +170,6 @@ def test_beginning_anew(unbroken: Path, tmp_path: Path):
     assert (code, "seed was 1 there and is 0 here" in said) == (1, True)
     assert lives.live(toy.toy(), folder, fresh=True)[0] == 0
     same(folder, unbroken)
-    with pytest.raises(ValueError, match="--fresh deletes"):
-        toy.fit(toy.toy(), launch(folder, fresh=True, from_step=20))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
