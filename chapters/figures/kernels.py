@@ -73,6 +73,7 @@ def table(
             right.plot(times, path, color=PALETTE["black"], linewidth=1.2)
     for axes in panels.flat:
         axes.set(yticks=[])
-    for axes, label in zip(panels[-1], ("lag", "frequency", "time"), strict=True):
-        axes.set(xlabel=label)
+    panels[-1, 0].set(xlabel="lag", xticks=[-3, 0, 3])
+    panels[-1, 1].set(xlabel="frequency", xticks=[0, 0.5, 1, 1.5])
+    panels[-1, 2].set(xlabel="time")
     return figure
