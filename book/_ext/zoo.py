@@ -112,7 +112,7 @@ def steps(store: Path) -> dict[str, str]:
         kind, name = arm.split("-", 1)
         times = took[arm] / took[f"{kind}-softmax"]
         found.setdefault(name.replace("-", "_"), []).append(f"{times:.1f} × softmax's on {kind}")
-    return {name: f"a training step takes {', '.join(some)}" for name, some in found.items()}
+    return {name: ", ".join(some) for name, some in found.items()}
 
 
 @functools.cache
