@@ -285,7 +285,7 @@
       panel.shades = state.field ? LEVELS.map(() => make(svg, "path", { class: "gk-shade", "aria-hidden": "true" })) : [];
       panel.frame = make(svg, "g", { class: "gk-frame", "aria-hidden": "true" });
       panel.steps = make(svg, "g", { class: "gk-steps", "aria-hidden": "true" });
-      panel.band = make(svg, "path", { class: "gk-shade", "aria-hidden": "true" });
+      panel.band = start.process && make(svg, "path", { class: "gk-band", "aria-hidden": "true" });
       panel.curve = make(svg, "path", { class: "gk-curve", "aria-hidden": "true" });
       panel.curves = named.map((rule) => {
         const curve = make(svg, "path", { class: "gk-curve", "stroke-dasharray": DASHES[rule], "aria-hidden": "true" });

@@ -77,8 +77,8 @@ def drag(
     Raises:
         ValueError: with an empty alt text, an unknown kernel or label, a bandwidth outside its range, keys,
             values and query that do not fit together, a walk of anything but keys under a Gaussian, a
-            field of anything but keys in the plane with a query, a memory of anything but keys on a line, or a
-            process of anything but keys on a line under a Gaussian and noise.
+            field of anything but keys in the plane with a query, a memory of anything but keys on a line,
+            or a process of anything but keys on a line under a Gaussian with noise.
 
     Taught in: chapters 01, 03, 04, 07 and 15.
     """
@@ -193,7 +193,8 @@ def _memories(axes, data: dict) -> None:
 def posterior(kernel: Kernel, keys, values, noise: float, at) -> tuple[torch.Tensor, torch.Tensor]:
     r"""The mean and the standard deviation of a Gaussian process at places on a line, given noisy values.
 
-    $$m(x) = k(x)^\top (K + \lambda I)^{-1} y, \quad s^2(x) = \kappa(x, x) - k(x)^\top (K + \lambda I)^{-1} k(x)$$
+    $$m(x) = k(x)^\top (K + \lambda I)^{-1} y$$
+    $$s^2(x) = \kappa(x, x) - k(x)^\top (K + \lambda I)^{-1} k(x)$$
 
     Args:
         kernel: its covariance.
@@ -202,9 +203,12 @@ def posterior(kernel: Kernel, keys, values, noise: float, at) -> tuple[torch.Ten
         at: the places.
     """
     keys, values, at = (torch.as_tensor(one, dtype=torch.float64)[:, None] for one in (keys, values, at))
-    between = kernel(keys, at)
-    solved = torch.linalg.solve(kernel(keys, keys) + noise * torch.eye(len(keys)).double(), between)
-    variance = kernel(at, at).diagonal() - (between * solved).sum(0)
+    seen, between, own = (
+        kernel(one[None, None], other[None, None])[0, 0]
+        for one, other in ((keys, keys), (keys, at), (at, at))
+    )
+    solved = torch.linalg.solve(seen + noise * torch.eye(len(keys), dtype=torch.float64), between)
+    variance = own.diagonal() - (between * solved).sum(0)
     return (solved.mT @ values)[:, 0], variance.clamp_min(0).sqrt()
 
 
