@@ -209,10 +209,10 @@
       made.textContent = words;
       return made;
     };
-    const more = start.process && button(`Add a ${names.key}`), again = button("Start again");
+    const more = start.process && button(`One more ${names.key}`), again = button("Start again");
     const said = make(root, "p", { class: "gk-said", role: "status" });
     make(root, "p", { class: "gk-hint" }).textContent =
-      (start.process ? `Click in the drawing to add a ${names.key}. ` : "") + "Drag with mouse or finger. With the keyboard: Tab to a dot, arrow keys move it (Shift: farther), " +
+      (start.process ? `Click in the drawing for one more ${names.key}. ` : "") + "Drag with mouse or finger. With the keyboard: Tab to a dot, arrow keys move it (Shift: farther), " +
       `Page Up and Page Down choose another ${names.key}.`;
 
     const across = (panel, x) => panel.left + ((x - panel.x[0]) / (panel.x[1] - panel.x[0])) * panel.width;
