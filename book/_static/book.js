@@ -28,6 +28,10 @@
     arrow.setAttribute("aria-label", "Pages under " + page.textContent.trim());
   }
 
+  for (const name of document.querySelectorAll("p.gk-tick code .pre")) { // a test's name breaks between words
+    name.innerHTML = name.innerHTML.replaceAll("_", "_<wbr>");
+  }
+
   const PHONE = window.matchMedia("(max-width: 600px)");
   const WIDE = 720, LEAST = 200, GAP = 6, TICK = 10; // pixels of a picture
   const shown = new WeakMap(); // by picture, its address as stored and as cut
