@@ -53,10 +53,11 @@
       }
       return { ink, axis: dark > 0.3 * height };
     });
-    const edges = [0];
+    const edges = [0], axis = columns.some((one) => one.axis); // names left of an axis are not cut from it
+    const whole = (left, right) => right - left > LEAST && (!axis || columns.slice(left, right).some((one) => one.axis));
     for (let x = 0, gap = 0; x < width; x++) {
       gap = columns[x].ink ? 0 : gap + 1;
-      if (gap >= GAP && x - edges.at(-1) > LEAST && width - x > LEAST) edges.push(x - GAP / 2);
+      if (gap >= GAP && whole(edges.at(-1), x) && whole(x, width)) edges.push(x - GAP / 2);
     }
     const parts = edges.map((left, i) => {
       const right = edges[i + 1] ?? width, axis = columns.slice(left, right).findIndex((one) => one.axis);
