@@ -17,7 +17,8 @@ from tests.book.test_browser import (  # noqa: F401  one is a fixture
 pytestmark = pytest.mark.browser
 GROUND, INK, RED = (252, 252, 252), (0, 0, 0), (200, 0, 0)
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</title>
-<link rel="stylesheet" href="book.css"><link rel="icon" href="data:,"><script defer src="book.js"></script></head>
+<link rel="stylesheet" href="book.css"><link rel="icon" href="data:,">
+<script defer src="book.js"></script></head>
 <body><article class="bd-article"><div class="cell_output"><div><img alt="two" src="two.png"></div>
 <div><img alt="one" src="one.png"></div></div></article></body></html>"""
 
