@@ -57,26 +57,56 @@ def judged(root: Path, store: Path) -> dict[str, dict[str, Judged]]:
 
 
 class Reproduced(SphinxDirective):
-    """``{reproduced} gka`` shows a paper's cells, ``headlines`` ten of all, ``summary`` how many."""
+    """``gka`` shows a paper's cells, ``map gka`` draws them, ``summary`` and ``headlines`` sum up all."""
 
-    required_arguments = 1
+    required_arguments, optional_arguments = 1, 1
 
     def run(self) -> list[nodes.Node]:
         """Judge the cells and write them down."""
         root = Path(self.env.app.srcdir)
         try:
             known = judged(root, root / self.config.gkalib_results)
-            (paper,) = self.arguments
+            paper, *mapped = self.arguments
             if paper == "headlines":
                 return headlines(known, read(root / self.config.gkalib_results / "papers" / "headlines.csv"))
         except ValueError as error:
             raise self.error(str(error)) from error
         if paper == "summary":
             return summary(known)
+        drawn = paper == "map" and mapped
+        (paper,) = mapped if drawn else [paper]
         if paper not in known:
             raise self.error(f"reproduced: no paper {paper!r}. Known: {', '.join(known)}")
+        if drawn:
+            return [status_map(PAPERS[paper], known[paper])]
         titles = Papers(root / self.config.gkalib_results).titles
         return [section(paper, titles[paper, where], some) for where, some in known[paper].items()]
+
+
+def status_map(name: str, tables: Mapping[str, Judged]) -> nodes.raw:
+    """A square for each printed cell, a row for each table, by status; red where something is wrong."""
+    rows, counts = [], Counter[str]()
+    for where, some in tables.items():
+        kinds = [
+            "wrong" if proof.verdict in WRONG else proof.status
+            for cell, proof in some
+            for _ in range(cell.count)
+            if proof.status != NO_CELL
+        ]
+        counts.update(kinds)
+        squares = "".join(f"<i class='gk-{kind}'></i>" for kind in kinds)
+        rows += [f"<p><span>{html.escape(where)}</span><span>{squares}</span></p>"] if kinds else []
+    words = {kind: kind for kind in STATUSES} | {"wrong": "differs, or an error"}
+    legend = "".join(
+        f"<span><i class='gk-{kind}'></i> {word} {counts[kind]}</span>" for kind, word in words.items()
+    )
+    said = f"{name}: " + ", ".join(f"{counts[kind]} {word}" for kind, word in words.items())
+    return nodes.raw(
+        "",
+        f"<div class='gk-map'><p class='gk-legend'>{legend}</p>"
+        f"<div role='img' aria-label='{html.escape(said, quote=True)}'>{''.join(rows)}</div></div>",
+        format="html",
+    )
 
 
 def section(paper: str, title: str, some: Judged) -> nodes.section:

@@ -17,6 +17,7 @@ from gkalib.results.claims import HEADER, claims
 
 KINDS = ("images", "text")
 SLOTS = ("kernel", "normalizer", "values", "mask", "sum")
+LABELS = {"sum": "work"}
 READ = ("chapter", "paper")
 CACHES = {"none": "none", "sums": "a state of fixed size"}
 LETTERS = dict(zip("IHGFEDCBA.abcdefghi", range(-9, 10), strict=True))
@@ -40,11 +41,11 @@ class Variant(SphinxDirective):
         compared = name == "softmax" or any(judged.values())
         rows = {
             "changes": known[name][0],
-            **{slot: self.options.get(slot) for slot in SLOTS},
+            **{LABELS.get(slot, slot): self.options.get(slot) for slot in SLOTS},
             **(judged if compared else {"verdict": "not compared with softmax attention yet"}),
             "known": known[name][1],
-            "a layer": costs.get(name),
-            "CPU": steps(store).get(name),
+            "one layer": costs.get(name),
+            "a step on a CPU": steps(store).get(name),
             "read": " · ".join(self.options[each] for each in READ if each in self.options),
         }
         fields = [
@@ -111,7 +112,7 @@ def steps(store: Path) -> dict[str, str]:
         kind, name = arm.split("-", 1)
         times = took[arm] / took[f"{kind}-softmax"]
         found.setdefault(name.replace("-", "_"), []).append(f"{times:.1f} × softmax's on {kind}")
-    return {name: f"a training step takes {', '.join(some)}" for name, some in found.items()}
+    return {name: ", ".join(some) for name, some in found.items()}
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 /* Figures that a reader drags. A `.gk-drag` element holds its data and a stored picture (gkalib.viz.drag); this script
    replaces the picture by a drawing whose keys, query and bandwidth move, and computes the average anew. Where the data
-   says `own`, a reader also adds points, chooses kernel and degree, and finds all of it in the page's address. */
+   says `process`, a click adds a point; where it says `own`, a reader adds points, chooses kernel and degree, and finds all of it in the page's address. */
 
 (function () {
   "use strict";
@@ -17,8 +17,9 @@
   const COLORS = {
     Gaussian: "var(--gk-blue)", ExpDot: "var(--gk-green)",
     adding: "var(--gk-blue)", delta: "var(--gk-green)", ridge: "var(--gk-orange)",
+    process: "var(--gk-blue)", average: "var(--gk-orange)",
   };
-  const DASHES = { adding: "7 4", delta: "none", ridge: "2 3" };
+  const DASHES = { adding: "7 4", delta: "none", ridge: "2 3", process: "none", average: "7 4" };
   const RIDGE = 1e-3; // of a memory that is fitted by least squares
   const FINE = 200; // steps of the curve
   const WIDEST = 80; // a line's width for a flow of 1
@@ -88,11 +89,40 @@
     });
   }
 
+  /* A Gaussian process whose covariance is the kernel, told the values with noise of the variance `state.process`:
+     the mean and the standard deviation of its value at x. */
+  function posterior(state) {
+    const kappa = (x, key) => Math.exp(SCORES[state.kernels[0]]([x], key, state.sigma)), lower = [];
+    const solved = (column) => column.reduce((found, one, i) => {
+      found.push((one - found.reduce((sum, each, j) => sum + lower[i][j] * each, 0)) / lower[i][i]);
+      return found;
+    }, []);
+    state.keys.forEach(([x], i) => { // Cholesky's factor of K + noise, row by row
+      const row = solved(state.keys.slice(0, i).map((key) => kappa(x, key)));
+      lower.push([...row, Math.sqrt(kappa(x, [x]) + state.process - row.reduce((sum, one) => sum + one * one, 0))]);
+    });
+    const answers = solved(state.values.map(([y]) => y));
+    return (x) => {
+      const row = solved(state.keys.map((key) => kappa(x, key)));
+      const left = kappa(x, [x]) - row.reduce((sum, one) => sum + one * one, 0);
+      return { mean: row.reduce((sum, one, i) => sum + one * answers[i], 0), deviation: Math.sqrt(Math.max(0, left)) };
+    };
+  }
+
+  /* What the process, and the average by the same kernel, make of a state at places from the left edge to the right. */
+  function predictions(state) {
+    const at = posterior(state), places = Array.from({ length: FINE + 1 }, (_, i) => state.x[0] + (i / FINE) * (state.x[1] - state.x[0]));
+    const found = places.map(at), averages = places.map((x) =>
+      average(weights([x], state.keys, state.sigma, state.kernels[0]), state.values)[0]);
+    return { places, mean: found.map((one) => one.mean), deviation: found.map((one) => one.deviation), average: averages };
+  }
+
   /* What every kernel makes of a state: weights of the query (the chosen key where there is none), their average of the
      values (of the keys where there are none), effective neighbors, and the trace of the keys' own weights; of a walk
      also its flows, and the share of its steps that stay where they are; of a field its numbers and their mean. */
   function numbers(state) {
     if (state.memory) return memories(state);
+    if (state.process) return [predictions(state)];
     const query = state.query || state.keys[state.chosen];
     return state.kernels.map((kernel) => {
       const row = weights(query, state.keys, state.sigma, kernel, state.degree);
@@ -167,22 +197,34 @@
     root.querySelectorAll("img").forEach((one) => { one.hidden = true; });
     const svg = make(root, "svg", { role: "group", "aria-label": start.alt });
     const memory = start.memory; // one panel, with a curve for each rule
-    const panels = (line ? [start.kernels[0], null] : start.kernels).slice(0, memory ? 1 : 2).map((kernel) => ({ kernel }));
+    const named = memory ? start.kernels : start.process ? ["process", "average"] : [], only = named.length > 0;
+    const panels = (line ? [start.kernels[0], null] : start.kernels).slice(0, only ? 1 : 2).map((kernel) => ({ kernel }));
     const controls = make(root, "div", { class: "gk-controls" });
     const label = make(controls, "label");
     make(label, "span").textContent = names.sigma;
     const slider = make(label, "input", { type: "range", min: 0, max: 100, step: 1, autocomplete: "off" });
     const width = make(label, "output");
-    const again = make(controls, "button", { type: "button" });
-    again.textContent = "Start again";
+    const button = (words) => {
+      const made = make(controls, "button", { type: "button" });
+      made.textContent = words;
+      return made;
+    };
+    const more = start.process && button(`One more ${names.key}`), again = button("Start again");
     const said = make(root, "p", { class: "gk-said", role: "status" });
     make(root, "p", { class: "gk-hint" }).textContent =
-      "Drag with mouse or finger. With the keyboard: Tab to a dot, arrow keys move it (Shift: farther), " +
+      (start.process ? `Click in the drawing for one more ${names.key}. ` : "") + "Drag with mouse or finger. With the keyboard: Tab to a dot, arrow keys move it (Shift: farther), " +
       `Page Up and Page Down choose another ${names.key}.`;
 
     const across = (panel, x) => panel.left + ((x - panel.x[0]) / (panel.x[1] - panel.x[0])) * panel.width;
     const down = (panel, y) => panel.top + ((panel.y[1] - y) / (panel.y[1] - panel.y[0])) * panel.height;
     const clamp = (value, [low, high]) => Math.min(high, Math.max(low, value));
+    const under = (panel, event) => { // the place in a panel that the pointer is at
+      const box = svg.getBoundingClientRect();
+      return [
+        panel.x[0] + ((event.clientX - box.left - panel.left) / panel.width) * (panel.x[1] - panel.x[0]),
+        panel.y[1] - ((event.clientY - box.top - panel.top) / panel.height) * (panel.y[1] - panel.y[0]),
+      ];
+    };
     const at = (index) => {
       if (index >= 0) return [state.keys[index][0], line ? state.values[index][0] : state.keys[index][1]];
       return [state.query[0], line ? start.y[1] : state.query[1]];
@@ -202,16 +244,10 @@
       group.setAttribute("aria-label", query ? names.query : `${names.key} ${index + 1}`);
       if (!first) group.setAttribute("aria-hidden", "true");
       if (query && line) make(group, "path", { class: "gk-line" });
-      if (!query && !memory) make(group, "circle", { class: "gk-weight" });
+      if (!query && !only) make(group, "circle", { class: "gk-weight" });
       if (!query && (state.field || memory)) make(group, "text", { class: "gk-number", x: 9, y: -7 });
       make(group, "circle", { class: "gk-hit", r: 13 });
       make(group, query ? "path" : "circle", { class: "gk-dot", r: 4, d: line ? "M-8,-13h16l-8,13z" : "M-7,0h14M0,-7v14" });
-      const aim = (event) => {
-        const box = svg.getBoundingClientRect();
-        const x = panel.x[0] + ((event.clientX - box.left - panel.left) / panel.width) * (panel.x[1] - panel.x[0]);
-        const y = panel.y[1] - ((event.clientY - box.top - panel.top) / panel.height) * (panel.y[1] - panel.y[0]);
-        move(index, x, y);
-      };
       group.addEventListener("pointerdown", (event) => {
         if (!query) state.chosen = index;
         group.setPointerCapture(event.pointerId);
@@ -220,7 +256,7 @@
         event.preventDefault();
       });
       group.addEventListener("pointermove", (event) => {
-        if (group.hasPointerCapture(event.pointerId)) aim(event);
+        if (group.hasPointerCapture(event.pointerId)) move(index, ...under(panel, event));
       });
       group.addEventListener("keydown", (event) => {
         const far = (event.shiftKey ? 10 : 1) / 100, [x, y] = at(index);
@@ -249,13 +285,14 @@
       panel.shades = state.field ? LEVELS.map(() => make(svg, "path", { class: "gk-shade", "aria-hidden": "true" })) : [];
       panel.frame = make(svg, "g", { class: "gk-frame", "aria-hidden": "true" });
       panel.steps = make(svg, "g", { class: "gk-steps", "aria-hidden": "true" });
+      panel.band = start.process && make(svg, "path", { class: "gk-band", "aria-hidden": "true" });
       panel.curve = make(svg, "path", { class: "gk-curve", "aria-hidden": "true" });
-      panel.curves = memory ? start.kernels.map((rule) => {
+      panel.curves = named.map((rule) => {
         const curve = make(svg, "path", { class: "gk-curve", "stroke-dasharray": DASHES[rule], "aria-hidden": "true" });
         curve.style.setProperty("--gk-tint", COLORS[rule]);
         return curve;
-      }) : [];
-      panel.mark = make(svg, "circle", { class: "gk-mark", r: memory ? 0 : 6, "aria-hidden": "true" });
+      });
+      panel.mark = make(svg, "circle", { class: "gk-mark", r: only ? 0 : 6, "aria-hidden": "true" });
       panel.layer = make(svg, "g");
       if (line && panel !== panels[0]) continue;
       fill(panel);
@@ -282,8 +319,8 @@
         }
         word(panel.left + share / 2, bottom + 36, names.x, { "text-anchor": "middle" });
         word(panel.left - (line ? 44 : 0), top - 14, line ? (p ? "weight" : names.y) : panel.kernel);
-        if (memory) start.kernels.forEach((rule, r) => {
-          const y = top - 18, x = panel.left + share - 80 * (start.kernels.length - r) + 26, more = { style: `stroke: ${COLORS[rule]}` };
+        named.forEach((rule, r) => {
+          const y = top - 18, x = panel.left + share - 80 * (named.length - r) + 26, more = { style: `stroke: ${COLORS[rule]}` };
           make(panel.frame, "path", { d: `M${x - 22},${y}h18`, "stroke-width": 2, "stroke-dasharray": DASHES[rule], ...more });
           word(x, top - 14, rule);
         });
@@ -321,12 +358,18 @@
             const said = results.map((one, r) => `${state.kernels[r]} recalls ${show(one.recalled[j])}`).join(", ");
             return tell(group, y, start.y, `${show(x)} degrees, value ${show(y)}, ${said}`);
           }
+          if (start.process) return tell(group, y, start.y, `${show(x)}, ${show(y)}`);
           group.querySelector(".gk-weight").setAttribute("r", 24 * Math.sqrt(Math.min(1, Math.max(0, result.weights[j]))));
           if (state.field) group.querySelector(".gk-number").textContent = show(result.weights[j]);
           tell(group, line ? y : x, line ? start.y : start.x, `${show(x)}, ${show(y)}, weight ${show(result.weights[j])}`);
         });
-        panel.curves.forEach((curve, r) => through(curve, (x) => dot(results[r].map, turned([x]))));
-        if (memory) return;
+        if (start.process) {
+          const line = (ys) => ys.map((y, i) => `${across(panel, result.places[i])},${down(panel, clamp(y, panel.y))}`);
+          const edge = (sign) => line(result.mean.map((one, i) => one + 2 * sign * result.deviation[i]));
+          panel.band.setAttribute("d", `M${[...edge(1), ...edge(-1).reverse()].join("L")}Z`);
+          panel.curves.forEach((curve, r) => curve.setAttribute("d", "M" + line(r ? result.average : result.mean).join("L")));
+        } else panel.curves.forEach((curve, r) => through(curve, (x) => dot(results[r].map, turned([x]))));
+        if (only) return;
         if (panel.query) {
           place(panel.query, ...at(-1));
           if (line) panel.query.querySelector(".gk-line").setAttribute("d", `M0,0V${panel.height}`);
@@ -355,7 +398,9 @@
       slider.value = (100 * Math.log(state.sigma / low)) / Math.log(high / low);
       slider.setAttribute("aria-valuetext", show(state.sigma));
       width.textContent = show(state.sigma);
-      said.textContent = memory ? results.map((one, r) =>
+      const [process] = results, among = start.process && process.deviation;
+      said.textContent = start.process ? `${state.keys.length} ${names.key}s; standard deviation from ` +
+        `${show(Math.min(...among))} to ${show(Math.max(...among))}` : memory ? results.map((one, r) =>
         `${state.kernels[r]}: recalls ${one.recalled.map(show).join(", ")}; mean squared error ${show(one.error)}`).join(". ")
         : results.map((one, p) => (line ? "" : `${state.kernels[p]}: `) + (state.field
         ? `the chosen ${names.key} gets ${show(one.weights[state.chosen])}, on average over the plane ${show(one.share)}`
@@ -375,9 +420,28 @@
     });
     again.addEventListener("click", () => {
       Object.assign(state, structuredClone({ ...start, chosen: 0 }));
-      if (start.own) renew();
-      else draw();
+      if (start.own) return renew();
+      if (start.process) fill(panels[0]);
+      draw();
     });
+
+    function add(x, y) {
+      state.chosen = state.keys.push([clamp(x, start.x)]) - 1;
+      state.values.push([clamp(y, start.y)]);
+      fill(panels[0]);
+      draw();
+    }
+
+    if (start.process) {
+      svg.addEventListener("click", (event) => {
+        const [x, y] = under(panels[0], event), inside = x >= start.x[0] && x <= start.x[1] && y >= start.y[0] && y <= start.y[1];
+        if (inside && !event.target.closest(".gk-handle")) add(x, y);
+      });
+      more.addEventListener("click", () => { // where the band is widest, on the mean
+        const { places, mean, deviation } = predictions(state), widest = deviation.indexOf(Math.max(...deviation));
+        add(places[widest], mean[widest]);
+      });
+    }
 
     /* Points of the reader's own: other ones, another kernel or degree, all of it in the address. */
     function renew() {
@@ -412,9 +476,7 @@
         renew();
       });
       svg.addEventListener("dblclick", (event) => {
-        const box = svg.getBoundingClientRect(), [panel] = panels;
-        const x = panel.x[0] + ((event.clientX - box.left - panel.left) / panel.width) * (panel.x[1] - panel.x[0]);
-        const y = panel.y[1] - ((event.clientY - box.top - panel.top) / panel.height) * (panel.y[1] - panel.y[0]);
+        const [x, y] = under(panels[0], event);
         state.keys.push([clamp(x, start.x)]);
         state.values.push([clamp(y, start.y)]);
         renew();

@@ -10,6 +10,7 @@ FILES = {
     "counts": "counts",
     "estimators": "estimators",
     "feature-arms": "feature_arms",
+    "feature-times": "feature_times",
     "gka-pictures": "gka",
     "gka-sigma": "gka",
     "gka-stories": "gka",

@@ -5,14 +5,34 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
+from torch.nn.functional import pad, unfold
 
 from gkalib.kernels import Gaussian
-from gkalib.smoothing import attention_weights
+from gkalib.smoothing import attention_weights, smooth
 from gkalib.viz.style import COLUMN, PALETTE
+
+
+def denoised(noisy: np.ndarray, h: float, *, width: int = 7) -> np.ndarray:
+    """Non-local means of an image, as the chapter computes it, in float32.
+
+    Args:
+        noisy: ``[height width]``.
+        h: the bandwidth.
+        width: of a patch.
+    """
+    offset = torch.arange(width) - width // 2
+    bump = torch.exp(-(offset**2) / (2 * max((width - 1) / 4, 1) ** 2))
+    weight = (bump[:, None] * bump).flatten() / bump.sum() ** 2
+    pixels = torch.tensor(noisy, dtype=torch.float32)
+    padded = pad(pixels[None, None], [width // 2] * 4, mode="reflect")
+    query = unfold(padded, width)[0].mT * weight.sqrt() / h
+    parts = [smooth(part, query, pixels.flatten(), Gaussian(1.0)) for part in query.split(1024)]
+    return torch.cat(parts).reshape(noisy.shape).numpy()
 
 
 def framed(

@@ -7,6 +7,7 @@ with needed_by("a figure"):
     from gkalib.viz.drag import Drag, drag
     from gkalib.viz.explore import Explore, explore
     from gkalib.viz.figures import bandwidth_lines, bandwidth_map, bank_lines
+    from gkalib.viz.wipe import Wipe
 
 __getattr__ = moved(
     __name__,
@@ -26,6 +27,7 @@ __getattr__ = moved(
 __all__ = [
     "Drag",
     "Explore",
+    "Wipe",
     "bandwidth_lines",
     "bandwidth_map",
     "bank_lines",

@@ -9,7 +9,7 @@ from typing import final
 
 import torch
 
-from gkalib.kernels import Dot, ExpDot, Gaussian
+from gkalib.kernels import Dot, ExpDot, Gaussian, Kernel
 from gkalib.masks import Causal
 from gkalib.normalizers import Unnormalized
 from gkalib.smoothing import Memory, MemoryProblem, attention_weights, compute_output, make_problem
@@ -44,6 +44,7 @@ def drag(
     walk: bool = False,
     field: bool = False,
     memory: bool = False,
+    process: float | None = None,
 ) -> "Drag":
     """Draw a kernel smoother whose keys, query and bandwidth a reader drags on the page.
 
@@ -68,20 +69,29 @@ def drag(
         memory: whether each key is the angle, in degrees, of a unit vector, and each curve what a memory
             recalls there of the pairs, read in their order; ``kernels`` are then of ``adding``, ``delta``
             and ``ridge``, ``sigma`` is the rate of ``delta``, and there is no query.
+        process: the variance of the noise on the values where they are seen from a Gaussian process whose
+            covariance is the kernel. It is drawn as its mean and two standard deviations to either side,
+            with the average by the same kernel, and a click adds a point. The keys lie on a line, the
+            kernel is the Gaussian, and there is no query.
 
     Raises:
         ValueError: with an empty alt text, an unknown kernel or label, a bandwidth outside its range, keys,
             values and query that do not fit together, a walk of anything but keys under a Gaussian, a
-            field of anything but keys in the plane with a query, or a memory of anything but keys on a line.
+            field of anything but keys in the plane with a query, a memory of anything but keys on a line,
+            or a process of anything but keys on a line under a Gaussian with noise.
 
-    Taught in: chapters 01, 04, 07 and 15.
+    Taught in: chapters 01, 03, 04, 07 and 15.
     """
     keys, values = array(keys), None if values is None else array(values)
     if memory and (
         query is not None or keys.ndim != 2 or keys.shape[1] != 1 or not set(kernels) <= set(RULES)
     ):
         raise ValueError(f"drag: memory needs keys on a line without a query, and kernels of {list(RULES)}")
-    _validate(keys.shape, None if values is None else values.shape, [0] if memory else query)
+    given = query is None and values is not None and tuple(kernels) == ("Gaussian",)
+    if process is not None and not (given and process > 0):
+        raise ValueError("drag: process needs noise, keys on a line without a query, and the Gaussian alone")
+    alone = memory or process is not None
+    _validate(keys.shape, None if values is None else values.shape, [0] if alone else query)
     labels, (start, low, high) = dict(labels or {}), sigma
     if not alt.strip():
         raise ValueError("drag: alt is empty; say what the figure shows")
@@ -113,6 +123,8 @@ def drag(
     }
     if memory:
         data["memory"] = True
+    if process is not None:
+        data["process"] = process
     return _stored(data)
 
 
@@ -131,9 +143,9 @@ def _validate(keys: tuple[int, ...], values: tuple[int, ...] | None, query) -> N
 def _stored(data: dict) -> "Drag":
     import matplotlib.pyplot as plt
 
-    if "memory" in data:
+    if "memory" in data or "process" in data:
         figure, axes = plt.subplots(figsize=(style.COLUMN, 3.4))
-        _memories(axes, data)
+        (_memories if "memory" in data else _process)(axes, data)
         drawn = Drag(data, style.png(figure), digest(figure))
         plt.close(figure)
         return drawn
@@ -174,6 +186,43 @@ def _memories(axes, data: dict) -> None:
     axes.plot(keys, values, "o", color="black")
     for number, place in enumerate(zip(keys, values, strict=True), start=1):
         axes.annotate(f"{number}", place, (5, 5), textcoords="offset points")
+    axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
+    axes.legend()
+
+
+def posterior(kernel: Kernel, keys, values, noise: float, at) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""The mean and the standard deviation of a Gaussian process at places on a line, given noisy values.
+
+    $$m(x) = k(x)^\top (K + \lambda I)^{-1} y$$
+    $$s^2(x) = \kappa(x, x) - k(x)^\top (K + \lambda I)^{-1} k(x)$$
+
+    Args:
+        kernel: its covariance.
+        keys, values: where it was seen, and what was seen there, ``[n]``.
+        noise: λ, the variance of the noise on the values.
+        at: the places.
+    """
+    keys, values, at = (torch.as_tensor(one, dtype=torch.float64)[:, None] for one in (keys, values, at))
+    seen, between, own = (
+        kernel(one[None, None], other[None, None])[0, 0]
+        for one, other in ((keys, keys), (keys, at), (at, at))
+    )
+    solved = torch.linalg.solve(seen + noise * torch.eye(len(keys), dtype=torch.float64), between)
+    variance = own.diagonal() - (between * solved).sum(0)
+    return (solved.mT @ values)[:, 0], variance.clamp_min(0).sqrt()
+
+
+def _process(axes, data: dict) -> None:
+    keys, values = ([row[0] for row in data[name]] for name in ("keys", "values"))
+    grid, kernel = torch.linspace(*data["x"], 201, dtype=torch.float64), Gaussian(data["sigma"])
+    mean, deviation = posterior(kernel, keys, values, data["process"], grid)
+    blue = style.PALETTE["blue"]
+    axes.fill_between(grid, mean - 2 * deviation, mean + 2 * deviation, color=blue, alpha=0.14, linewidth=0)
+    axes.plot(grid, mean, color=blue, label="process")
+    places, told = (torch.tensor(data[name], dtype=torch.float64) for name in ("keys", "values"))
+    average = attention_weights(grid[:, None], places, kernel) @ told
+    axes.plot(grid, average[:, 0], "--", color=style.PALETTE["orange"], label="average")
+    axes.plot(keys, values, "o", color="black")
     axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
     axes.legend()
 

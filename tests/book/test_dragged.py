@@ -8,8 +8,8 @@ import torch
 
 import gkalib
 from gkalib import kernels
-from gkalib.kernels import ExpDot
-from gkalib.viz.drag import recalled
+from gkalib.kernels import ExpDot, Gaussian
+from gkalib.viz.drag import posterior, recalled
 from tests.book.conftest import ROOT
 from tests.book.test_browser import (  # noqa: F401  two are fixtures
     address,
@@ -19,7 +19,7 @@ from tests.book.test_browser import (  # noqa: F401  two are fixtures
     sideways,
 )
 from tests.tolerance import oracle
-from tests.viz.test_drag import a_field, a_memory, a_walk, in_the_plane, on_a_line
+from tests.viz.test_drag import a_field, a_memory, a_process, a_walk, in_the_plane, on_a_line
 
 pytestmark = pytest.mark.browser
 
@@ -35,6 +35,15 @@ def expected(state: dict) -> list[dict]:
             {"recalled": one[:-2], "error": (one[:-2] - told).square().mean(), "map": one[-2:]}
             for one in every
         ]
+    if state.get("process"):
+        keys, values = (torch.tensor(state[name], dtype=torch.float64) for name in ("keys", "values"))
+        places, kernel = (
+            torch.linspace(*state["x"], 201, dtype=torch.float64),
+            Gaussian(float(state["sigma"])),
+        )
+        mean, deviation = posterior(kernel, keys[:, 0], values[:, 0], state["process"], places)
+        mean_of_keys = gkalib.smooth(places[:, None], keys, values, kernel)[:, 0]
+        return [{"places": places, "mean": mean, "deviation": deviation, "average": mean_of_keys}]
     keys = torch.tensor(state["keys"], dtype=torch.float64)[None, None]
     values = (
         keys if state["values"] is None else torch.tensor(state["values"], dtype=torch.float64)[None, None]
@@ -86,12 +95,17 @@ def compare(figure) -> dict:
     for ours, theirs in zip(found, expected(state), strict=True):
         for name, value in theirs.items():
             computed = torch.tensor(ours[name], dtype=torch.float64).reshape(value.shape)
-            if state.get("degree"):  # a line through weights that see one point is a small difference
+            if state.get("process"):  # near an observation the variance is a small difference
+                torch.testing.assert_close(computed, value, rtol=1e-6, atol=1e-6)
+            elif state.get("degree"):  # a line through weights that see one point is a small difference
                 torch.testing.assert_close(computed, value, rtol=1e-7, atol=1e-7)
             else:
                 oracle(computed, value)
         if state.get("memory"):
             every += [*theirs["recalled"].tolist(), theirs["error"].item()]
+            continue
+        if state.get("process"):
+            every += [len(state["keys"]), theirs["deviation"].min().item(), theirs["deviation"].max().item()]
             continue
         if state["field"]:
             every += [theirs["weights"][state["chosen"]].item(), theirs["share"].item()]
@@ -110,6 +124,7 @@ def page(chromium, tmp_path):  # noqa: F811
         shutil.copy(ROOT / "book" / "_static" / name, tmp_path)
     body = on_a_line().to_html() + in_the_plane().to_html() + in_the_plane(query=[1.0, 1.0]).to_html()
     body += a_walk().to_html() + a_field().to_html() + a_memory().to_html()
+    body += a_process().to_html()
     (tmp_path / "page.html").write_text(PAGE.format(body), encoding="utf-8")
     with phone(chromium, tmp_path, has_touch=True) as page:
         page.wait_for_selector(".gk-drag circle.gk-dot[r]")
@@ -118,7 +133,7 @@ def page(chromium, tmp_path):  # noqa: F811
 
 def test_the_page_computes_what_the_library_computes(page):
     assert sideways(page) == 0
-    for index in range(6):
+    for index in range(7):
         figure = page.locator(".gk-drag").nth(index)
         assert not figure.locator("img").is_visible()
         before = compare(figure)
@@ -134,7 +149,7 @@ def test_the_page_computes_what_the_library_computes(page):
             compare(figure)
         after = compare(figure)
         assert after["chosen"] == 1 and after["keys"] != before["keys"]
-        figure.locator("button").click()
+        figure.locator("button").last.click()
         assert compare(figure) == before
 
 
@@ -176,6 +191,29 @@ def test_a_pair_of_a_memory_follows_the_mouse_and_its_curves_pass_what_is_recall
     assert after["keys"][:2] == before["keys"][:2]
     drawn = [path.get_attribute("d") for path in figure.locator(".gk-curve").all()]
     assert len({path for path in drawn if path}) == 3
+
+
+def test_a_click_adds_what_a_process_has_seen(page):
+    figure = page.locator(".gk-drag").nth(6)
+    before = compare(figure)
+    figure.scroll_into_view_if_needed()
+    box = figure.locator("svg").bounding_box()
+    page.mouse.click(box["x"] + 240, box["y"] + 200)
+    clicked = compare(figure)
+    assert len(clicked["keys"]) == len(before["keys"]) + 1
+    dot = figure.locator("circle.gk-dot").last.bounding_box()
+    assert (
+        abs(dot["x"] + dot["width"] / 2 - box["x"] - 240) < 1
+        and abs(dot["y"] + dot["height"] / 2 - box["y"] - 200) < 1
+    )
+    page.mouse.click(dot["x"] + 4, dot["y"] + 4)  # a click on a point chooses it and adds none
+    assert len(compare(figure)["keys"]) == len(clicked["keys"])
+    widest = max(figure.evaluate(NOW)[1][0]["deviation"])
+    figure.locator("button").first.click()  # another one where the process knows least
+    assert len(compare(figure)["keys"]) == len(clicked["keys"]) + 1
+    assert max(figure.evaluate(NOW)[1][0]["deviation"]) <= widest
+    figure.locator("button").last.click()
+    assert compare(figure) == before
 
 
 def test_a_query_and_a_key_follow_the_mouse_and_the_finger(page):
@@ -259,6 +297,7 @@ def test_a_point_is_added_and_all_of_it_stands_in_the_address(own):
     ("chapter", "dot", "moved"),
     [
         ("01-nadaraya-watson", ".gk-query", lambda state: state["query"][0]),
+        ("03-kernels", '[tabindex="0"]', lambda state: state["keys"][0][0]),
         ("04-attention-is-smoothing", '.gk-chosen[tabindex="0"]', lambda state: state["keys"][0][0]),
         ("07-gaussian-kernel-attention", '[tabindex="0"]', lambda state: state["keys"][0][0]),
         ("15-recurrent-memories", '[tabindex="0"]', lambda state: state["keys"][0][0]),

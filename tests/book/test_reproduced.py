@@ -278,13 +278,19 @@ def test_a_page_is_written_and_a_fault_fails_the_build(tmp_path):
     (store / "papers" / "headlines.csv").write_text(
         "paper,where,row,column,claim\ngpa,Table 1,RoPE,Loss,the loss\n"
     )
-    shown = "".join(f"```{{reproduced}} {name}\n```\n\n" for name in ("headlines", "summary", "gpa"))
+    shown = "".join(
+        f"```{{reproduced}} {name}\n```\n\n" for name in ("headlines", "summary", "map gpa", "gpa")
+    )
     tiny.page(f"# Page\n\n## One\n\n{shown}")
     done = tiny.build()
     assert done.returncode == 0, done.stderr
     html = tiny.html()
     assert "aria-label='GPA: 1 agrees, 0 differs, 0 rounding, 0 paper&#x27;s error'" in html
     assert "aria-label='GPA: 0 full, 0 reduced, 0 ready, 1 open'" in html
+    squares = "<p><span>Table 1</span><span><i class='gk-exact'></i><i class='gk-open'></i></span></p>"
+    assert (
+        "GPA: 1 exact, 0 full, 0 reduced, 0 ready, 1 open, 0 differs, or an error" in html and squares in html
+    )
     assert "No training run of the four papers has been repeated" in html and "the loss" in html
     assert "tests/test_inner.py::test_double" in html and "Twice two is four" in html
     assert 'id="gpa-table-1"' in html and "Table 1. Losses" in html

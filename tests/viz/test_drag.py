@@ -8,8 +8,9 @@ import re
 import matplotlib.pyplot as plt
 import pytest
 
+from gkalib.kernels import Gaussian
 from gkalib.viz.digest import MIME
-from gkalib.viz.drag import drag, recalled
+from gkalib.viz.drag import drag, posterior, recalled
 
 KEYS = [[0.5], [1.0], [2.5], [4.0]]
 VALUES = [[1.0], [-2.0], [0.5], [3.0]]
@@ -45,6 +46,10 @@ def a_memory(**changes):
         limits=((-90, 180), (-3, 3)),
     )
     return drag(alt="three dots and three waves", memory=True, **{**options, **changes})
+
+
+def a_process(**changes):
+    return on_a_line(**{"query": None, "process": 0.04, **changes})
 
 
 def data_of(figure) -> dict:
@@ -133,6 +138,23 @@ def test_a_memory_is_of_keys_on_a_line(changes):
     assert data_of(a_memory())["memory"] is True and sorted(a_memory().digest) == ["axes 0"]
     with pytest.raises(ValueError, match="memory needs"):
         a_memory(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"query": [0.0]}, {"kernels": ("ExpDot",)}, {"process": 0.0}, {"keys": PLANE, "values": None}]
+)
+def test_a_process_is_of_keys_on_a_line_under_a_gaussian_with_noise(changes):
+    assert data_of(a_process())["process"] == 0.04 and sorted(a_process().digest) == ["axes 0"]
+    with pytest.raises(ValueError, match="process needs"):
+        a_process(**changes)
+
+
+def test_the_posterior_by_hand():
+    """One value y at 0 with noise λ: at x the mean is k y / (1 + λ), and the variance 1 − k² / (1 + λ)."""
+    k = math.exp(-0.5)
+    mean, deviation = posterior(Gaussian(2.0), [0.0], [3.0], 0.25, [0.0, 2.0])
+    assert mean.tolist() == pytest.approx([3 / 1.25, 3 * k / 1.25])
+    assert deviation.square().tolist() == pytest.approx([0.2, 1 - k * k / 1.25])
 
 
 def test_what_a_memory_in_the_plane_recalls_by_hand():
