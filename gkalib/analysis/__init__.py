@@ -35,7 +35,14 @@ from gkalib.analysis.rollout import (
 )
 from gkalib.extras import moved
 
-__getattr__ = moved(__name__, {name: f"chapters.experiments.{name}" for name in ("sharpness", "slopes")})
+__getattr__ = moved(
+    __name__,
+    {
+        "patches": "gkalib.analysis.rollout",
+        "sharpness": "chapters.experiments.sharpness",
+        "slopes": "chapters.experiments.slopes",
+    },
+)
 
 __all__ = [
     "Captured",
