@@ -100,8 +100,8 @@ jitter: $(FULL)/.ready ## execute chapters under perturbed arithmetic (ONLY="12-
 links: $(LIGHT)/.ready ## visit every external link
 	@$(LIGHT)/bin/jupyter-book build . --path-output _build/links --builder custom --custom-builder linkcheck
 
-bench: $(FULL)/.ready ## time the smoothing methods on this machine's CPU
-	@$(FULL)/bin/python -m gkalib bench smooth --device cpu
+bench: $(FULL)/.ready ## time the ways to one attention on this machine's CPU
+	@$(FULL)/bin/python -m gkalib bench gka --scale reduced
 
 env: $(FULL)/.ready ## make the full environment and print where it is
 	@echo $(FULL)

@@ -6,13 +6,12 @@ import tomllib
 from dataclasses import MISSING, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 import gkalib
 from gkalib import cli, results
-from gkalib.cli import library, main
+from gkalib.cli import main
 from gkalib.data import DATASETS
 from gkalib.models import GPTConfig, ViTConfig
 from gkalib.training import Augment, LanguageConfig, VisionConfig
@@ -28,8 +27,6 @@ bench: name shape=() arm=() device=cpu scale=full keep=False
 data: action name=()
 evaluate: run step=None average=False device=None tasks=() whole=False limit=None shots=None \
 training=False keep=False
-explain: kernel=gaussian sigma=1.0 normalizer=row-sum top=8 causal=False window=None queries=1024 keys=None \
-heads=4 key_heads=None head_dim=64 value_dim=None dtype=float32 device=cpu
 generate: run step=None average=False device=None prompt= count=200 temperature=0.8 seed=0
 look: run step=None average=False device=None picture=None text=None held_out=None paper=None \
 out=None keep=False
@@ -68,7 +65,7 @@ def test_help_says_what_a_command_does(command: str, capsys: pytest.CaptureFixtu
     assert stopped.value.code == 0 and first[:40] in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("word", "said"), [("--help", "explain"), ("--version", gkalib.__version__)])
+@pytest.mark.parametrize(("word", "said"), [("--help", "variants"), ("--version", gkalib.__version__)])
 def test_the_module_answers_before_it_imports_what_takes_seconds(word: str, said: str):
     command = [sys.executable, "-X", "importtime", "-m", "gkalib", word]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -98,7 +95,7 @@ def test_without_a_name_train_lists_the_recipes(capsys: pytest.CaptureFixture):
         ("train gpa-dickens --arm bank-rop --plan", "bank-rope"),
         ("data get mcicle", "mcycle"),
         ("generate rope-dicken", "rope-dickens"),
-        ("bench smoth", "smooth"),
+        ("bench karta", "karat"),
     ],
 )
 def test_a_near_name_is_suggested(words: str, meant: str, capsys: pytest.CaptureFixture):
@@ -119,13 +116,13 @@ def test_a_reader_that_has_seen_enough_is_no_fault():
 
 def test_no_command_is_an_error(capsys: pytest.CaptureFixture):
     assert main([]) == 2
-    assert "explain" in capsys.readouterr().err
+    assert "variants" in capsys.readouterr().err
 
 
 def test_an_unknown_command_or_option_is_answered_by_those_there_are(capsys: pytest.CaptureFixture):
     for words, known in (
         (["data", "lst"], "check"),
-        (["bench", "smooth", "--kep"], "--keep"),
+        (["bench", "gka", "--kep"], "--keep"),
     ):
         with pytest.raises(SystemExit) as stopped:
             main(words)
@@ -240,48 +237,14 @@ def test_results_are_listed_and_shown(
     assert "no full-scale run of 'one-trial'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kernel", get_args(library.Kernel))
-@pytest.mark.parametrize("normalizer", get_args(library.Normalizer))
-def test_explain_knows_every_kernel_and_normalizer(
-    kernel: str, normalizer: str, capsys: pytest.CaptureFixture
-):
-    assert main(["explain", "--kernel", kernel, "--normalizer", normalizer, "--queries", "16"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert {line.split()[0] for line in lines[:-1]} >= {"reference", "dense", "padded", "linear", "fused"}
-    assert lines[-1].startswith("auto takes ")
-
-
-@pytest.mark.parametrize("dtype", get_args(library.Dtype))
-def test_explain_reads_sizes_masks_and_types(dtype: str, capsys: pytest.CaptureFixture):
-    sizes = "--queries 5 --keys 9 --heads 4 --key-heads 2 --head-dim 8 --value-dim 3 --causal --window 4"
-    assert main(["explain", *sizes.split(), "--dtype", dtype]) == 0
-    assert "auto takes" in capsys.readouterr().out
-
-
-def test_explain_refuses_a_size_of_zero(capsys: pytest.CaptureFixture):
-    with pytest.raises(SystemExit):
-        main(["explain", "--queries", "0"])
-    assert "must be at least 1, not 0" in capsys.readouterr().err
-
-
 def test_a_size_that_is_no_number_is_said_so(capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit) as stopped:
         main(["variants", "--dim", "wide"])
     assert stopped.value.code == 2
     assert "Error parsing --dim: must be a whole number, not 'wide'" in capsys.readouterr().err
-
-
-def test_explain_without_a_card_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert main(["explain", "--device", "cuda"]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith("explain: no GPU can be reached from here") and printed.out == ""
-    assert printed.err.count("\n") == 1
-
-
-def test_explain_passes_on_what_does_not_fit(capsys: pytest.CaptureFixture):
-    assert main(["explain", "--heads", "4", "--key-heads", "3"]) == 2
-    assert "3" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["variants", "--dim", "0"])
+    assert "must be at least 1, not 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "generate", "look"])
@@ -297,15 +260,15 @@ def test_a_folder_without_a_model_is_named_in_one_line(
 
 
 def test_bench_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
-    assert main(["bench", "smoth"]) == 2
-    assert capsys.readouterr().err.startswith("bench: no benchmark named 'smoth'. Known: smooth")
+    assert main(["bench", "karta"]) == 2
+    assert capsys.readouterr().err.startswith("bench: no benchmark named 'karta'. Known: gka")
     asked = []
     monkeypatch.setattr("gkalib.bench.run.run", lambda *name, **options: asked.append((*name, options)))
-    assert main(["bench", "smooth", "--scale", "smoke", "--keep"]) == 0
+    assert main(["bench", "models", "--scale", "smoke", "--keep"]) == 0
     assert main(["bench", "gka", "vit-ti", "text", "--arm", "fused", "--device", "cuda"]) == 0
     flags = {"arms": (), "device": "cpu", "scale": "smoke", "keep": True}
     on_gpu = {"arms": ("fused",), "device": "cuda", "scale": "full", "keep": False}
-    assert asked == [("smooth", (), flags), ("gka", ("vit-ti", "text"), on_gpu)]
+    assert asked == [("models", (), flags), ("gka", ("vit-ti", "text"), on_gpu)]
 
 
 def test_words_of_a_command_line_set_plain_and_nested_fields():

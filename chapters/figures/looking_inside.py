@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from gkalib.analysis.patches import patch_grid
+from gkalib.analysis import patch_grid
 from gkalib.viz import style
 from gkalib.viz.digest import array
 

@@ -25,11 +25,24 @@ from gkalib.analysis.metrics import (
     text_rows,
 )
 from gkalib.analysis.occlusion import agreement, occlusion, residual_share, saliency
-from gkalib.analysis.patches import class_row, patch_grid, patch_rows, query_patches
-from gkalib.analysis.rollout import discarded, rollout
+from gkalib.analysis.rollout import (
+    class_row,
+    discarded,
+    patch_grid,
+    patch_rows,
+    query_patches,
+    rollout,
+)
 from gkalib.extras import moved
 
-__getattr__ = moved(__name__, {name: f"chapters.experiments.{name}" for name in ("sharpness", "slopes")})
+__getattr__ = moved(
+    __name__,
+    {
+        "patches": "gkalib.analysis.rollout",
+        "sharpness": "chapters.experiments.sharpness",
+        "slopes": "chapters.experiments.slopes",
+    },
+)
 
 __all__ = [
     "Captured",

@@ -11,8 +11,7 @@ from gkalib.analysis.capture import Captured
 from gkalib.analysis.landscape import trajectory_plane
 from gkalib.analysis.measures import bandwidths, banks, magnitudes, measures, received
 from gkalib.analysis.occlusion import agreement, occlusion, residual_share, saliency
-from gkalib.analysis.patches import class_row, patch_grid, patch_rows, subsample
-from gkalib.analysis.rollout import rollout
+from gkalib.analysis.rollout import class_row, patch_grid, patch_rows, rollout, subsample
 from gkalib.analysis.spectrum import effective_rank, kind, matrices, singular_values
 from gkalib.layers import Smoother
 from gkalib.models import ViT

@@ -93,6 +93,9 @@ def kind(name: str) -> str:
     return "mlp" if "mlp" in parts else parts[0]
 
 
+BINS = 61  # of equal width
+
+
 class Histogram(NamedTuple):
     """How often ``size`` numbers fall into bins: edges ``[bins + 1]`` and densities ``[bins]``."""
 
@@ -101,30 +104,27 @@ class Histogram(NamedTuple):
     size: int
 
 
-def histogram(weights: Weights, *, bins: int = 61) -> dict[str, Histogram]:
+def histogram(weights: Weights) -> dict[str, Histogram]:
     """How the parameters are distributed, one histogram a kind, out to its largest magnitude.
 
     Args:
         weights: parameters by name.
-        bins: how many, of equal width.
 
     Raises:
-        ValueError: if there are no parameters, or ``bins`` is not positive.
+        ValueError: if there are no parameters.
 
     References:
         Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 29.
     """
     if not weights:
         raise ValueError("histogram: needs parameters, and none are given")
-    if bins < 1:
-        raise ValueError(f"histogram: bins must be positive, not {bins}")
     grouped: dict[str, list[Tensor]] = {}
     for name, tensor in weights.items():
         grouped.setdefault(kind(name), []).append(tensor.detach().double().cpu().flatten())
-    return {name: _histogram(torch.cat(parts), bins) for name, parts in grouped.items()}
+    return {name: _histogram(torch.cat(parts)) for name, parts in grouped.items()}
 
 
-def _histogram(values: Tensor, bins: int) -> Histogram:
+def _histogram(values: Tensor) -> Histogram:
     reach = values.abs().max().item() or 1.0
-    density, edges = torch.histogram(values, bins, range=(-reach, reach), density=True)
+    density, edges = torch.histogram(values, BINS, range=(-reach, reach), density=True)
     return Histogram(edges, density, len(values))

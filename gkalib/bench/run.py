@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import torch
 
 from gkalib import results
-from gkalib.bench import attention, lengths, models, problems, timing
+from gkalib.bench import attention, models, problems, timing
 from gkalib.bench.problems import Recipe
 from gkalib.bench.timing import Row
 
 PACKAGES = ("torch", "numpy", "triton")
 SHOWN = (
-    "arm", "pass", "n", "batch", "ms", "ms_q10", "ms_q90", "tflops", "percent", "images_per_second",
+    "arm", "pass", "batch", "ms", "ms_q10", "ms_q90", "tflops", "percent", "images_per_second",
     "peak_mib",
 )  # fmt: skip
 
@@ -37,7 +37,6 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = {
-    "smooth": Benchmark(lengths.smooth_shapes, lengths.time_smooth, lengths.summarize),
     **{
         family: Benchmark(
             functools.partial(problems.shapes, family), attention.time_arms, attention.summarize
@@ -45,7 +44,6 @@ BENCHMARKS = {
         for family in problems.FAMILIES
     },
     "models": Benchmark(models.shapes, models.time_models, models.summarize),
-    "decoding": Benchmark(lengths.decoding_shapes, lengths.time_decoding, lengths.summarize),
 }
 
 
@@ -74,7 +72,7 @@ def run(
     Args:
         name: of the benchmark.
         shapes: those to time; none is all.
-        arms: those to time of each shape; none is all. A shape of smooth or decoding has none.
+        arms: those to time of each shape; none is all.
         device: ``"cpu"`` or ``"cuda"``.
         scale: ``"smoke"``, ``"reduced"`` or ``"full"``.
         keep: whether a run a shape goes to ``data/results/bench``.
@@ -89,10 +87,9 @@ def run(
         raise ValueError(f"bench: {name} has no shape {unknown[0]!r}. Known: {', '.join(recipes)}")
     for shape in (shapes or recipes) if arms else ():
         recipe = recipes[shape]
-        known = attention.chosen(recipe) if name in problems.FAMILIES else recipe.get("arms", ())
+        known = attention.chosen(recipe) if name in problems.FAMILIES else recipe["arms"]
         if unknown := [arm for arm in arms if arm not in known]:
-            said = f"Known: {', '.join(known)}" if known else f"Its shapes have none: {', '.join(recipes)}"
-            raise ValueError(f"bench: {name} {shape} has no arm {unknown[0]!r}. {said}")
+            raise ValueError(f"bench: {name} {shape} has no arm {unknown[0]!r}. Known: {', '.join(known)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"bench: {name} was asked for on cuda, and no CUDA device is there")
     if load is not None and load > results.BUSY:

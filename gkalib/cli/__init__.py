@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import gkalib
 
 if TYPE_CHECKING:
-    from gkalib.cli.library import Bench, Data, Explain, Positive, Ready, Results, Variants
+    from gkalib.cli.library import Bench, Data, Positive, Ready, Results, Variants
     from gkalib.cli.models import Evaluate, Generate, Look, Save, Submit, Train, Trained
 
 PROGRAM = "python -m gkalib"
@@ -23,7 +23,6 @@ PROGRAM = "python -m gkalib"
 COMMANDS = {
     "data": ("library", "List, fetch or check the data sets, or say where they lie."),
     "results": ("library", "List the experiments that have recorded runs, or show one's runs as a table."),
-    "explain": ("library", "Print which smoothing methods can compute a problem, which cannot, and why."),
     "variants": ("library", "Print what each variant of attention is and what one layer of it costs."),
     "train": ("models", "Train a recipe of a paper; without a name, list the recipes."),
     "submit": ("models", "Check a run that has ended, and keep its record for a pull request."),
@@ -35,6 +34,7 @@ COMMANDS = {
     "ready": ("library", "Prove, tune and switch on the fused programs on the card that is here."),
 }
 REMOVED = {
+    "explain": "which methods can compute a problem is said in Python by: gkalib.explain(query, key, value)",
     "experiment": "experiments lie beside the chapters; in a clone type: python -m chapters.experiments NAME",
     "reproduce": "whether the fused programs are right on your card: python -m gkalib ready",
     "tune": "block sizes are chosen, and proved, by: python -m gkalib ready",
@@ -103,7 +103,6 @@ __all__ = [
     "Bench",
     "Data",
     "Evaluate",
-    "Explain",
     "Generate",
     "Look",
     "Positive",

@@ -1,19 +1,14 @@
-"""Commands that say what there is, data, records, methods, variants, and those that measure the library."""
+"""Commands that say what there is, data, records, variants, and those that measure the library."""
 
 import os
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Literal, final
 
 from tyro.conf import Positional
 from tyro.constructors import PrimitiveConstructorSpec
 
 Device = Literal["cpu", "cuda"]
 Scale = Literal["smoke", "reduced", "full"]
-Dtype = Literal["float64", "float32", "bfloat16", "float16"]
-Kernel = Literal[
-    "gaussian", "exp-dot", "laplace", "matern", "rational-quadratic", "epanechnikov", "boxcar", "tricube"
-]
-Normalizer = Literal["row-sum", "unnormalized", "top-k", "simplex"]
 
 
 def _positive(words: list[str]) -> int:
@@ -47,11 +42,10 @@ class Data:
     def __call__(self) -> None:
         """Print a line a data set."""
         from gkalib.data import registry
-        from gkalib.data.where import where
 
         names = self.name or tuple(registry.DATASETS)
         if self.action == "where":
-            print(*(line for name in names for line in where(name)), sep="\n")
+            print(*(line for name in names for line in registry.where(name)), sep="\n")
             return
         if self.action == "list":
             width = max(map(len, names))
@@ -91,48 +85,6 @@ class Results:
 
 @final
 @dataclass(frozen=True)
-class Explain:
-    """Print which smoothing methods can compute a problem, which cannot, and why."""
-
-    kernel: Kernel = "gaussian"  # similarity function
-    sigma: float = 1.0  # its bandwidth
-    normalizer: Normalizer = "row-sum"  # scores to weights
-    top: Positive = 8  # keys that top-k keeps
-    causal: bool = False  # mask the keys after the query
-    window: Positive | None = None  # mask the keys that are so many positions away, or more
-    queries: Positive = 1024  # how many
-    keys: Positive | None = None  # how many; as many as queries
-    heads: Positive = 4  # of the queries
-    key_heads: Positive | None = None  # heads of keys and values; as many as heads
-    head_dim: Positive = 64  # width of a head
-    value_dim: Positive | None = None  # width of a value; that of a head
-    dtype: Dtype = "float32"  # element type
-    device: Device = "cpu"  # where
-
-    def __call__(self) -> None:
-        """Print a line a method."""
-        import torch
-
-        from gkalib import explain, kernels, masks, normalizers
-
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("explain: no GPU can be reached from here; --device cpu asks about this machine")
-        kind = getattr(kernels, self.kernel.title().replace("-", ""))
-        rule = getattr(normalizers, self.normalizer.title().replace("-", ""))
-        kernel = kind() if self.kernel == "exp-dot" else kind(self.sigma)
-        normalizer = rule(self.top) if self.normalizer == "top-k" else rule()
-        window = masks.Window(self.window) if self.window else None
-        mask = masks.joined(masks.Causal() if self.causal else None, window)
-        like: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "device": self.device}
-        heads, keys = self.key_heads or self.heads, self.keys or self.queries
-        query = torch.zeros(1, self.heads, self.queries, self.head_dim, **like)
-        key = torch.zeros(1, heads, keys, self.head_dim, **like)
-        value = torch.zeros(1, heads, keys, self.value_dim or self.head_dim, **like)
-        print(explain(query, key, value, kernel, mask=mask, normalizer=normalizer))
-
-
-@final
-@dataclass(frozen=True)
 class Variants:
     """Print what each variant of attention is and what one layer of it costs.
 
@@ -155,7 +107,7 @@ class Variants:
 class Bench:
     """Time what the library does on this machine."""
 
-    name: Positional[str]  # what to time, for example smooth
+    name: Positional[str]  # what to time, for example gka
     shape: Positional[tuple[str, ...]] = ()  # shapes of it; all of them where none is named
     arm: tuple[str, ...] = ()  # arms of a shape, where it has some; all of them where none is named
     device: Device = "cpu"  # where

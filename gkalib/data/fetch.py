@@ -341,17 +341,14 @@ def fetch_hub(hub: Hub) -> Path:
     return folder
 
 
-def verify_hub(hub: Hub) -> int:
-    """Compare the files here with the checksums beside them; how many there were to compare."""
-    compared = 0
+def verify_hub(hub: Hub) -> None:
+    """Compare the files here with the checksums beside them."""
     for sums in (place / hub.folder / SUMS for place in places()):
         for line in sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else ():
             sha256, name = line.split(maxsplit=1)
             path = sums.parent / name.lstrip("*")
             if path.is_file():
                 _verify_checksum(path, sha256, "delete it and get it again")
-                compared += 1
-    return compared
 
 
 def by_hand(hub: Hub) -> str:

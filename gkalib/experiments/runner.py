@@ -57,12 +57,11 @@ class Measured:
     packages: tuple[str, ...] = ("torch", "numpy")
     threads: int | None = None
 
-    def measure(self, arm: str, seed: int, *, keep: bool = True, load: float | None = None) -> results.Record:
-        """Measure one arm, and keep its record unless told otherwise.
+    def measure(self, arm: str, seed: int, *, load: float | None) -> results.Record:
+        """Measure one arm, and keep its record.
 
         Args:
             arm, seed: what is measured.
-            keep: whether the record goes to ``data/results``.
             load: of the machine before its first arm was measured.
         """
         if self.threads is not None:
@@ -82,8 +81,7 @@ class Measured:
             load=load,
             **results.provenance(*self.packages),
         )
-        if keep:
-            results.save(record, rows=rows)
+        results.save(record, rows=rows)
         return record
 
 

@@ -17,8 +17,8 @@ __all__ = ["ForgettingAttention"]
 class ClockedCache(Cache):
     """A cache that also keeps what the clock showed at each token, in float32 at least."""
 
-    def __init__(self, batch: int, length: int, window: int | None = None):
-        super().__init__(batch, length, window)
+    def __init__(self, batch: int, length: int):
+        super().__init__(batch, length)
         self._clock, self._now = Cache(batch, length), 0.0
 
     def tick(self, decay: Tensor) -> tuple[Tensor, Tensor]:

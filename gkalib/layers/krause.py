@@ -128,19 +128,18 @@ class KrauseAttention(Smoother):
         return super().cache(batch, length)
 
 
-def growing(depth: int, top_k: int = 8, last: int | None = None, **options: Any) -> list[type[nn.Module]]:
-    """One class a layer, with k growing linearly from ``top_k`` to ``last``, which is twice that by default.
+def growing(depth: int, top_k: int = 8, **options: Any) -> list[type[nn.Module]]:
+    """One class a layer, with k growing linearly from ``top_k`` to twice that.
 
     ``gkalib.vit("small", attention=growing(12, top_k=8, grid=(14, 14), radius=2.9))`` is the authors' choice.
 
     Args:
         depth: how many layers.
-        top_k, last: k of the first layer, and of the last.
+        top_k: k of the first layer.
         options: arguments of ``KrauseAttention``, bound to every class.
 
     Raises:
         ValueError: if there is no such option.
     """
-    last = 2 * top_k if last is None else last
-    counts = torch.linspace(top_k, last, depth).round().int().tolist()
+    counts = torch.linspace(top_k, 2 * top_k, depth).round().int().tolist()
     return [bind(KrauseAttention, top_k=count, **options) for count in counts]

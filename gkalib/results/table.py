@@ -11,19 +11,17 @@ from gkalib.results.record import Record
 from gkalib.results.store import load
 
 FIXED = ("arm", "scale", "source", "device", "seed")
+DIGITS = 4  # significant ones
 DISTURBED = ", busy"  # follows the device where other programs disturbed what was timed
 
 
-def table(
-    experiment: str, *metrics: str, scale: str | None = None, digits: int = 4, root: Path | None = None
-) -> "Table":
+def table(experiment: str, *metrics: str, scale: str | None = None, root: Path | None = None) -> "Table":
     """The runs of an experiment as a table with visible scale and source.
 
     Args:
         experiment: its name.
         metrics: the columns to show, in order; every metric of any run where none is given.
         scale: keep only runs of this scale.
-        digits: significant digits.
         root: the store; ``folder()`` where not given.
 
     Raises:
@@ -36,7 +34,7 @@ def table(
             raise ValueError(
                 f"results: no run of {experiment!r} has a metric {name!r}. They have: {', '.join(known)}"
             )
-    return Table(tuple(records), metrics or tuple(known), digits)
+    return Table(tuple(records), metrics or tuple(known))
 
 
 def as_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -74,12 +72,10 @@ class Table:
     Args:
         records: the rows.
         metrics: the columns after arm, scale, source, device and seed.
-        digits: significant digits.
     """
 
     records: tuple[Record, ...]
     metrics: tuple[str, ...]
-    digits: int = 4
 
     @property
     def header(self) -> list[str]:
@@ -92,7 +88,7 @@ class Table:
         return [
             [f"{getattr(record, name)}{DISTURBED * (name == 'device' and record.busy)}" for name in FIXED]
             + [
-                f"{record.metrics[name]:.{self.digits}g}" if name in record.metrics else "-"
+                f"{record.metrics[name]:.{DIGITS}g}" if name in record.metrics else "-"
                 for name in self.metrics
             ]
             for record in self.records

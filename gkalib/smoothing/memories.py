@@ -89,8 +89,8 @@ class Memory(Method):
     O = \mathrm{diag}(g)\, Q S_0^\top + (\Gamma \odot Q K^\top)\, U$$
 
     under ``delta``; ``gated`` has U = V. ``mesa`` solves $(H_t + \lambda I) p_t = q_t$ for p by conjugate
-    gradients, whose products are those of O with K for U, and reads with p for q. At the border of two
-    documents a is zero.
+    gradients, in at most 2d steps, whose products are those of O with K for U, and reads with p for q. At the
+    border of two documents a is zero.
 
     Args:
         rule: ``"gated"``, ``"delta"`` or ``"mesa"``.
@@ -98,7 +98,6 @@ class Memory(Method):
             the programs of flash-linear-attention (package ``fla-core``) on a card, in half precision. We
             have not run these ourselves, so that they are taken by name alone.
         chunk: how many tokens are read at once.
-        steps: of conjugate gradients, at most; None is 2d, of which d are enough but for rounding.
 
     Raises:
         ValueError: if an option is unknown or a count below 1; in use, if the problem is no layer's with
@@ -114,14 +113,12 @@ class Memory(Method):
     exact = False  # it is no kernel's sum, and chosen by its layer alone
     remembers = True
 
-    def __init__(self, rule: str, form: str = "chunked", *, chunk: int = 64, steps: int | None = None):
+    def __init__(self, rule: str, form: str = "chunked", *, chunk: int = 64):
         for label, given, known in (("rule", rule, RULES), ("form", form, FORMS)):
             if given not in known:
                 raise ValueError(f"Memory: no {label} {given!r}. Known: {', '.join(known)}")
         check_count("Memory", "chunk", chunk)
-        if steps is not None:
-            check_count("Memory", "steps", steps)
-        self.rule, self.form, self.chunk, self.steps = rule, form, chunk, steps
+        self.rule, self.form, self.chunk = rule, form, chunk
         self.name = f"{rule}, {form}"
 
     def refuses(self, problem: Problem) -> str | None:
@@ -207,10 +204,10 @@ class Memory(Method):
             right = rate[..., None] * (value - carried * (key @ sums[0].mT))
             value = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
         elif self.rule == "mesa":
-            steps = 2 * key.shape[-1] if self.steps is None else self.steps
             if torch.compiler.is_dynamo_compiling():
                 _in_graph()
-            query = _asked(steps, query, sums[1], key, pairs, carried, ridge)
+            # d steps are enough but for rounding
+            query = _asked(2 * key.shape[-1], query, sums[1], key, pairs, carried, ridge)
         out = carried * (query @ sums[0].mT) + (pairs * (query @ key.mT)) @ value
         last, kept = pairs[..., -1, :, None], carried[..., -1:, :]
         written = (value, key) if self.rule == "mesa" else (value,)

@@ -14,9 +14,9 @@ import torch
 from gkalib import results
 from gkalib.data import registry
 from gkalib.data.images import IMAGE_SETS, is_own_folder
+from gkalib.data.registry import where
 from gkalib.data.text import TEXTS
 from gkalib.data.tokens import LARGE, is_own_text
-from gkalib.data.where import where
 from gkalib.training.background import Background, ended, printed_numbers, show, steps_done
 from gkalib.training.checkpoint import KEPT, run_folder
 from gkalib.training.config import LOADERS, NAMES, LaunchConfig, TrainConfig, VisionConfig

@@ -6,12 +6,14 @@ with needed_by("a figure"):
     from gkalib.viz import curves, dots, figures, maps, style
     from gkalib.viz.drag import Drag, drag
     from gkalib.viz.explore import Explore, explore
-    from gkalib.viz.figures import bandwidth_lines, bandwidth_map, bank_lines
+    from gkalib.viz.figures import bandwidth_lines
     from gkalib.viz.wipe import Wipe
 
 __getattr__ = moved(
     __name__,
     {
+        "bandwidth_map": "gkalib.viz.figures.bandwidth_figure",
+        "bank_lines": "gkalib.viz.figures.bank_figure",
         "compared": "in chapters.figures one_budget, vision_transformers and karat_cifar",
         "harmonics": "chapters.figures.bias_and_rows",
         "lags": "in chapters.figures bias_and_rows, gpa_dickens and rbf_tinystories",
@@ -29,8 +31,6 @@ __all__ = [
     "Explore",
     "Wipe",
     "bandwidth_lines",
-    "bandwidth_map",
-    "bank_lines",
     "curves",
     "dots",
     "drag",

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
@@ -17,8 +16,7 @@ from gkalib.analysis.capture import Captured
 from gkalib.analysis.landscape import Loss, Plane, Surface, loss_on, trajectory_plane
 from gkalib.analysis.measures import bandwidths, banks, magnitudes, received
 from gkalib.analysis.metrics import DISCARDS
-from gkalib.analysis.patches import MOST, class_row, patch_grid, patch_rows, subsample
-from gkalib.analysis.rollout import rollout
+from gkalib.analysis.rollout import MOST, class_row, patch_grid, patch_rows, rollout, subsample
 from gkalib.kernels import DecayingPeriodicBank
 from gkalib.models import ViT
 from gkalib.shapes import Weights
@@ -96,22 +94,6 @@ def spectrum_figures(
     return figures
 
 
-def bandwidth_map(axes: Axes, sigma) -> AxesImage:
-    """Draw σ as the paper's heat map: heads down, layers across, from yellow to red.
-
-    Args:
-        axes: where to draw.
-        sigma: ``[layers heads]``.
-
-    References:
-        Kundu et al., Gaussian Kernel Attention, 2026, section 7.3. Taught in: chapter 25.
-    """
-    sigma = array(sigma)
-    image = axes.imshow(sigma.T, cmap="YlOrRd", aspect="auto")
-    axes.set(xlabel="layer", ylabel="head", xticks=range(sigma.shape[0]), yticks=range(sigma.shape[1]))
-    return image
-
-
 def bandwidth_lines(axes: Axes, sigma) -> None:
     """Draw σ against depth, one line a head.
 
@@ -127,28 +109,6 @@ def bandwidth_lines(axes: Axes, sigma) -> None:
     for head in range(sigma.shape[1]):
         axes.plot(sigma[:, head], marker="o", color=colors[head % len(colors)], label=f"head {head}")
     axes.set(xlabel="layer", ylabel="bandwidth σ", xticks=range(sigma.shape[0]))
-
-
-def bank_lines(axes: Axes, kernel: DecayingPeriodicBank, length: int) -> None:
-    """Draw G, what a bank adds to the logarithm of the weight, against the lag, one line a head.
-
-    Args:
-        axes: where to draw.
-        kernel: the bank.
-        length: how many lags, from 0.
-
-    Raises:
-        ValueError: if there is no lag to draw.
-
-    References:
-        Gaussian Process Attention with Kernel Modeling, equations 3 to 6. Taught in: chapter 25.
-    """
-    if length < 1:
-        raise ValueError(f"bank_lines: length must be at least 1 lag, not {length}")
-    colors = list(style.PALETTE.values())
-    for head, row in enumerate(array(kernel.lag_table(length))):
-        axes.plot(row, color=colors[head % len(colors)], label=f"head {head}")
-    axes.set(xlabel="lag (tokens)", ylabel="G, added to log κ")
 
 
 def rollouts(picture, model: ViT, shares: Shares) -> Figure:
@@ -172,13 +132,15 @@ def rollouts(picture, model: ViT, shares: Shares) -> Figure:
 
 
 def bandwidth_figure(sigma: Float[Tensor, "layers heads"]) -> Figure:
-    """Bandwidths as a heat map and as lines over depth.
+    """Bandwidths as the paper's heat map, heads down and layers across, and as lines over depth.
 
     References:
         Kundu et al., Gaussian Kernel Attention, 2026, section 7.3. Taught in: chapter 25.
     """
     figure, (left, right) = _row(2, height=2.8)
-    figure.colorbar(bandwidth_map(left, sigma), ax=left, label="σ")
+    image = left.imshow(array(sigma).T, cmap="YlOrRd", aspect="auto")
+    left.set(xlabel="layer", ylabel="head", xticks=range(sigma.shape[0]), yticks=range(sigma.shape[1]))
+    figure.colorbar(image, ax=left, label="σ")
     bandwidth_lines(right, sigma)
     right.legend()
     return figure
@@ -287,24 +249,27 @@ def sinks(shares: Shares) -> Figure:
 
 
 def bank_figure(kernels: Sequence[DecayingPeriodicBank], length: int) -> Figure:
-    """The banks of all layers over the lag, a panel a layer and a line a head.
+    """G, what the banks add to the logarithm of the weight, over the lag: a panel a layer and a line a head.
 
-    Taught in: chapter 25.
+    References:
+        Gaussian Process Attention with Kernel Modeling, equations 3 to 6. Taught in: chapter 25.
     """
     figure, panels = _row(len(kernels), height=2.4)
+    colors = list(style.PALETTE.values())
     for index, (axes, kernel) in enumerate(zip(panels, kernels, strict=True)):
-        bank_lines(axes, kernel, length)
-        axes.set(title=f"layer {index}", ylabel="G" if index == 0 else "")
+        for head, row in enumerate(array(kernel.lag_table(length))):
+            axes.plot(row, color=colors[head % len(colors)])
+        axes.set(title=f"layer {index}", xlabel="lag (tokens)", ylabel="G" if index == 0 else "")
     return figure
 
 
-def contours(axes: Axes, plane: Plane, surface: Surface, *, levels: int = 12) -> None:
+def contours(axes: Axes, plane: Plane, surface: Surface) -> None:
     """Draw a surface as contours of the loss's logarithm, with the trajectory's shadow from o to ×.
 
     Taught in: chapter 26.
     """
     losses = surface.losses.clamp(min=torch.finfo(torch.float64).tiny).log10()
-    filled = axes.contourf(surface.first, surface.second, losses.T, levels=levels, cmap=style.SEQUENTIAL)
+    filled = axes.contourf(surface.first, surface.second, losses.T, levels=12, cmap=style.SEQUENTIAL)
     axes.get_figure(root=True).colorbar(filled, ax=axes, label="log₁₀ loss")  # pyright: ignore
     path = plane.coordinates[:, :2]
     if len(path):
@@ -314,12 +279,12 @@ def contours(axes: Axes, plane: Plane, surface: Surface, *, levels: int = 12) ->
     axes.set(xlabel="first axis", ylabel="second axis", aspect="equal")
 
 
-def component_shares(axes: Axes, plane: Plane, *, count: int = 8) -> None:
-    """Draw how much of a trajectory each component holds, beside a random walk's 6 / (π² k²).
+def component_shares(axes: Axes, plane: Plane) -> None:
+    """Draw how much of a trajectory each of eight components holds, beside a random walk's 6 / (π² k²).
 
     Taught in: chapter 26.
     """
-    explained = plane.explained[:count]
+    explained = plane.explained[:8]
     number = torch.arange(1, len(explained) + 1)
     axes.semilogy(number, explained, "o-", label="this run")
     axes.semilogy(number, 6 / (math.pi * number) ** 2, "--", color="gray", label="random walk")

@@ -65,8 +65,6 @@ def overlay(
     picture,
     map,
     *,
-    alpha: float | int = 0.6,
-    largest: float | int | None = None,
     query: tuple[int, int] | None = None,
     title: str = "",
 ) -> AxesImage:
@@ -76,8 +74,6 @@ def overlay(
         axes: where to draw.
         picture: `[height, width]` gray or `[height, width, 3]`, from 0 to 1 or whole numbers up to 255.
         map: `[rows, columns]` weights of the patches, tensor or array.
-        alpha: how opaque the map is.
-        largest: the weight at the bright end, the largest in the map unless given.
         query: (row, column) of a patch to frame.
         title: what the map is.
 
@@ -93,9 +89,7 @@ def overlay(
     height, width = picture.shape[:2]
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)
     axes.imshow(picture, cmap="gray" if picture.ndim == 2 else None, extent=extent)
-    image = axes.imshow(
-        map, cmap=HEAT, alpha=alpha, vmin=0.0, vmax=largest, interpolation="bilinear", extent=extent
-    )
+    image = axes.imshow(map, cmap=HEAT, alpha=0.6, vmin=0.0, interpolation="bilinear", extent=extent)
     if query is not None:
         down, across = height / map.shape[0], width / map.shape[1]
         corner = query[1] * across - 0.5, query[0] * down - 0.5

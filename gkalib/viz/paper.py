@@ -23,6 +23,7 @@ NUMBERS: dict[str, dict[str, tuple[int, int]]] = {
     "karat": {"histograms": (6, 0), "spectra": (7, 0), "landscape": (8, 0), "class-layer": (9, 0)},
 }
 """Zero where the paper has no number, or the text alone makes the claim."""
+WIDEST = 128  # characters between two newlines that are drawn
 
 
 def of_paper(figures: Mapping[str, Figure], paper: str) -> dict[str, Figure]:
@@ -43,12 +44,11 @@ def of_paper(figures: Mapping[str, Figure], paper: str) -> dict[str, Figure]:
     return found
 
 
-def gap_figure(text: Int[Tensor, " l"], written: Int[Tensor, " m"], width: int = 128) -> Figure:
+def gap_figure(text: Int[Tensor, " l"], written: Int[Tensor, " m"]) -> Figure:
     """How far a newline is from the next, in held-out text and in what a model wrote, as shares.
 
     Args:
         text, written: ``gkalib.analysis.removal.line_gaps`` of either.
-        width: the largest gap that is drawn.
 
     References:
         Gaussian Process Attention with Kernel Modeling, figure 5 (b) and section 3.2. Taught in: chapter 27.
@@ -56,9 +56,9 @@ def gap_figure(text: Int[Tensor, " l"], written: Int[Tensor, " m"], width: int =
     figure = Figure(figsize=(style.COLUMN, 2.8), layout="constrained")
     axes = figure.subplots()
     for gaps, name in ((text, "held-out text"), (written, "written by the model")):
-        shown = gaps[gaps <= width].tolist()
+        shown = gaps[gaps <= WIDEST].tolist()
         shares = [1 / max(1, len(shown))] * len(shown)
-        axes.hist(shown, bins=range(1, width + 2), weights=shares, histtype="step", label=name)
+        axes.hist(shown, bins=range(1, WIDEST + 2), weights=shares, histtype="step", label=name)
     axes.set(xlabel="characters from a newline to the next", ylabel="share")
     axes.legend()
     return figure

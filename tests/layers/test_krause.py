@@ -105,7 +105,6 @@ def test_k_grows_with_depth_to_twice_its_start():
     classes = growing(12, sigma=4.5)
     assert [cls.options["top_k"] for cls in classes] == [8, 9, 9, 10, 11, 12, 12, 13, 14, 15, 15, 16]
     assert classes[3](DIM, HEADS).normalizer.k == 10
-    assert [cls.options["top_k"] for cls in growing(1, top_k=3, last=9)] == [3]
     config = GPTConfig(vocab_size=11, context=8, dim=16, depth=3, num_heads=2)
     model = gpt(config, attention=growing(3, top_k=2))
     assert [block.attn.normalizer.k for block in model.blocks] == [2, 3, 4]

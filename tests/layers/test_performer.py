@@ -148,7 +148,6 @@ def test_blocks_are_orthogonal_and_lengths_are_gaussian():
         ({"scale": 0.0}, "performer: scale must be positive and finite, not 0.0"),
         ({"floor": -1.0}, "performer: floor must be zero or positive, not -1.0"),
         ({"stabilizer": "mean"}, "performer: no stabilizer 'mean'. Known: none, row, max"),
-        ({"features": 3}, "performer: no option 'features'"),
     ],
 )
 def test_refuses(options, message):

@@ -74,8 +74,6 @@ def test_parameters_of_a_tiny_vision_transformer(keep_bias, exact, millions):
     [
         ({"head_dim": 16}, "vlt: the heads of x itself need 4 heads × 16 = 64 channels, not 32 of 32"),
         ({"channels": (0, 16)}, "vlt: the heads of x itself need 4 heads × 8 = 32 channels, not 16 of 32"),
-        ({"scale_norm": True}, "vlt: scale_norm is not implemented"),
-        ({"registers": -1}, "vlt: registers must be zero or more, not -1"),
     ],
 )
 def test_bad_options_are_refused_in_the_callers_words(options, message):

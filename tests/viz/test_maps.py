@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib import gpt
 from gkalib.kernels import DecayingPeriodicBank
-from gkalib.models import GPTConfig
-from gkalib.viz import bandwidth_lines, bandwidth_map, bank_lines, maps
+from gkalib.viz import maps
+from gkalib.viz.figures import bandwidth_figure, bank_figure
 
 PICTURE = np.linspace(0, 1, 8 * 12).reshape(8, 12)
 
@@ -41,30 +40,21 @@ def test_a_map_of_other_shape_is_refused(axes):
         maps.overlay(axes, np.ones((3, 8, 8)), np.ones((2, 2)))
 
 
-def test_bandwidths_are_drawn_heads_down_and_layers_across(axes):
+def test_bandwidths_are_drawn_heads_down_and_layers_across():
     sigma = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    image = bandwidth_map(axes, sigma)
+    heat, lines, _ = bandwidth_figure(sigma).axes
+    (image,) = heat.images
     np.testing.assert_array_equal(image.get_array(), [[1, 3, 5], [2, 4, 6]])
-    assert image.get_cmap().name == "YlOrRd" and axes.get_xlabel() == "layer"
-    bandwidth_lines(axes, sigma)
-    assert [line.get_ydata().tolist() for line in axes.lines] == [[1, 3, 5], [2, 4, 6]]
+    assert image.get_cmap().name == "YlOrRd" and heat.get_xlabel() == "layer"
+    assert [line.get_ydata().tolist() for line in lines.lines] == [[1, 3, 5], [2, 4, 6]]
 
 
-def test_a_bank_is_drawn_by_its_formula(axes):
+def test_a_bank_is_drawn_by_its_formula():
     kernel = DecayingPeriodicBank(2, 1, alpha=0.7, sigma=1.5, length=9.0, tau=(3.0, 3.0))
-    bank_lines(axes, kernel, 5)
+    (axes,) = bank_figure([kernel], 5).axes
     expected = [
         1.5**2 * math.exp(-lag / 9) * math.exp(-2 * 0.7**2 * math.sin(lag / 3) ** 2) for lag in range(5)
     ]
+    assert len(axes.lines) == 2
     for line in axes.lines:
         np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-5)
-    with pytest.raises(ValueError, match=r"^bank_lines: length must be at least 1 lag, not 0"):
-        bank_lines(axes, kernel, 0)
-
-
-def test_a_bank_of_a_trained_decoder_is_found(axes):
-    model = gpt(
-        GPTConfig(vocab_size=5, context=8, dim=16, depth=1, num_heads=2, positions="none"), attention="gpa"
-    )
-    bank_lines(axes, model.blocks[0].attn.kernel.second, 8)
-    assert len(axes.lines) == 2

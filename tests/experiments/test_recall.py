@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
+from chapters.experiments.recall import IGNORED
 from gkalib.experiments import Study, evaluate, fit, task
-from gkalib.experiments.drawn import IGNORED
 
 
 def _generator(seed: int = 0) -> torch.Generator:
