@@ -10,6 +10,7 @@ from gkalib.layers.base import Smoother
 from gkalib.layers.parts import log_gate, start_as_retention
 from gkalib.masks import added
 from gkalib.smoothing import Cache, Problem
+from gkalib.smoothing.problem import autocasts
 
 __all__ = ["ForgettingAttention"]
 
@@ -82,7 +83,7 @@ class ForgettingAttention(Smoother):
         else:
             new = clock = decay.cumsum(-1)
         bias = (new[..., -1:] - clock)[..., None, :]
-        if x.dtype.itemsize == 2 or torch.is_autocast_enabled(x.device.type):
+        if x.dtype.itemsize == 2 or autocasts(x.device):
             at = torch.arange(new.shape[-1] - x.shape[1], new.shape[-1], device=x.device).clamp(min=0)
             bias = new[..., at, None] - clock[..., None, :]
         options["bias"] = added(options.get("bias"), bias)

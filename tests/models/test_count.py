@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from gkalib.layers import attention, variants
 from gkalib.models import count, gpt, vit
 
 
@@ -28,6 +29,18 @@ def test_nanochat_per_token():
     assert (baseline.parameters, baseline.flops_per_token) == (896_535_720, 3_004_189_440)
     gka = empty(lambda: gpt("nanochat-d20-gka", attention="gka"), *ids, dtype=torch.long)
     assert (gka.parameters, gka.flops_per_token) == (378_798_320, 2_414_346_240)
+
+
+CAUSAL = [name for name in variants() if name != "mixed" and getattr(attention(name), "causal", True)]
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_without_storage_a_variant_counts_the_same(name):
+    def build():
+        config = {"vocab_size": 50, "context": 32, "dim": 16, "depth": 1, "num_heads": 2}
+        return gpt("gpa-dickens", attention=name, **config)
+
+    assert empty(build, 1, 32, dtype=torch.long) == count(build(), torch.zeros(1, 32, dtype=torch.long))
 
 
 def test_a_window_is_counted_by_what_the_last_token_sees():
