@@ -46,9 +46,9 @@ def long_sum(kernel: Any) -> Figure:
 
 def online(kernel: Any) -> Figure:
     """Means of 100 values under the softmax of three rows of large scores, an instance each: chapter 17."""
-    scores, value, out = 1000 * torch.randn(3, 100).double(), torch.randn(100).double(), torch.empty(3).double()
-    right = scores.softmax(-1) @ value
-    return attempt(kernel, 3, scores, value, out, 100, B=B, expected={"out": right})
+    scores, value = 1000 * torch.randn(3, 100).double(), torch.randn(100).double()
+    given = scores, value, torch.empty(3).double(), 100
+    return attempt(kernel, 3, *given, B=B, expected={"out": scores.softmax(-1) @ value})
 
 
 def norms(kernel: Any) -> Figure:
