@@ -1,4 +1,6 @@
-"""One streaming multiprocessor of an H100, with the memories around it."""
+"""One streaming multiprocessor of an H100, with the memories around it, and its clocks for a tile."""
+
+from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -34,6 +36,21 @@ def multiprocessor() -> Figure:
     axes.text(68.5, 39, "wgmma", fontsize=7, ha="center", va="center")
     _arrow(axes, (12, 30), (18, 30))
     _arrow(axes, (30, 47), (39, 47))
+    return figure
+
+
+def tile(clocks: Mapping[str, float]) -> Figure:
+    """A bar for the clocks that each resource needs; what computes is orange, what delivers blue.
+
+    Args:
+        clocks: by name; the last is of the memory.
+    """
+    figure, axes = plt.subplots(figsize=(COLUMN, 1.9))
+    colors = [ARITHMETIC] * (len(clocks) - 1) + [MEMORY]
+    bars = axes.barh(list(clocks), list(clocks.values()), color=colors, height=0.6)
+    axes.bar_label(bars, fmt="%.0f", padding=3, fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel="clocks of an SM", xlim=(0, 1.12 * max(clocks.values())))
     return figure
 
 

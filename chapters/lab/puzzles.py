@@ -2,7 +2,8 @@
 
 ``three`` and ``one`` judge the kernels of chapter 18 itself. Each other function but ``merging`` takes a
 kernel under ``triton.jit`` with the signature of the chapter's stub, and returns what ``attempt`` draws. A
-right kernel is also compiled for an H100, in bfloat16 and at a larger size, and what came of it is printed.
+right kernel, but for chapter 17's first ones, is also compiled for an H100, in bfloat16 and at a larger size,
+and what came of it is printed.
 The tensors are drawn from torch's generator.
 """
 
@@ -29,6 +30,25 @@ def _scale(value: float) -> Tensor:
 def _half(*sides: int) -> Tensor:
     """A tensor to compile for, which decides by its type alone: ``[1024 64]`` where no sides are given."""
     return torch.zeros(sides or (1024, 64), dtype=torch.bfloat16)
+
+
+def twice(kernel: Any) -> Figure:
+    """Twice a column of 37 elements, in blocks of 16: chapter 17."""
+    x, out = torch.randn(2, 37, 1, dtype=torch.float64)
+    return attempt(kernel, 3, x, out, 37, B=B, expected={"out": 2 * x})
+
+
+def long_sum(kernel: Any) -> Figure:
+    """The sums of three rows of 100 elements, an instance for each row: chapter 17."""
+    x, out = torch.randn(3, 100).double(), torch.empty(3).double()
+    return attempt(kernel, 3, x, out, 100, B=B, expected={"out": x.sum(-1)})
+
+
+def online(kernel: Any) -> Figure:
+    """Means of 100 values under the softmax of three rows of large scores, an instance each: chapter 17."""
+    scores, value = 1000 * torch.randn(3, 100).double(), torch.randn(100).double()
+    given = scores, value, torch.empty(3).double(), 100
+    return attempt(kernel, 3, *given, B=B, expected={"out": scores.softmax(-1) @ value})
 
 
 def norms(kernel: Any) -> Figure:

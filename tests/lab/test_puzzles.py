@@ -36,6 +36,8 @@ def told(monkeypatch):
         monkeypatch.setattr(puzzles, "attempt", attempt)
         puzzle(None, *given)
         ((_, grid, *arguments), names) = calls[0]
+        if "then" not in names:
+            return arguments, grid, names["expected"]
         names["then"]()
         (large,) = orders
         assert [type(one) for one in large] == [type(one) for one in arguments]
@@ -45,6 +47,19 @@ def told(monkeypatch):
         return arguments, grid, names["expected"]
 
     return of
+
+
+def test_the_first_ones(told):
+    (x, _, n), grid, expected = told(puzzles.twice)
+    assert n == len(x) and 16 * (grid - 1) < n < 16 * grid
+    equal(expected["out"], x + x)
+    (x, _, m), grid, expected = told(puzzles.long_sum)
+    assert (grid, m) == x.shape and m % 16
+    equal(expected["out"], x @ torch.ones(m, dtype=x.dtype))
+    (scores, value, _, m), grid, expected = told(puzzles.online)
+    assert (grid, m) == scores.shape and m % 16 and scores.max().exp().isinf()
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    equal(expected["out"], (weights * value).sum(-1) / weights.sum(-1))
 
 
 def test_norms(told):
