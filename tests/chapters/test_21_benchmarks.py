@@ -46,7 +46,7 @@ def test_predictions_are_those_written_down(shape, heads):
             for row in csv.DictReader(lines)
             if (row["record"], row["metric"]) == (f"gka-{shape}", "ratio_sdpa_forward")
         )
-    rates, kernel = STATED["H200"], survey.recorded()["gka_forward 64 bfloat16 all 197 gka_forward"].report
+    rates, kernel = STATED["H200"], survey.recorded()["gka_forward 64 bfloat16 all 197 smooth_forward"].report
     rows, (narrow, wide) = 256 * heads, kernel.loops
     pairs, threads = rows * 256 * 208, 32 * kernel.warps
     done = Work(pairs, 256 * pairs, pairs, 4 * rows * 197 * 64, rows * threads * (6 * wide + 2 * narrow))

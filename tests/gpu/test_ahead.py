@@ -41,7 +41,7 @@ def test_the_goals_are_met_where_they_are_recorded(baseline: dict[str, Program])
 
 def test_a_narrow_block_at_the_edge_saves_a_fifth(baseline: dict[str, Program]):
     """At N = 197 a head has 3 whole blocks of 64 keys and 5 keys more, for which 64 columns are too many."""
-    row = baseline["gka_forward 64 bfloat16 all 197 gka_forward"]
+    row = baseline["gka_forward 64 bfloat16 all 197 smooth_forward"]
     assert row.report.edge == 16
     whole = replace(row.report, edge=0, loops=(464, 501))
     assert survey.per_pair(row.report, survey.VIT) <= 0.82 * survey.per_pair(whole, survey.VIT)
@@ -76,7 +76,7 @@ def test_at_the_papers_widths_no_hot_loop_of_16_bits_waits_for_local_memory(base
 ROW = Program(
     "gka_forward", 64, "bfloat16", "all", 1024,
     ahead.Report(
-        "gka_forward", 128, 64, 4, 2, registers=200, spills=0, shared=33024, hgmma=16, hmma=0,
+        "smooth_forward", 128, 64, 4, 2, registers=200, spills=0, shared=33024, hgmma=16, hmma=0,
         serialized=False, atomics=0, local=0, loops=(381, 414), per_score=5.95,
     ),
 )  # fmt: skip

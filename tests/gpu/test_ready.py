@@ -133,7 +133,7 @@ def test_the_fastest_that_is_right_is_kept(times, kept, verdict, monkeypatch: py
     """Blocks of 32 rows are wrong, 16 and 64 are right."""
 
     def forced_rows() -> int:
-        return config("gka_forward", width=16, dtype=torch.float32).rows
+        return config("smooth_forward", width=16, dtype=torch.float32).rows
 
     monkeypatch.setattr(ready, "compare_all", lambda *_: (9.0, "row 3") if forced_rows() == 32 else (0.5, ""))
     monkeypatch.setattr(
@@ -142,9 +142,9 @@ def test_the_fastest_that_is_right_is_kept(times, kept, verdict, monkeypatch: py
     monkeypatch.setattr(ready, "rival", lambda *_: ("flex", 2.0))
     monkeypatch.setattr(ready, "large", lambda *_: None)
     monkeypatch.setattr(Need, "cases", lambda self, *_, **__: [])
-    fitting = {"gka_forward": [[rows, 16, 4, 1] for rows in (16, 32, 64)]}
+    fitting = {"smooth_forward": [[rows, 16, 4, 1] for rows in (16, 32, 64)]}
     line = ready.prove(BLANK, Need("gka", "float32", 16), fitting, ADA)
-    assert line.verdict == verdict and line.blocks.get("gka_forward", [0])[0] == kept
+    assert line.verdict == verdict and line.blocks.get("smooth_forward", [0])[0] == kept
     assert (line.ms, line.rival_ms) == ((1.0, 2.0) if kept else (None, None))
 
 

@@ -2,8 +2,8 @@
 
 The file says for each program, width of head and kind of entry what is ``shipped`` and which ``candidates``
 `gkalib ready` tries on a card, as [rows, columns, warps, stages]; what is shipped was compiled for an H100
-ahead of time. An entry's kind is the number of bits of an element, 16 or 32, alone or with some of ``lags``,
-``short`` and ``masked``.
+ahead of time. An entry's kind is the number of bits of an element, 16 or 32, alone or with some of ``one``,
+``lags``, ``short`` and ``masked``.
 """
 
 import functools
@@ -58,6 +58,7 @@ def config(
     *,
     width: int,
     dtype: torch.dtype,
+    one: bool = False,
     lags: bool = False,
     length: int | None = None,
     masked: bool = False,
@@ -69,15 +70,15 @@ def config(
     Args:
         program: its name.
         dtype: of the tensors.
+        one: whether query, key and value are one tensor, for programs that then want other sizes.
         lags: whether it also has a table of lags to add or to sum, for programs that then want other sizes.
         length: of the rows, for programs that want other sizes for short problems.
         masked: whether the mask has edges, likewise.
         operation, device: what it is part of, and where: a card's file may have sizes for it.
     """
     program = program.removesuffix("_kernel")
-    kind = _kind(
-        program, width, dtype.itemsize == 2, lags, length is not None and length <= cards.SHORT, masked
-    )
+    short = length is not None and length <= cards.SHORT
+    kind = _kind(program, width, dtype.itemsize == 2, one=one, lags=lags, short=short, masked=masked)
     if _served is not None:
         _served.append((program, width, kind))
     if _forced is not None and (chosen := _forced.get(program) or _forced.get("")):
@@ -105,13 +106,11 @@ def edge_columns(length: int, columns: int, masked: bool = False) -> int:
 
 
 @functools.cache
-def _kind(program: str, width: int, half: bool, lags: bool, short: bool, masked: bool) -> str:
+def _kind(program: str, width: int, half: bool, **given: bool) -> str:
     """The kind of the entry that fits best: what the table does not split by does not matter there."""
     kinds = table().get(program, {}).get(str(width), {})
     bits = "16" if half else "32"
-    for words in itertools.product(
-        *([word, ""] if on else [""] for word, on in (("lags", lags), ("short", short), ("masked", masked)))
-    ):
+    for words in itertools.product(*([word, ""] for word, on in given.items() if on)):
         kind = " ".join([bits, *filter(None, words)])
         if kind in kinds:
             return kind

@@ -5,8 +5,9 @@ O_i = \frac{\sum_j 2^{s_{ij} - c_i} v_j}{\sum_j 2^{s_{ij} - c_i}}$$
 
 A program owns a block of rows i and walks over blocks of columns j: first those that hold an edge of the
 mask, then those that every row sees. c_i is the score of the row's own key, found before the walk; if a sum
-outgrows it, the walk is done again with a c_i that follows the largest score. Read from the top: what starts
-the program, the program, and its parts in the order in which it needs them.
+outgrows it, the walk is done again with a c_i that follows the largest score. Where query, key and value are
+ONE tensor no score is larger than a row's own. Read from the top: what starts the program, the program, and
+its parts in the order in which it needs them.
 """
 
 from typing import Any, NamedTuple
@@ -16,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gkalib.smoothing.fused.cards import operation
-from gkalib.smoothing.fused.configs import config
+from gkalib.smoothing.fused.cards import SHORT, operation
+from gkalib.smoothing.fused.configs import config, edge_columns
 from gkalib.smoothing.fused.lag_bias import PAD, lag_scores, padded
 from gkalib.smoothing.fused.launch import (
     dense_rows,
@@ -31,9 +32,11 @@ from gkalib.smoothing.fused.launch import (
 from gkalib.smoothing.fused.norms import squared_norms
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
+    Heads,
     block_width,
     dot,
     edge_block,
+    half_norm,
     head_of,
     lane_sums,
     load_block,
@@ -56,14 +59,15 @@ WHOLE = 256
 
 def smooth_forward(
     query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
     scale: Tensor | None,
     norm: Tensor | None,
     table: Tensor | None,
     spans: Spans,
     normalize: bool,
     sigma: Tensor | None = None,
+    eps: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     r"""Values summed with the weights of a kernel of the dot product, the distance and the lag.
 
@@ -74,63 +78,77 @@ def smooth_forward(
     float16 the shift grows where a block's sum is above ``limit``, which float16 reaches; in wider ranges a
     block of rows that ends above it is done again with a shift that grows.
 
+    Without key and value all three are one tensor, with a σ, under a mask that lets each row see itself: of
+    $t_i = \varepsilon + \sum_j \kappa_{ij}$ no term but ε is above 1, and no block has to be done again.
+
     Args:
         query, key, value: ``[b h n d]``, ``[b g m d]`` and ``[b g m e]`` of one type; g divides h, and query
-            head i reads key head i // (h / g).
+            head i reads key head i // (h / g). Or one tensor and twice None.
         scale: s, ``[h]``, float32 (float64 for tensors of that type).
         norm: ν, likewise, or None for 0.
         table: t, ``[h n+m-1]`` likewise, with lag l at l + n − 1 less … m − 1 at the end; None for 0.
         spans: the keys that each query may see.
         normalize: whether the sum is divided; without it, O is the sum alone.
         sigma: σ, ``[h]`` or ``[1]`` likewise, in place of scale and norm where both are σ⁻².
+        eps: ε, for one tensor.
 
     Returns:
         O ``[b h n e]``, and the base-2 logarithm of each row's sum without its term in |q_i|², ``[b h n]``
-        (empty without ``normalize``). A row that sees no key is zero, and its logarithm +∞, so that the
-        weights 2^(score − logarithm) are zero too.
+        (empty without ``normalize``); for one tensor t itself. A row that sees no key is zero, and its
+        logarithm +∞, so that the weights 2^(score − logarithm) are zero too.
     """
+    query, one = dense_rows(query), key is None
+    key = query if key is None else dense_rows(key)
+    value = query if value is None else dense_rows(value)
     batch, heads, rows, width = query.shape
     groups, keys, value_width = key.shape[1], key.shape[2], value.shape[3]
-    query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
     out = token_major(query, value_width)
     log_sum = query.new_empty((batch, heads, rows) if normalize else (0,), dtype=statistics_type(query))
+    if query.numel() == 0:
+        return out, log_sum
     table = None if table is None else padded(table)
-    key_squares = None if norm is None and sigma is None else squared_norms(key, WHOLE)
+    squares, masked = None, not spans.all(rows, keys)
+    if one:
+        squares = squared_norms(key, WHOLE, sigma) if keys > SHORT else None
+    elif norm is not None or sigma is not None:
+        squares = squared_norms(key, WHOLE)
+    gaussian, lags = squares is not None, table is not None
     block = config(
         "smooth_forward",
         width=max(block_width(width), block_width(value_width)),
         dtype=query.dtype,
-        masked=not spans.all(rows, keys),
+        one=one,
+        masked=masked,
         length=max(rows, keys),
-        lags=table is not None,
+        lags=lags,
         device=query.device,
-        operation=operation(
-            "smooth", gaussian=key_squares is not None, lags=table is not None, normalize=normalize
-        ),
+        operation="gka" if one else operation("smooth", gaussian=gaussian, lags=lags, normalize=normalize),
     )
     launch(
         smooth_forward_kernel,
         triton.cdiv(rows, block.rows) * batch * heads,
         block,
         query=heads_of(query),
-        key=heads_of(key),
-        value=heads_of(value),
+        key=Heads(None, None) if one else heads_of(key),
+        value=Heads(None, None) if one else heads_of(value),
         out=heads_of(out),
         log_sum=log_sum if normalize else None,
-        key_squares=key_squares,
-        squares_pitch=0 if key_squares is None else key_squares.shape[2],
+        key_squares=squares,
+        squares_pitch=0 if squares is None else squares.shape[2],
         table=table,
         table_pitch=0 if table is None else table.shape[1],
         numbers=numbers_of(scale, norm, sigma),
         # Beside a table every mask is a band, if as wide as all: else ptxas makes the products wait in turn.
-        mask=mask_of(spans, rows, keys, band=table is not None),
+        mask=mask_of(spans, rows, keys, band=lags),
+        eps=eps,
         heads=heads,
         group=heads // groups,
         rows=rows,
         keys=keys,
         WIDTH=width,
         VALUE_WIDTH=value_width,
-        FOLLOW=normalize and query.dtype == torch.float16,
+        BLOCK_EDGE=edge_columns(keys, block.columns, masked) if one else block.columns,
+        FOLLOW=normalize and not one and query.dtype == torch.float16,
         LIMIT=limit(query.dtype),
         ROOM=room(query.dtype),
     )
@@ -139,15 +157,25 @@ def smooth_forward(
 
 @triton.jit
 def smooth_forward_kernel(
-    query, key, value, out, log_sum, key_squares, squares_pitch, table, table_pitch, numbers, mask, heads,
-    group, rows, keys, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLUMNS: tl.constexpr, FOLLOW: tl.constexpr, LIMIT: tl.constexpr, ROOM: tl.constexpr,
+    query, key, value, out, log_sum, key_squares, squares_pitch, table, table_pitch, numbers, mask, eps,
+    heads, group, rows, keys, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, BLOCK_EDGE: tl.constexpr, FOLLOW: tl.constexpr, LIMIT: tl.constexpr,
+    ROOM: tl.constexpr,
 ):  # fmt: skip
-    """out_i = Σ_j κ_ij v_j for one block of rows i of one head; with log_sum divided by Σ_j κ_ij."""
+    """out_i = Σ_j κ_ij v_j for one block of rows i of one head; with log_sum divided by Σ_j κ_ij.
+
+    ONE: the query's tensor is key and value too, and log_sum holds Σ_j κ_ij + eps itself. Columns behind the
+    last whole block, and at the edges of a mask, come in blocks of BLOCK_EDGE.
+    """
+    ONE: tl.constexpr = key.start is None
+    MASKED: tl.constexpr = mask.first is not None or mask.left is not None
     batch, head, sequence, start = place(heads, rows, BLOCK_ROWS)
     query = head_of(query, batch, head)
-    key = head_of(key, batch, head // group)
-    value = head_of(value, batch, head // group)
+    if ONE:
+        key, value, keys = query, query, rows
+    else:
+        key = head_of(key, batch, head // group)
+        value = head_of(value, batch, head // group)
     # [BLOCK_ROWS block_width]
     row_query = load_block(query, start, rows, BLOCK_ROWS, WIDTH, True)
     ACC: tl.constexpr = sum_type(row_query.dtype)
@@ -155,14 +183,17 @@ def smooth_forward_kernel(
     ratio = 0.0
     if key_squares is not None:
         key_squares += (batch * (heads // group) + head // group).to(tl.int64) * squares_pitch
-        factor = tl.where(factor == 0, 1e-30, factor)  # norms without a product
-        ratio = 0.5 * LOG2_E * norm_of(numbers, head) / factor
+        if not ONE:
+            factor = tl.where(factor == 0, 1e-30, factor)  # norms without a product
+            ratio = 0.5 * LOG2_E * norm_of(numbers, head) / factor
     if table is not None:
         table += head.to(tl.int64) * table_pitch
     row = start + tl.arange(0, BLOCK_ROWS)
-    walk = walk_of(row, mask, batch, rows, keys, BLOCK_COLUMNS)
+    walk = walk_of(row, mask, batch, rows, keys, BLOCK_COLUMNS, BLOCK_EDGE)
     inputs = Inputs(row_query, start, key, value, keys, key_squares, table, factor, ratio, walk)
-    if log_sum is not None:
+    if ONE:
+        shift = half_norm(row_query, factor) if key_squares is None else tl.load(key_squares + row)
+    elif log_sum is not None:
         # Any shift near a row's largest score will do, and its own key's score is often near enough.
         shift = own_scores(inputs, row, rows, WIDTH)
         if ROOM:
@@ -175,15 +206,21 @@ def smooth_forward_kernel(
     acc = tl.zeros([BLOCK_ROWS, block_width(VALUE_WIDTH)], ACC)
     total = tl.zeros([BLOCK_ROWS, 4], ACC)
     for k in tl.range(0, walk.edges):
-        at = edge_block(walk, k, BLOCK_COLUMNS)
+        at = edge_block(walk, k, BLOCK_EDGE)
         acc, total, shift = smooth_block(
-            acc, total, shift, inputs, at, WIDTH, VALUE_WIDTH, BLOCK_COLUMNS, FOLLOW, LIMIT, ROOM, True
-        )
+            acc, total, shift, inputs, at, WIDTH, VALUE_WIDTH, BLOCK_EDGE, FOLLOW, LIMIT, ROOM, ONE,
+            MASKED or not ONE, True,
+        )  # fmt: skip
     for at in tl.range(walk.inner_start, walk.inner_stop, BLOCK_COLUMNS):
         acc, total, shift = smooth_block(
-            acc, total, shift, inputs, at, WIDTH, VALUE_WIDTH, BLOCK_COLUMNS, FOLLOW, LIMIT, ROOM, False
-        )
-    if log_sum is not None:
+            acc, total, shift, inputs, at, WIDTH, VALUE_WIDTH, BLOCK_COLUMNS, FOLLOW, LIMIT, ROOM, ONE, False,
+            False,
+        )  # fmt: skip
+    if ONE:
+        row_sum = tl.where(row < rows, tl.sum(total, 1) + eps, 1.0)
+        acc /= row_sum[:, None]
+        tl.store(log_sum + sequence * rows + row, row_sum, mask=row < rows)
+    elif log_sum is not None:
         if not FOLLOW and tl.max(tl.where(row < rows, tl.sum(total, 1), 0.0)) > LIMIT:
             # A key was far nearer than the row's own: again, with a shift that follows the largest score.
             acc = tl.zeros([BLOCK_ROWS, block_width(VALUE_WIDTH)], ACC)
@@ -192,8 +229,9 @@ def smooth_forward_kernel(
             first = tl.min(tl.where(walk.low < walk.high, walk.low, keys)) // BLOCK_COLUMNS * BLOCK_COLUMNS
             for at in tl.range(first, tl.max(walk.high), BLOCK_COLUMNS):
                 acc, total, shift = smooth_block(
-                    acc, total, shift, inputs, at, WIDTH, VALUE_WIDTH, BLOCK_COLUMNS, True, LIMIT, ROOM, True
-                )
+                    acc, total, shift, inputs, at, WIDTH, VALUE_WIDTH, BLOCK_COLUMNS, True, LIMIT, ROOM, ONE,
+                    True, True,
+                )  # fmt: skip
         row_sum = tl.sum(total, 1)
         sees = row_sum > 0
         row_sum = tl.where(sees, row_sum, 1.0)  # a row that sees no key: its sum over values is zero already
@@ -245,21 +283,23 @@ def own_scores(inputs, row, rows, WIDTH: tl.constexpr):
 @triton.jit
 def smooth_block(
     acc, total, shift, inputs, at, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    FOLLOW: tl.constexpr, LIMIT: tl.constexpr, ROOM: tl.constexpr, EDGE: tl.constexpr,
+    FOLLOW: tl.constexpr, LIMIT: tl.constexpr, ROOM: tl.constexpr, ONE: tl.constexpr, MASKED: tl.constexpr,
+    EDGE: tl.constexpr,
 ):  # fmt: skip
     """Add a block of keys to acc = Σ_j 2^(s_ij − shift_i) v_j and total = Σ_j 2^(s_ij − shift_i), in parts.
 
     FOLLOW lets the shift grow with the largest score so far; to ROOM above it, where there is ROOM, and then
-    only for a block of which a part sums to more than LIMIT. EDGE leaves out what a row may not see.
+    only for a block of which a part sums to more than LIMIT. MASKED leaves out what a row may not see. At an
+    EDGE columns may lie past the end.
     """
     # [BLOCK block_width]
     key_block = load_block(inputs.key, at, inputs.keys, BLOCK, WIDTH, EDGE)
-    scores = log2_scores(inputs, key_block, at)
-    if EDGE:
+    scores = log2_scores(inputs, shift, key_block, at, ONE, EDGE)
+    if MASKED:
         scores = tl.where(seen(inputs.walk, at, BLOCK), scores, float("-inf"))
     # [BLOCK block_width]
-    value_block = load_block(inputs.value, at, inputs.keys, BLOCK, VALUE_WIDTH, EDGE)
-    weights = tl.exp2(scores - shift[:, None])
+    value_block = key_block if ONE else load_block(inputs.value, at, inputs.keys, BLOCK, VALUE_WIDTH, EDGE)
+    weights = tl.exp2(scores if ONE else scores - shift[:, None])
     sums = lane_sums(weights)
     if FOLLOW and (not ROOM or tl.max(sums) > LIMIT):
         before, shift = shift, tl.maximum(shift, tl.max(scores, 1) + ROOM)
@@ -272,19 +312,30 @@ def smooth_block(
 
 
 @triton.jit
-def log2_scores(inputs, key_block, at):
-    """log₂ κ_ij without row i's own term, [rows BLOCK]."""
+def log2_scores(inputs, shift, key_block, at, ONE: tl.constexpr, EDGE: tl.constexpr):
+    """log₂ κ_ij without row i's own term, [rows BLOCK]; ONE: with it, its shift, and −∞ past the end."""
     ROWS: tl.constexpr = inputs.row_query.shape[0]
     BLOCK: tl.constexpr = key_block.shape[0]
-    scores = dot(inputs.row_query, tl.trans(key_block))
-    if inputs.key_squares is not None:
+    column = at + tl.arange(0, BLOCK)
+    if ONE:
         # [BLOCK]
-        squares = tl.load(inputs.key_squares + at + tl.arange(0, BLOCK))
-        scores -= inputs.ratio * squares[None, :]
-    scores *= inputs.factor
-    if inputs.table is not None:
-        # [rows BLOCK]
-        scores += lag_scores(inputs.table, inputs.row_start, at, inputs.keys, ROWS, BLOCK)
+        if inputs.key_squares is not None:
+            norm = tl.load(inputs.key_squares + column)
+        else:
+            norm = half_norm(key_block, inputs.factor)
+            if EDGE:
+                norm = tl.where(column < inputs.keys, norm, float("inf"))
+        scores = dot(inputs.row_query, tl.trans(key_block)) * inputs.factor - (shift[:, None] + norm[None, :])
+    else:
+        scores = dot(inputs.row_query, tl.trans(key_block))
+        if inputs.key_squares is not None:
+            # [BLOCK]
+            squares = tl.load(inputs.key_squares + column)
+            scores -= inputs.ratio * squares[None, :]
+        scores *= inputs.factor
+        if inputs.table is not None:
+            # [rows BLOCK]
+            scores += lag_scores(inputs.table, inputs.row_start, at, inputs.keys, ROWS, BLOCK)
     return scores
 
 

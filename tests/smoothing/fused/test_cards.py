@@ -102,8 +102,8 @@ def test_a_line_of_another_triton_is_not_taken(play):
 
 
 def test_what_does_not_fit_is_refused_with_the_reason(play):
-    play(ADA, line(verdict="refused", why="gka_forward needs 172288 bytes of shared memory of 101376"))
-    with pytest.raises(ValueError, match="cannot run on NVIDIA GeForce RTX 4090: gka_forward needs 172288"):
+    play(ADA, line(verdict="refused", why="gka_backward needs 172288 bytes of shared memory of 101376"))
+    with pytest.raises(ValueError, match="cannot run on NVIDIA GeForce RTX 4090: gka_backward needs 172288"):
         smooth(X, kernel=GAUSSIAN, method="fused")
     assert choice() != "fused"
 
@@ -122,7 +122,7 @@ def test_rocm_is_refused(play):
 
 
 def test_the_blocks_of_the_file_are_what_runs(play):
-    play(ADA, line(blocks={"gka_forward": [16, 16, 2, 1]}))
+    play(ADA, line(blocks={"smooth_forward": [16, 16, 2, 1]}))
     with collected() as started:
         smooth(X, kernel=GAUSSIAN, method="fused")
     assert [(each.config.rows, each.config.columns) for each in started] == [(16, 16)]
@@ -142,9 +142,9 @@ def test_the_answer_is_a_constant_of_a_compiled_graph(play):
     ("old", "new", "same"),
     [
         ("ACC: tl.constexpr", "ACC:  tl.constexpr", True),
-        ('"""The two programs', '"""Both programs', True),
+        ('"""The block of rows', '"""Those rows', True),
         ("    MASKED: tl.constexpr =", "    # A comment.\n    MASKED: tl.constexpr =", True),
-        ("acc / total[:, None]", "acc * total[:, None]", False),
+        ("grad.to(ACC) / total[:, None]", "grad.to(ACC) * total[:, None]", False),
     ],
     ids=["layout", "docstring", "comment", "code"],
 )

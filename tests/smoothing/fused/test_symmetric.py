@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gkalib.smoothing.fused import symmetric
+from gkalib.smoothing.fused import forward
 from gkalib.smoothing.fused.configs import Config, edge_columns, forced
 from gkalib.smoothing.fused.launch import LAUNCHES
 from gkalib.smoothing.fused.symmetric import gka_backward, gka_forward
@@ -98,7 +98,7 @@ def test_values_and_gradients_are_autograds(mask: str, length: int):
 def test_blocks_at_the_edge_are_narrower_where_few_columns_are_left(length: int, columns: int):
     rest = length % columns
     assert edge_columns(length, columns) == (16 if 0 < rest <= columns // 2 else columns)
-    with forced(Config(32, columns), "gka_forward"):
+    with forced(Config(32, columns), "smooth_forward"):
         assert_same(tokens(length, 16, batch=1), WHOLE, eps=0.3)
 
 
@@ -120,7 +120,7 @@ def test_one_bandwidth_for_all_heads():
 @FLOAT64
 @pytest.mark.parametrize("mask", ["whole", "causal"])
 def test_norms_of_long_sequences_come_from_a_program(mask: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(symmetric, "SHORT", 16)
+    monkeypatch.setattr(forward, "SHORT", 16)
     LAUNCHES.clear()
     with forced(Config(32, 16)):
         assert_same(tokens(50, 16, batch=1), MASKS[mask](50))
@@ -131,7 +131,7 @@ def test_norms_of_long_sequences_come_from_a_program(mask: str, monkeypatch: pyt
 def test_every_pass_is_two_programs_at_most():
     LAUNCHES.clear()
     assert_same(tokens(20, 16), Spans(40, 0))
-    assert LAUNCHES == {"gka_forward_kernel": 1, "gka_prepare_kernel": 1, "gka_backward_kernel": 1}
+    assert LAUNCHES == {"smooth_forward_kernel": 1, "gka_prepare_kernel": 1, "gka_backward_kernel": 1}
 
 
 LAYOUTS = {
