@@ -135,8 +135,8 @@ def costs(study: Study, learned: Task) -> dict[str, int | float]:
     """Parameters of a study's model, and operations, time and memory of a training step on one batch.
 
     ``flops`` are those of ``gkalib.count`` for one item. ``milliseconds`` are this thread's own, the least
-    of fifteen steps after two, since others use the machine, with AdamW. ``mebibytes`` are what the forward pass keeps for the backward pass
-    beyond the parameters, each stored tensor once.
+    of fifteen steps after two, since others use the machine; with AdamW. ``mebibytes`` are what the forward
+    pass keeps for the backward pass beyond the parameters, each stored tensor once.
     """
     model = study.model_of(learned)
     inputs, labels = next(learned.batches(study.batch, torch.Generator().manual_seed(study.seed)))
