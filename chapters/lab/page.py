@@ -193,12 +193,16 @@ def _carry_out(path: str, arguments: tuple, config: Config, grid: int, constants
     report = ahead.build(Launch(kernel, grid, config, named))
     if not torch.cuda.is_available():
         return Compiled(report)
-    # Tensor descriptors that a kernel makes are written to memory.
-    triton.set_allocator(lambda size, _, __: torch.empty(size, dtype=torch.int8, device="cuda"))
+    triton.set_allocator(_allocate)
     on_card = {key: one.cuda() if isinstance(one, Tensor) else one for key, one in named.items()}
     kernel[(grid,)](**on_card, num_warps=config.warps, num_stages=config.stages)
     outputs = {key: one.cpu() for key, one in on_card.items() if isinstance(one, Tensor)}
     return Compiled(report, torch.cuda.get_device_name(), outputs)
+
+
+def _allocate(size: int, alignment: int, stream: int | None) -> Any:
+    """Memory for the tensor descriptors that a kernel makes."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
 
 
 def main() -> None:

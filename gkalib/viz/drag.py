@@ -214,7 +214,8 @@ def posterior(kernel: Kernel, keys, values, noise: float, at) -> tuple[torch.Ten
 
 def _process(axes, data: dict) -> None:
     keys, values = ([row[0] for row in data[name]] for name in ("keys", "values"))
-    grid, kernel = torch.linspace(*data["x"], 201, dtype=torch.float64), Gaussian(data["sigma"])
+    low, high = data["x"]
+    grid, kernel = torch.linspace(low, high, 201, dtype=torch.float64), Gaussian(data["sigma"])
     mean, deviation = posterior(kernel, keys, values, data["process"], grid)
     blue = style.PALETTE["blue"]
     axes.fill_between(grid, mean - 2 * deviation, mean + 2 * deviation, color=blue, alpha=0.14, linewidth=0)
