@@ -25,10 +25,9 @@ def draw() -> Figure:
         }
         for kind in ("images", "text")
     }
-    order = sorted(judged["images"], key=lambda arm: -judged["images"][arm].estimate.value)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.2), sharey=True)
-    intervals(left, judged["images"], order=order, delta=0.01, factor=100, limits=(-14, 10))
-    intervals(right, judged["text"], order=order, delta=0.02, limits=(-0.06, 0.26))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.4))
+    intervals(left, judged["images"], delta=0.01, factor=100, limits=(-14, 10))
+    intervals(right, judged["text"], delta=0.02, limits=(-0.12, 0.26))
     left.set(title="Images: right of zero is better", xlabel="accuracy minus softmax (points)")
     right.set(title="Text: left of zero is better", xlabel="loss minus softmax (nats)")
     return figure

@@ -29,7 +29,7 @@ def test_both_images_are_stored_with_their_names():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="they must be"):
+    with pytest.raises(ValueError, match="both must be one"):
         Wipe(DARK, LIGHT[:1], ("a", "b"), "alt")
     with pytest.raises(ValueError, match="alt is empty"):
         Wipe(DARK, LIGHT, ("a", "b"), " ")
