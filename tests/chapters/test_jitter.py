@@ -72,10 +72,11 @@ def test_what_one_seed_draws_is_drawn_again_and_another_day_draws_others():
     assert drawn("2026-01-31") == drawn("2026-01-31") != drawn("2026-02-01")
 
 
-def test_in_a_month_every_chapter_and_every_perturbation_is_drawn():
-    month = [case for day in range(1, 31) for case in drawn(f"2026-06-{day:02}")]
-    assert {slug for slug, _ in month} == set(slugs(ROOT))
-    assert {name for _, name in month} == set(PERTURBATIONS)
+def test_in_two_months_every_chapter_and_every_perturbation_is_drawn():
+    days = [f"2026-{month:02}-{day:02}" for month in (6, 7) for day in range(1, 31)]
+    cases = [case for day in days for case in drawn(day)]
+    assert {slug for slug, _ in cases} == set(slugs(ROOT))
+    assert {name for _, name in cases} == set(PERTURBATIONS)
 
 
 def test_the_table_names_the_cells_that_differ():
