@@ -266,9 +266,8 @@ def generate(
             than the context.
     """
     model, tokenizer = _decoder(trained, processes, "generate")
-    ids = tokenizer.encode(prompt).tolist()
-    if tokenizer.bos is not None:
-        ids = [tokenizer.bos, *ids]
+    start = [] if tokenizer.bos is None else [tokenizer.bos]
+    ids = start + tokenizer.encode(prompt).tolist()
     if not ids:
         raise ValueError("generate: a model of characters needs a prompt of at least one character")
     context = model.config.context
@@ -276,7 +275,7 @@ def generate(
         raise ValueError(f"generate: the prompt has {len(ids)} tokens, and the model reads {context}")
     given = torch.tensor([ids], device=processes.device)
     written = model.eval().generate(given, count, temperature=temperature, seed=seed)
-    return tokenizer.decode(written[0].tolist())
+    return tokenizer.decode(written[0, len(start) :].tolist())
 
 
 def device_name(processes: Processes) -> str:

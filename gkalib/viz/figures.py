@@ -207,7 +207,8 @@ def matrices(weights: Weights) -> Figure:
     figure, panels = _row(weights.shape[1], height=2.4)
     for head, axes in enumerate(panels):
         image = maps.weights(axes, maps.off_diagonal(subsample(weights[0, head])[0]), title=f"head {head}")
-        figure.colorbar(image, ax=axes, shrink=0.7)
+        axes.set_aspect("equal")
+        figure.colorbar(image, ax=axes, orientation="horizontal", shrink=0.9)
     return figure
 
 

@@ -53,7 +53,7 @@ def test_there_are_pairs_to_compare():
     assert {f"{name}-{data}" for name in ("gka", "softmax") for data in ("fashion-mnist", "cifar10")} < {
         *NAMES
     }
-    assert {"gpa-dickens", "rope-dickens", "karat-cifar10"} < {*NAMES}
+    assert {"gpa-dickens", "rope-dickens", "rbf-tinystories", "karat-cifar10"} < {*NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -89,8 +89,8 @@ def test_a_model_of_the_book_reaches_what_is_stored(name: str, capsys):
 def test_a_model_of_the_book_writes_and_is_drawn(name: str, tmp_path: Path, capsys):
     if open_run(name).tokenizer_json:
         assert main(["generate", name, "--prompt", "It was ", "--count", "30", "--device", "cpu"]) == 0
-        assert re.match(r"It was .{30}\n$", capsys.readouterr().out, re.S)
+        assert re.match(r"It was .{30,}\n$", capsys.readouterr().out, re.S)
     assert main(["look", name, "--out", str(tmp_path), "--device", "cpu"]) == 0
     drawn = {path.stem for path in tmp_path.glob("*.png")}
     expected = "sinks" if open_run(name).tokenizer_json else "rollout"
-    assert {expected, "spectra"} <= drawn and ("bandwidths" in drawn) == name.startswith("gka")
+    assert {expected, "spectra"} <= drawn and ("bandwidths" in drawn) == name.startswith(("gka", "rbf"))
