@@ -144,19 +144,23 @@ def _of_recipe_or_model(name: str) -> Iterator[tuple[str, int]]:
 
 
 def launches(need: Need, length: int, mask: str) -> dict[str, list[Launch]]:
-    """The programs that each direction starts; nothing runs."""
+    """The programs that each direction starts, one token's with shared keys too; nothing runs."""
     if interpreting():
         raise ValueError(
             "ready: import it behind `if __name__ == '__main__'`, since processes that compile do too"
         )
-    case = need.case(mask, length)
-    with collected() as launched:
-        problem, leaves = case.problem()
-        out = Fused()(problem)
-        forward = list(launched)
-        if leaves:
-            torch.autograd.grad(out, [*leaves.values()], case.grad, allow_unused=True)
-    return {"forward": forward, "backward": launched[len(forward) :]}
+    found: dict[str, list[Launch]] = {direction: [] for direction in need.directions}
+    for turn in range(2 if OPERATIONS[need.operation].one == "token" else 1):
+        case = need.case(mask, length, turn)
+        with collected() as launched:
+            problem, leaves = case.problem()
+            out = Fused()(problem)
+            forward = list(launched)
+            if leaves:
+                torch.autograd.grad(out, [*leaves.values()], case.grad, allow_unused=True)
+        for direction, started in zip(need.directions, (forward, launched[len(forward) :]), strict=False):
+            found[direction] += started
+    return found
 
 
 def choices(need: Need, length: str) -> dict[str, dict[str, list[Sizes]]]:

@@ -40,7 +40,7 @@ SHARING = {
 """Cases whose programs and entries of the table are another case's too."""
 OF_LAGS = {"bank_table", "bank_at", "bank_gradient"}
 """Cases that read no heads, whose widths and types are nothing to them."""
-MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode", "gpa_decode", *OF_LAGS}
+MASKLESS = {name for name in CALLS if name.endswith("decode") or name.startswith("row_features")} | OF_LAGS
 
 GOALS = {
     ("gka_forward", "smooth_forward"): 5.95,

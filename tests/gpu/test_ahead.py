@@ -94,7 +94,9 @@ def test_products_run_on_the_tensor_cores_of_warp_groups(baseline: dict[str, Pro
     half = [
         row for row in baseline.values() if row.report.loops and row.dtype != "float32" and row.width <= 128
     ]
-    assert half and [row.key for row in half if not row.report.hgmma] == []
+    # One token's heads are 16 rows: too few for those of a warp group, which take 64.
+    assert half and {row.report.program for row in half if not row.report.hgmma} == {"decode_group"}
+    assert all(row.report.hmma for row in half if not row.report.hgmma)
 
 
 def test_at_the_papers_widths_no_hot_loop_of_16_bits_waits_for_local_memory(baseline: dict[str, Program]):
