@@ -17,7 +17,7 @@ LENGTHS = (1, 2, 15, 16, 17, 31, 32, 33, 64, 65, 128, 129, 189, 192, 500, 1024, 
 
 
 def programs(batch: int, heads: int, groups: int, *, table: bool, masked: bool) -> int:
-    """How many from the first token to the last that the cache has a place for; groups are of dot products."""
+    """How many from the first token to the last that the cache has a place for; groups of dot products."""
     store, query = (
         torch.empty(batch, h, n, 64, dtype=torch.bfloat16) for h, n in ((groups, PLACES), (heads, 1))
     )
