@@ -76,7 +76,7 @@ newest: ## the same with the newest releases in place of the locked ones (PYTHON
 	  ".[vision,language,models,book,dev]" $(if $(TORCH),torch==$(TORCH))
 	@$(NEWEST)/bin/python -m tests.quick
 
-aot: $(FULL)/.ready ## compile every fused program for an H100 and compare with the baseline (UPDATE=1 records it, ONLY="CASE ...")
+aot: $(FULL)/.ready ## compile the fused programs for four chips and compare with what is recorded (UPDATE=1 records, ONLY="CASE CHIP ...")
 	@$(FULL)/bin/python -m gkalib.gpu.survey $(ONLY) --processes $(JOBS) $(if $(UPDATE),--update)
 
 lint: $(FULL)/.ready ## style, import floors, spelling

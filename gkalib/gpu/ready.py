@@ -50,6 +50,21 @@ Sizes = list[int]
 # What is asked for
 
 
+def card_of(chip: str) -> Card:
+    """A card that is not here, by what compilers call its chip: ``sm_89``.
+
+    Raises:
+        ValueError: if its shared memory is not known.
+    """
+    from gkalib.gpu.ahead import SHARED
+
+    number = chip.removeprefix("sm_").removesuffix("a")
+    if not number.isdigit() or int(number) not in SHARED:
+        known = ", ".join(f"sm_{each}" for each in SHARED)
+        raise ValueError(f"ready: no chip {chip!r} can be rehearsed. Known: {known}")
+    return Card(f"rehearsed {chip}", divmod(int(number), 10), SHARED[int(number)], rehearsed=True)
+
+
 def card_here(rehearse: str = "") -> Card:
     """The card that is here, or one that for instance ``sm_89`` names.
 
@@ -57,15 +72,9 @@ def card_here(rehearse: str = "") -> Card:
         ValueError: if there is none, or no fused operation runs on it.
     """
     if rehearse:
-        from gkalib.gpu.ahead import SHARED
-
-        number = rehearse.removeprefix("sm_").removesuffix("a")
-        if not number.isdigit() or int(number) not in SHARED:
-            known = ", ".join(f"sm_{each}" for each in SHARED)
-            raise ValueError(f"ready: no chip {rehearse!r} can be rehearsed. Known: {known}")
         if not interpreting():
             raise ValueError("ready: a rehearsal compares in Triton's interpreter: set TRITON_INTERPRET=1")
-        return Card(f"rehearsed {rehearse}", divmod(int(number), 10), SHARED[int(number)], rehearsed=True)
+        return card_of(rehearse)
     device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
     card = cards.here(device or torch.device("cpu"))
     if card is None:
@@ -135,19 +144,23 @@ def _of_recipe_or_model(name: str) -> Iterator[tuple[str, int]]:
 
 
 def launches(need: Need, length: int, mask: str) -> dict[str, list[Launch]]:
-    """The programs that each direction starts; nothing runs."""
+    """The programs that each direction starts, one token's with shared keys too; nothing runs."""
     if interpreting():
         raise ValueError(
             "ready: import it behind `if __name__ == '__main__'`, since processes that compile do too"
         )
-    case = need.case(mask, length)
-    with collected() as launched:
-        problem, leaves = case.problem()
-        out = Fused()(problem)
-        forward = list(launched)
-        if leaves:
-            torch.autograd.grad(out, [*leaves.values()], case.grad, allow_unused=True)
-    return {"forward": forward, "backward": launched[len(forward) :]}
+    found: dict[str, list[Launch]] = {direction: [] for direction in need.directions}
+    for turn in range(2 if OPERATIONS[need.operation].one == "token" else 1):
+        case = need.case(mask, length, turn)
+        with collected() as launched:
+            problem, leaves = case.problem()
+            out = Fused()(problem)
+            forward = list(launched)
+            if leaves:
+                torch.autograd.grad(out, [*leaves.values()], case.grad, allow_unused=True)
+        for direction, started in zip(need.directions, (forward, launched[len(forward) :]), strict=False):
+            found[direction] += started
+    return found
 
 
 def choices(need: Need, length: str) -> dict[str, dict[str, list[Sizes]]]:
@@ -168,11 +181,12 @@ def choices(need: Need, length: str) -> dict[str, dict[str, list[Sizes]]]:
 
 
 class Fit(NamedTuple):
-    """What a program's machine code needs: shared memory, and registers spilled to memory, in bytes."""
+    """What a program's machine code needs: bytes of shared memory and of spilled registers, and registers."""
 
     shared: int
     spills: int
     fault: str = ""
+    registers: int = 0
 
 
 def compiled(need: Need, program: str, sizes: Sizes, card: Card) -> Fit:
@@ -199,7 +213,9 @@ def compiled(need: Need, program: str, sizes: Sizes, card: Card) -> Fit:
                 report = build(launch, target=target)
             except Exception as error:  # whatever the compiler says no with
                 return Fit(0, 0, f"{program} does not compile: {first_line(error)}")
-            fit = Fit(max(fit.shared, report.shared), max(fit.spills, report.spills))
+            needs = report.shared, report.spills, report.registers
+            shared, spills, registers = map(max, needs, (fit.shared, fit.spills, fit.registers))
+            fit = Fit(shared, spills, registers=registers)
     return fit
 
 
@@ -213,13 +229,18 @@ def smaller(sizes: Sizes) -> Sizes | None:
     return [rows, columns, warps, 1] if stages > 1 else None
 
 
+def for_a_card(processes: int | None = None) -> ProcessPoolExecutor:
+    """Processes that import the programs for a card, whatever this one did; one a core unless told."""
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(processes or os.cpu_count(), spawn, initializer=exec, initargs=(FOR_A_CARD,))
+
+
 class Compiler:
     """Compiles for a card in processes of their own, each thing once."""
 
-    def __init__(self, card: Card):
+    def __init__(self, card: Card, processes: int | None = None):
         self.card, self.asked = card, dict[tuple, Future[Fit]]()
-        spawn = multiprocessing.get_context("spawn")
-        self.pool = ProcessPoolExecutor(os.cpu_count(), spawn, initializer=exec, initargs=(FOR_A_CARD,))
+        self.pool = for_a_card(processes)
 
     def ask(self, need: Need, program: str, sizes: Sizes) -> Future[Fit]:
         """What it needs, once that is known."""

@@ -176,19 +176,19 @@ def row_features_backward(sample: Sample) -> Call:
     return functools.partial(row_features_backward, grad, *tensors, coefficients, sample.scale())
 
 
-def _decode(shared: bool, gaussian: bool, table: bool, normalize: bool) -> Callable[[Sample], Call]:
-    """One new token against a cache; with ``shared`` keys and values are one tensor."""
+def _decode(
+    shared: bool, gaussian: bool, table: bool, normalize: bool, groups: int = 0
+) -> Callable[[Sample], Call]:
+    """One new token against a cache; with ``shared`` keys and values are one tensor, of so many groups."""
 
     def prepared(sample: Sample) -> Call:
         from gkalib.smoothing.fused.decode import decode
 
-        key = sample.tensor()
+        key, value = (sample.tensor()[:, : groups or None] for _ in range(2))
         scale, sigma = (None, sample.sigma()) if gaussian else (sample.scale(), None)
         lags = sample.numbers(sample.batch, sample.heads, sample.length) if table else None
-        value = key if shared else sample.tensor()
-        return functools.partial(
-            decode, sample.tensor(length=1), key, value, scale, None, lags, None, normalize, sigma=sigma
-        )
+        given = sample.tensor(length=1), key, key if shared else value, scale, None, lags, None, normalize
+        return functools.partial(decode, *given, sigma=sigma)
 
     return prepared
 
@@ -217,6 +217,7 @@ CALLS: dict[str, Callable[[Sample], Call]] = {
     "gka_decode": _decode(shared=True, gaussian=True, table=False, normalize=True),
     "rbf_decode": _decode(shared=False, gaussian=True, table=False, normalize=True),
     "gpa_decode": _decode(shared=False, gaussian=False, table=True, normalize=True),
+    "group_decode": _decode(shared=False, gaussian=False, table=False, normalize=True, groups=1),
 }
 """The sample calls by name."""
 

@@ -1,26 +1,31 @@
-"""Every program with its shipped block sizes, compiled for an H100 and held against what is recorded.
+"""Every program compiled without a card and held against what is recorded.
 
-``make aot`` compiles all of it and compares; ``make aot UPDATE=1`` records it anew in ahead.json, where tests
-and chapters read it. The tests compile a part of it. Nothing here needs a card.
+For an H100 with its shipped block sizes, in ahead.json: what the machine code does. For each of four chips at
+the papers' widths, in chips.csv: the block sizes that fit it, and what they need. ``make aot`` compiles all
+of it and compares; ``make aot UPDATE=1`` records it anew for tests and chapters. The tests compile a part.
 """
 
 import argparse
+import csv
 import json
 import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from gkalib.gpu.ahead import SHARED_LIMIT, Report, build, launches
+from gkalib.gpu.cases import OPERATIONS, Need
+from gkalib.gpu.ready import Compiler, card_of, choices, for_a_card
 from gkalib.gpu.samples import CALLS, Sample
 
-BASELINE = Path(__file__).with_name("ahead.json")
+BASELINE, CHIPS = (Path(__file__).with_name(name) for name in ("ahead.json", "chips.csv"))
+NAMES = "sm_80", "sm_89", "sm_90a", "sm_120"
+"""The chips: of an A100, of an RTX 4090, of an H100, of an RTX 5090."""
 WIDTHS = (16, 32, 64, 128, 256)
 ODD = 80
 """A width that is no power of two, of which a program masks a part of each row."""
@@ -35,7 +40,7 @@ SHARING = {
 """Cases whose programs and entries of the table are another case's too."""
 OF_LAGS = {"bank_table", "bank_at", "bank_gradient"}
 """Cases that read no heads, whose widths and types are nothing to them."""
-MASKLESS = {"row_features", "row_features_backward", "gka_decode", "rbf_decode", "gpa_decode", *OF_LAGS}
+MASKLESS = {name for name in CALLS if name.endswith("decode") or name.startswith("row_features")} | OF_LAGS
 
 GOALS = {
     ("gka_forward", "smooth_forward"): 5.95,
@@ -108,33 +113,17 @@ def everything() -> list[Sample]:
     return samples
 
 
-def quick() -> list[Sample]:
-    """What each run of the tests compiles: bfloat16 at the papers' widths, and the rest for GKA."""
-    half = torch.bfloat16
-    samples = []
-    for name in CALLS:
-        samples += [Sample(name, 64, half)]
-        if name not in MASKLESS:
-            samples += [Sample(name, 128, half, "band")]
-    for name in ("gka_forward", "gka_backward"):
-        samples += [
-            Sample(name, 64, half, "all", VIT),
-            Sample(name, 64, torch.float32),
-            Sample(name, 64, half, "given"),
-        ]
-        samples += [Sample(name, 256, half), Sample(name, 128, half)]
-    return samples
-
-
-def survey(cases: Sequence[Sample]) -> Iterator[Program]:
-    """Compile what each case launches. A program launched in two ways has a number behind its name."""
-    for case in cases:
-        reports = list(dict.fromkeys(build(launch) for launch in launches(case)))
-        names = [report.program for report in reports]
-        for index, report in enumerate(reports):
-            if again := names[:index].count(report.program):
-                report = replace(report, program=f"{report.program} {again + 1}")
-            yield Program(*case.where, report)
+def survey(case: Sample) -> list[Program]:
+    """Compile what a case launches. A program launched in two ways has a number behind its name."""
+    reports = list(dict.fromkeys(build(launch) for launch in launches(case)))
+    names = [report.program for report in reports]
+    numbered = (
+        replace(report, program=f"{report.program} {again + 1}") if again else report
+        for report, again in (
+            (report, names[:index].count(report.program)) for index, report in enumerate(reports)
+        )
+    )
+    return [Program(*case.where, report) for report in numbered]
 
 
 def recorded() -> dict[str, Program]:
@@ -144,7 +133,9 @@ def recorded() -> dict[str, Program]:
 
 
 def record(rows: Sequence[Program]) -> None:
-    """Make these rows the baseline."""
+    """Make these rows the baseline, in the order of the cases, without those that are none any more."""
+    order = {case.where: index for index, case in enumerate(everything())}
+    rows = sorted((row for row in rows if row.where in order), key=lambda row: order[row.where])
     BASELINE.write_text("[\n" + ",\n".join(row.line() for row in rows) + "\n]\n")
 
 
@@ -206,76 +197,127 @@ def missed(row: Program) -> str | None:
 
 
 def compiled(cases: Sequence[Sample], processes: int = 2) -> list[Program]:
-    """The survey in processes of their own, which import the programs for a card, with a fresh cache."""
-    with tempfile.TemporaryDirectory() as cache:
-        environment = os.environ | {"TRITON_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
-        environment.pop("TRITON_INTERPRET", None)
-        command = [sys.executable, "-m", "gkalib.gpu.survey", "--cases"]
-        running = []
-        for start in range(processes):
-            words = [_word(case) for case in cases[start::processes]]
-            running.append(
-                subprocess.Popen(
-                    [*command, *words],
-                    env=environment,
-                    text=True,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                )
-            )
-        outputs = [process.communicate() for process in running]
-    for process, (_, error) in zip(running, outputs, strict=True):
-        if process.returncode:
-            raise RuntimeError(f"the survey stopped: {error}")
-    rows = [
-        Program.of(json.loads(line))
-        for out, _ in outputs
-        for line in out.splitlines()
-        if line.startswith("{")
-    ]
-    order = {case.where: index for index, case in enumerate(cases)}
-    return sorted(rows, key=lambda row: order[row.where])
+    """The survey in processes of their own, which import the programs for a card."""
+    with for_a_card(processes) as pool:
+        return [*chain.from_iterable(pool.map(survey, cases))]
 
 
-def _word(case: Sample) -> str:
-    return ":".join(map(str, case.where))
+class Fitted(NamedTuple):
+    """A program at a width of bfloat16 heads on a chip: the block sizes that fit it, and what they need."""
+
+    chip: str
+    operation: str
+    width: int
+    direction: str
+    program: str
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+    registers: int
+    spills: int
+    shared: int
+
+    @property
+    def key(self) -> tuple:
+        """What names it."""
+        return self[:5]
 
 
-def _case(word: str) -> Sample:
-    name, width, dtype, mask, length = word.split(":")
-    return Sample(name, int(width), getattr(torch, dtype), mask, int(length))
+def needs() -> list[Need]:
+    """Every operation in bfloat16 at the papers' widths."""
+    return [Need(name, "bfloat16", width) for name in OPERATIONS for width in PAPERS]
+
+
+def fitted(chip: str, wanted: Sequence[Need], processes: int = 2) -> list[Fitted]:
+    """What `gkalib ready` would choose on a chip without measuring: shipped block sizes, or smaller ones.
+
+    Raises:
+        ValueError: if a program fits at no size.
+    """
+    compiler = Compiler(card_of(chip), processes)
+    rows = []
+    with compiler.pool as pool:
+        tried = {
+            (need, direction, program): every[:1]
+            for need, found in zip(wanted, pool.map(choices, wanted, repeat("long")), strict=True)
+            for direction, programs in found.items()
+            for program, every in programs.items()
+        }
+        for (need, _, program), (sizes,) in tried.items():  # all at once, so that no process waits
+            compiler.ask(need, program, sizes)
+        for (need, direction, program), sizes in tried.items():
+            fits, why = compiler.fitting(need, program, sizes)
+            if why:
+                raise ValueError(f"survey: {chip}: {why}")
+            fit = compiler.ask(need, program, fits[0]).result()
+            numbers = (*fits[0], fit.registers, fit.spills, fit.shared)
+            rows.append(Fitted(chip, need.operation, need.width, direction, program, *numbers))
+    return rows
+
+
+def recorded_fits() -> list[Fitted]:
+    """The rows of the table."""
+    with CHIPS.open(encoding="utf-8", newline="") as lines:
+        return [
+            Fitted(*(int(cell) if cell.isdigit() else cell for cell in row))
+            for row in [*csv.reader(lines)][1:]
+        ]
+
+
+def record_fits(rows: Sequence[Fitted]) -> None:
+    """Make these rows the table, chip by chip."""
+    with CHIPS.open("w", encoding="utf-8", newline="") as lines:
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow(Fitted._fields)
+        writer.writerows(sorted(rows, key=lambda row: NAMES.index(row.chip)))
+
+
+def unlike(row: Fitted, before: Fitted | None) -> list[str]:
+    """What is other than recorded in the fit of a program: its blocks, or more spills or registers."""
+    if before is None:
+        return ["it is not in the table"]
+    faults = [] if row[5:9] == before[5:9] else [f"block sizes {row[5:9]}, recorded {before[5:9]}"]
+    if row.spills > before.spills or row.registers > before.registers + 8:
+        faults += [
+            f"{row.registers} registers, {row.spills} spilled, recorded {before.registers}, {before.spills}"
+        ]
+    return faults
 
 
 def main() -> int:
-    """Compile every program with its shipped block sizes, print a table, and compare with the baseline."""
+    """Compile every program for an H100, and what each chip has room for; compare both with the records."""
     parser = argparse.ArgumentParser(prog="python -m gkalib.gpu.survey", description=main.__doc__)
     option = parser.add_argument
-    option("only", nargs="*", metavar="CASE", help="the cases to compile; all where none is named")
-    option("--cases", nargs="*", metavar="CASE", help="only print these as JSON: name:width:type:mask:length")
+    option("only", nargs="*", metavar="NAME", help="cases and chips to compile; all where none is named")
     option("--update", action="store_true", help="record the rows instead of comparing them")
     option("--processes", type=int, default=os.cpu_count() or 1, help="(%(default)s)")
     options = parser.parse_args()
-    if options.cases is not None:
-        for row in survey([_case(word) for word in options.cases]):
-            print(row.line(), flush=True)
-        return 0
-    cases = [case for case in everything() if not options.only or case.name in options.only]
-    rows = compiled(cases, options.processes)
-    baseline = recorded()
-    failures = 0
+    only, failures = options.only, 0
+
+    def tell(words: str, faults: list[str]) -> None:
+        nonlocal failures
+        failures += bool(faults)
+        print(words, *(f"    {line}" for line in faults), sep="\n", flush=True)
+
+    cases = [case for case in everything() if not only or case.name in only]
+    rows, baseline = compiled(cases, options.processes), recorded()
     for row in rows:
         faults = [] if options.update else complaints(row, baseline.get(row.key))
         faults += [miss] if (miss := missed(row)) else []
-        failures += bool(faults)
-        print(f"{row.case:<22} {row.width:>3} {row.dtype:<8} {row.mask:<5} {row.length:>4}  {row.report}")
-        for line in faults:
-            print(f"    {line}")
+        tell(
+            f"{row.case:<22} {row.width:>3} {row.dtype:<8} {row.mask:<5} {row.length:>4}  {row.report}",
+            faults,
+        )
+    fits, table = [], {row.key: row for row in recorded_fits()}
+    for chip in (chip for chip in NAMES if not only or chip in only):
+        for row in fitted(chip, needs(), options.processes):
+            fits.append(row)
+            tell("  ".join(map(str, row)), [] if options.update else unlike(row, table.get(row.key)))
     if options.update:
-        updated = {case.where for case in cases}
-        order = {case.where: index for index, case in enumerate(everything())}
-        unchanged = [row for row in baseline.values() if row.where in order and row.where not in updated]
-        record(sorted([*unchanged, *rows], key=lambda row: order[row.where]))
-    print(f"{len(rows)} programs compiled, {failures} with complaints")
+        record(list((baseline | {row.key: row for row in rows}).values()))
+        record_fits(list((table | {row.key: row for row in fits}).values()))
+    print(f"{len(rows) + len(fits)} programs compiled, {failures} with complaints")
     return bool(failures) and not options.update
 
 

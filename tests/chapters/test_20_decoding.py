@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gkalib.bench.roofline import STATED, floor, work
+from gkalib.gpu.survey import recorded
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.layers import attention
 from gkalib.masks import Causal
@@ -116,3 +117,9 @@ def test_the_number_of_parts(rows: int, keys: int, columns: int):
     count = math.ceil(blocks / each)
     assert count <= most
     assert parts(rows, keys, columns) == (count, each)
+
+
+def test_instructions_of_a_group_for_an_element_of_its_key_and_value():
+    """3.6, for all its heads: a thread's in a block, times threads, over the numbers of keys and values."""
+    report = recorded()["group_decode 128 bfloat16 all 1024 decode_group"].report
+    assert round(sum(report.loops) * 32 * report.warps / (report.columns * 2 * 128), 1) == 3.6

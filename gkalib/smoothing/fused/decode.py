@@ -9,8 +9,16 @@ from torch import Tensor
 
 from gkalib.smoothing.fused.cards import operation
 from gkalib.smoothing.fused.configs import config
-from gkalib.smoothing.fused.launch import Size, dense_rows, heads_of, launch, numbers_of, statistics_type
-from gkalib.smoothing.fused.scores import LOG2_E, Heads, block_width, head_of, norm_of, scale_of
+from gkalib.smoothing.fused.launch import (
+    Size,
+    dense_rows,
+    heads_of,
+    launch,
+    name_of,
+    numbers_of,
+    statistics_type,
+)
+from gkalib.smoothing.fused.scores import LOG2_E, Heads, block_width, dot, head_of, norm_of, scale_of
 
 RESIDENT = 5
 """How many programs a processor holds at once while a thread of theirs has at most 96 registers."""
@@ -47,11 +55,34 @@ def load_present(head, start, present, WIDTH: tl.constexpr, BLOCK: tl.constexpr)
     return tl.load(first + row[:, None] * head.stride + column[None, :], mask=wanted, other=0.0)
 
 
+@triton.jit
+def part_of(lengths, allowed, batch, keys, split, splits, BLOCK: tl.constexpr):
+    """Of the keys of one sequence, those that a part reads: from which one on, and where it stops."""
+    if lengths is not None:
+        keys = tl.minimum(tl.load(lengths + batch).to(tl.int32), keys)
+    each = tl.cdiv(tl.cdiv(keys, BLOCK), splits) * BLOCK
+    start = split * each
+    stop = tl.minimum(start + each, keys)
+    if allowed is not None:
+        start, stop = seen_bounds(allowed, start, stop, 256)
+    return start, stop
+
+
+@triton.jit
+def present_at(allowed, at, stop, BLOCK: tl.constexpr):
+    """Which of the keys at … at + BLOCK there are and may be seen."""
+    index = at + tl.arange(0, BLOCK)
+    present = index < stop
+    if allowed is not None:
+        present = present & (tl.load(allowed + index.to(tl.int64), mask=present, other=0) != 0)
+    return present
+
+
 # What changes while a cache grows is not compiled in: one program serves every length.
-@triton.jit(
-    do_not_specialize=["splits", "keys", "table_batch", "table_head", "allowed_batch", "allowed_head"],
-    do_not_specialize_on_alignment=["table"],
-)
+GROWING = ["splits", "keys", "table_batch", "table_head", "allowed_batch", "allowed_head"]
+
+
+@triton.jit(do_not_specialize=GROWING, do_not_specialize_on_alignment=["table"])
 def decode_split_kernel(
     query, key, value, numbers, table, allowed, lengths, total, largest, partial, heads, group, splits, keys,
     table_batch, table_head, allowed_batch, allowed_head, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
@@ -81,24 +112,16 @@ def decode_split_kernel(
     if NORM:
         half = norm_of(numbers, head).to(ACC) * (0.5 * LOG2_E)
         factor -= 2 * half
-    if lengths is not None:
-        keys = tl.minimum(tl.load(lengths + batch).to(tl.int32), keys)
-    each = tl.cdiv(tl.cdiv(keys, BLOCK_COLUMNS), splits) * BLOCK_COLUMNS
-    start = split * each
-    stop = tl.minimum(start + each, keys)
     if allowed is not None:
         allowed = head_of(Heads(allowed, (allowed_batch, allowed_head, 1)), batch, head).start
-        start, stop = seen_bounds(allowed, start, stop, 256)
+    start, stop = part_of(lengths, allowed, batch, keys, split, splits, BLOCK_COLUMNS)
     slot = tl.arange(0, BLOCK_COLUMNS)
     acc = tl.zeros([BLOCK_COLUMNS, block_width(VALUE_WIDTH)], ACC)
     weights = tl.zeros([BLOCK_COLUMNS], ACC)
     top = tl.full([BLOCK_COLUMNS], LOWEST, ACC)
     # A loop without a product is pipelined only if it says how deep.
     for at in tl.range(start, stop, BLOCK_COLUMNS, num_stages=STAGES):
-        index = (at + slot).to(tl.int64)
-        present = at + slot < stop
-        if allowed is not None:
-            present = present & (tl.load(allowed + index, mask=present, other=0) != 0)
+        present = present_at(allowed, at, stop, BLOCK_COLUMNS)
         # [BLOCK_COLUMNS block_width]
         k = load_present(key, at, present, WIDTH, BLOCK_COLUMNS).to(ACC)
         score = tl.zeros([BLOCK_COLUMNS], ACC)
@@ -110,7 +133,7 @@ def decode_split_kernel(
             score -= half * tl.sum(apart * apart, 1)
         if table is not None:
             # [BLOCK_COLUMNS]
-            lag = tl.load(table + index, mask=present, other=0.0).to(ACC)
+            lag = tl.load(table + (at + slot).to(tl.int64), mask=present, other=0.0).to(ACC)
             score += lag * LOG2_E
         score = tl.where(present, score, float("-inf"))
         if MAXIMUM:
@@ -139,6 +162,69 @@ def decode_split_kernel(
     tl.store(total + which, tl.sum(weights))
     wide = tl.arange(0, block_width(VALUE_WIDTH))
     tl.store(partial + which * VALUE_WIDTH + wide, tl.sum(acc, 0), mask=wide < VALUE_WIDTH)
+
+
+@triton.jit(do_not_specialize=GROWING, do_not_specialize_on_alignment=["table"])
+def decode_group_kernel(
+    query, key, value, numbers, table, allowed, lengths, total, largest, partial, heads, group, splits, keys,
+    table_batch, table_head, allowed_batch, allowed_head, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The same sums for the query heads that share a key head: each key is read once, for all of them.
+
+    ROWS, of which the first ``group`` count, are as many as a product takes. All heads see the same keys.
+    """
+    ONE: tl.constexpr = value.start is None
+    MAXIMUM: tl.constexpr = largest is not None
+    ACC: tl.constexpr = total.dtype.element_ty
+    program, groups = tl.program_id(0), heads // group
+    shared, split, batch = program % groups, program // groups % splits, program // groups // splits
+    row = tl.arange(0, ROWS)
+    head = shared * group + tl.minimum(row, group - 1)
+    key = head_of(key, batch, shared)
+    if not ONE:
+        value = head_of(value, batch, shared)
+    if table is not None:
+        table = head_of(Heads(table, (table_batch, table_head, 1)), batch, head).start
+    if allowed is not None:
+        allowed = head_of(Heads(allowed, (allowed_batch, allowed_head, 1)), batch, shared).start
+    column = tl.arange(0, block_width(WIDTH))
+    # [ROWS block_width]
+    address = head_of(query, batch, head).start[:, None] + column[None, :]
+    q = tl.load(address, mask=(column < WIDTH)[None, :], other=0.0)
+    factor = scale_of(numbers, head).to(ACC)[:, None] * LOG2_E
+    start, stop = part_of(lengths, allowed, batch, keys, split, splits, BLOCK_COLUMNS)
+    acc = tl.zeros([ROWS, block_width(VALUE_WIDTH)], ACC)
+    weights = tl.zeros([ROWS], ACC)
+    top = tl.full([ROWS], LOWEST if MAXIMUM else 0.0, ACC)
+    for at in range(start, stop, BLOCK_COLUMNS):
+        present = present_at(allowed, at, stop, BLOCK_COLUMNS)
+        k = load_present(key, at, present, WIDTH, BLOCK_COLUMNS)
+        # [ROWS BLOCK_COLUMNS]
+        score = factor * dot(q, tl.trans(k))
+        if table is not None:
+            index = (at + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
+            lag = tl.load(table[:, None] + index[None, :], mask=present[None, :], other=0.0).to(ACC)
+            score += lag * LOG2_E
+        score = tl.where(present[None, :], score, float("-inf"))
+        if MAXIMUM:
+            higher = tl.maximum(top, tl.max(score, 1))
+            shrink = tl.exp2(top - higher)
+            acc *= shrink[:, None]
+            weights *= shrink
+            top = higher
+        weight = tl.exp2(score - top[:, None])
+        v = k if ONE else load_present(value, at, present, VALUE_WIDTH, BLOCK_COLUMNS)
+        acc = dot(weight, v, acc)
+        weights += tl.sum(weight, 1)
+    which = (batch * heads + head).to(tl.int64) * splits + split
+    mine = row < group
+    if MAXIMUM:
+        tl.store(largest + which, top, mask=mine)
+    tl.store(total + which, weights, mask=mine)
+    wide = tl.arange(0, block_width(VALUE_WIDTH))
+    inside = mine[:, None] & (wide < VALUE_WIDTH)[None, :]
+    tl.store(partial + which[:, None] * VALUE_WIDTH + wide[None, :], acc, mask=inside)
 
 
 @triton.jit(do_not_specialize=["splits"])
@@ -227,7 +313,6 @@ def decode(
     lengths: Tensor | None = None,
     sigma: Tensor | None = None,
     eps: float = 0.0,
-    known_maximum: bool = False,
 ) -> Tensor:
     r"""The smoothed value of one new token, from a cache of keys and values.
 
@@ -235,8 +320,9 @@ def decode(
     \log\kappa_j = s\, q^\top k_j - \tfrac{\nu}{2} (|q|^2 + |k_j|^2) + t_j$$
 
     The keys are split into parts with sums of their own, which a second program adds. A part divides by its
-    largest score's κ, so that nothing overflows; where ``normalize`` is off, or the largest score is known to
-    be zero, there is nothing to divide by, and the sums add as they are. No size is read from the device.
+    largest score's κ, so that nothing overflows; where ``normalize`` is off the sums add as they are. Query
+    heads that share keys share one reading of them too, where scores are dot products and all see the same
+    keys. No size is read from the device.
 
     Args:
         query: ``[b h 1 d]``.
@@ -252,7 +338,6 @@ def decode(
             on the device, so that a captured graph follows a cache that grows. None: m each.
         sigma: σ, ``[h]`` or ``[1]``, in place of scale and norm where both are σ⁻²: no product q·k is needed.
         eps: ε, in units of κ.
-        known_maximum: the caller's word that no score is above zero and one, the token's own, is zero.
 
     Returns:
         ``[b h 1 e]``. It has no gradient.
@@ -262,38 +347,36 @@ def decode(
     value = key if one else dense_rows(value)
     batch, heads, _, width = query.shape
     groups, keys, value_width = key.shape[1], key.shape[2], value.shape[3]
+    table = None if table_row is None else dense_rows(table_row)
+    seen = None if allowed is None else dense_rows(allowed.expand(batch, heads, 1, keys)[:, :, 0])
+    gaussian = norm is not None or sigma is not None
+    shared = groups < heads and not gaussian and (seen is None or seen.stride(1) == 0)
+    program, rows = (decode_group_kernel, groups) if shared else (decode_split_kernel, heads)
     block = config(
-        "decode_split",
+        name_of(program),
         width=block_width(max(width, value_width)),
         dtype=query.dtype,
         length=keys,
         device=query.device,
-        operation=operation(
-            "decode",
-            gaussian=norm is not None or sigma is not None,
-            lags=table_row is not None,
-            normalize=normalize,
-        ),
+        operation=operation("decode", gaussian=gaussian, lags=table is not None, normalize=normalize),
     )
-    most = most_splits(batch * heads, processors(query.device))
-    splits, _ = parts(batch * heads, keys, block.columns, processors(query.device))
+    most = most_splits(batch * rows, processors(query.device))
+    splits, _ = parts(batch * rows, keys, block.columns, processors(query.device))
     kind = statistics_type(query)
     total = query.new_empty(batch, heads, splits, dtype=kind)
     partial = query.new_empty(batch, heads, splits, value_width, dtype=kind)
     out = query.new_empty(batch, 1, heads, value_width).transpose(1, 2)
-    table = None if table_row is None else dense_rows(table_row)
-    seen = None if allowed is None else dense_rows(allowed.expand(batch, heads, 1, keys)[:, :, 0])
     common = {
         "total": total,
-        "largest": torch.empty_like(total) if normalize and not known_maximum else None,
+        "largest": torch.empty_like(total) if normalize else None,
         "partial": partial,
         "heads": heads,
         "splits": splits,
         "VALUE_WIDTH": value_width,
     }
     launch(
-        decode_split_kernel,
-        batch * heads * splits,
+        program,
+        batch * rows * splits,
         block,
         query=heads_of(query),
         key=heads_of(key),
@@ -305,6 +388,7 @@ def decode(
         group=heads // groups,
         keys=Size(key, 2),
         **_starts("table", table) | _starts("allowed", seen),
+        **({"ROWS": max(16, triton.next_power_of_2(heads // groups))} if shared else {}),
         WIDTH=width,
         **common,
     )

@@ -16,21 +16,24 @@ LENGTHS = (1, 2, 15, 16, 17, 31, 32, 33, 64, 65, 128, 129, 189, 192, 500, 1024, 
 """Triton compiles anew for a number of 1, for multiples of 16 and for the rest: both sides of each, often."""
 
 
-def programs(batch: int, heads: int, *, table: bool, masked: bool) -> int:
-    """How many from the first token to the last that the cache has a place for."""
-    store, query = (torch.empty(batch, heads, n, 64, dtype=torch.bfloat16) for n in (PLACES, 1))
+def programs(batch: int, heads: int, groups: int, *, table: bool, masked: bool) -> int:
+    """How many from the first token to the last that the cache has a place for; groups of dot products."""
+    store, query = (
+        torch.empty(batch, h, n, 64, dtype=torch.bfloat16) for h, n in ((groups, PLACES), (heads, 1))
+    )
     scale, distinct = torch.ones(heads), set()
+    norm = scale if groups == heads else None
     for filled in LENGTHS:
         key = store[:, :, :filled]
         lags = torch.empty(1, heads, PLACES)[:, :, PLACES - filled :] if table else None
         seen = torch.ones(batch, 1, 1, filled, dtype=torch.bool) if masked else None
         with collected() as launches:
-            decode(query, key, key, scale, scale, lags, seen, True)
+            decode(query, key, key, scale, norm, lags, seen, True)
         distinct |= {(launch.name, launch.config, source_of(launch)[0].hash()) for launch in launches}
     return len(distinct)
 
 
 if __name__ == "__main__":
-    for batch, heads in ((1, 2), (4, 16)):
+    for sizes in ((1, 2, 2), (4, 16, 16), (4, 16, 4)):
         for table, masked in itertools.product((False, True), repeat=2):
-            print(batch, heads, table, masked, programs(batch, heads, table=table, masked=masked))
+            print(*sizes, table, masked, programs(*sizes, table=table, masked=masked))
