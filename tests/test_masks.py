@@ -80,7 +80,8 @@ def test_narrow_positions_are_those_numbers(kernel, dtype):
 
 
 @pytest.mark.usefixtures("as_a_user")  # sizes of a trace are tensors
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace. is deprecated")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("kernel", [kernels.ExpDot(), kernels.Gaussian(2.0), kernels.Laplace(1.0)], ids=str)
 def test_a_trace_with_a_mask_of_zeros_reads_later_ones(kernel):
     def smoothed(x, attn_mask):

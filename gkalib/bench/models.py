@@ -1,4 +1,7 @@
-"""Whole vision transformers: Gaussian kernel attention beside DeiT, the shape of the paper's Table 4."""
+"""Whole vision transformers: Gaussian kernel attention beside DeiT, and KArAt, at the sizes of their papers.
+
+The shapes are those of table 4 of the former's paper, and of table 13 of the latter's.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +19,19 @@ from gkalib.bench.timing import Row
 from gkalib.extras import needed_by
 from gkalib.layers import attention
 from gkalib.models import ViTConfig, vit
+from gkalib.training.recipes import recipe
 
 MODELS = {"ti": ("tiny", 192, 3), "s": ("small", 384, 6), "b": ("base", 768, 12)}
 """Whole models by DeiT's names for them: our name, width and heads."""
 TRAINING, INFERENCE = (64, 128), (64, 256, 512)  # images in a batch
 DEIT = ("sdpa-cudnn", "sdpa-flash")
 GKA = ("fused", "dense")
+KARAT = {
+    "tiny": ("tiny-softmax", "tiny-g3b", "tiny-g3u"),
+    "small": ("small-softmax", "small-g3b", "small-g3u"),
+    "base": ("base-softmax", "base-g1b", "base-g1u"),
+}
+"""Arms of the recipe ``karat-cifar10``, whose models are trained in batches of 32 images."""
 TOLERANCE = 5e-2
 WINDOW = 10  # steps between two events: the host may run ahead, as it does in training
 SECONDS = 1.0  # of repeated windows
@@ -36,20 +46,33 @@ def shapes(scale: str, device: str) -> dict[str, Recipe]:
     if scale != "smoke" and device == "cpu":
         raise ValueError("bench: models is sized for a GPU: name --device cuda, or --scale smoke")
     small = scale == "smoke"
-    return {
+    where = {"compiled": device == "cuda", "device": device, "scale": scale}
+    beside_deit = {
         f"{size}-{mode}": {
             "shape": f"{size}-{mode}",
             "size": size,
             "mode": mode,
             "batches": [2] if small else list(TRAINING if mode == "training" else INFERENCE),
             "arms": [*(f"deit-{name}" for name in DEIT), *(f"gka-{name}" for name in GKA)],
-            "compiled": device == "cuda",
-            "device": device,
-            "scale": scale,
+            **where,
         }
         for mode in ("training", "inference")
         for size in (("ti",) if small else MODELS)
     }
+    karat = {
+        f"karat-{size}-{mode}": {
+            "shape": f"karat-{size}-{mode}",
+            "recipe": "karat-cifar10",
+            "mode": mode,
+            "batches": [2 if small else 32],
+            "arms": [*arms],
+            **where,
+        }
+        for mode in ("training", "inference")
+        for size, arms in KARAT.items()
+        if size == "tiny" or not small
+    }
+    return beside_deit | karat
 
 
 def time_models(case: Recipe) -> list[Row]:
@@ -95,22 +118,25 @@ def backend(arm: str) -> Iterator[None]:
 
 
 def model(arm: str, case: Recipe) -> nn.Module:
-    """DeiT as timm has it, or the same with Gaussian kernel attention; each block compiled, once for all.
+    """DeiT as timm has it, the same with Gaussian kernel attention, or a recipe's; each block compiled, once.
 
     Compiling block by block costs a twelfth of compiling whole models; what lies between blocks is left out
     for both.
     """
     small = case["scale"] == "smoke"
-    size, width, heads = MODELS[case["size"]]
     torch.manual_seed(0)
-    if arm.startswith("deit"):
+    size, width, heads = MODELS[case.get("size", "ti")]
+    if "recipe" in case:
+        arm_run = recipe(case["recipe"]).run(arm)
+        network: nn.Module = (arm_run.smoke() if small else arm_run).build()
+    elif arm.startswith("deit"):
         with needed_by("bench models"):
             import timm.models.vision_transformer as transformers
 
         sizes: dict[str, Any] = {"embed_dim": width, "num_heads": heads}
         if small:
             sizes = {"img_size": 32, "embed_dim": 32, "num_heads": 2, "depth": 1, "num_classes": 10}
-        network: nn.Module = transformers.VisionTransformer(**sizes)
+        network = transformers.VisionTransformer(**sizes)
     else:
         layer = attention("gka", method=arm.removeprefix("gka-"))
         tiny = ViTConfig(image_size=32, dim=32, num_heads=2, depth=1, num_classes=10)
@@ -181,8 +207,7 @@ def _training(network: nn.Module, case: Recipe) -> Callable[[Tensor], None]:
     forward = _autocast(case, network)
     on_gpu = case["device"] == "cuda"
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=on_gpu)
-    classes = 10 if case["scale"] == "smoke" else 1000
-    labels = torch.randint(classes, (max(case["batches"]),), device=case["device"])
+    labels = torch.randint(10, (max(case["batches"]),), device=case["device"])  # which every model has
 
     def step(images: Tensor) -> None:
         loss = cross_entropy(forward(images).float(), labels[: len(images)])
