@@ -236,7 +236,7 @@ def fitted(chip: str, wanted: Sequence[Need], processes: int = 2) -> list[Fitted
         ValueError: if a program fits at no size.
     """
     compiler = Compiler(card_of(chip), processes)
-    rows = []
+    rows: list[Fitted] = []
     with compiler.pool as pool:
         tried = {
             (need, direction, program): every[:1]
@@ -251,26 +251,23 @@ def fitted(chip: str, wanted: Sequence[Need], processes: int = 2) -> list[Fitted
             if why:
                 raise ValueError(f"survey: {chip}: {why}")
             fit = compiler.ask(need, program, fits[0]).result()
-            numbers = (*fits[0], fit.registers, fit.spills, fit.shared)
-            rows.append(Fitted(chip, need.operation, need.width, direction, program, *numbers))
+            own = fit.registers, fit.spills, fit.shared
+            rows.append(Fitted._make((chip, need.operation, need.width, direction, program, *fits[0], *own)))
     return rows
 
 
 def recorded_fits() -> list[Fitted]:
     """The rows of the table."""
     with CHIPS.open(encoding="utf-8", newline="") as lines:
-        return [
-            Fitted(*(int(cell) if cell.isdigit() else cell for cell in row))
-            for row in [*csv.reader(lines)][1:]
-        ]
+        _, *rows = csv.reader(lines)
+    return [Fitted._make(int(cell) if cell.isdigit() else cell for cell in row) for row in rows]
 
 
 def record_fits(rows: Sequence[Fitted]) -> None:
     """Make these rows the table, chip by chip."""
+    ordered = sorted(rows, key=lambda row: NAMES.index(row.chip))
     with CHIPS.open("w", encoding="utf-8", newline="") as lines:
-        writer = csv.writer(lines, lineterminator="\n")
-        writer.writerow(Fitted._fields)
-        writer.writerows(sorted(rows, key=lambda row: NAMES.index(row.chip)))
+        csv.writer(lines, lineterminator="\n").writerows([Fitted._fields, *ordered])
 
 
 def unlike(row: Fitted, before: Fitted | None) -> list[str]:
