@@ -30,9 +30,6 @@ from gkalib.smoothing.fused.launch import Launch, collected, interpreting
 
 TARGET = GPUTarget("cuda", 90, 32)
 """An H100: what is compiled for where nothing else is asked for."""
-SHARED = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
-"""The bytes of shared memory that one program can have, by the card's compute capability."""
-SHARED_LIMIT = SHARED[90]
 
 
 @dataclass(frozen=True)

@@ -50,21 +50,6 @@ Sizes = list[int]
 # What is asked for
 
 
-def card_of(chip: str) -> Card:
-    """A card that is not here, by what compilers call its chip: ``sm_89``.
-
-    Raises:
-        ValueError: if its shared memory is not known.
-    """
-    from gkalib.gpu.ahead import SHARED
-
-    number = chip.removeprefix("sm_").removesuffix("a")
-    if not number.isdigit() or int(number) not in SHARED:
-        known = ", ".join(f"sm_{each}" for each in SHARED)
-        raise ValueError(f"ready: no chip {chip!r} can be rehearsed. Known: {known}")
-    return Card(f"rehearsed {chip}", divmod(int(number), 10), SHARED[int(number)], rehearsed=True)
-
-
 def card_here(rehearse: str = "") -> Card:
     """The card that is here, or one that for instance ``sm_89`` names.
 
@@ -74,7 +59,7 @@ def card_here(rehearse: str = "") -> Card:
     if rehearse:
         if not interpreting():
             raise ValueError("ready: a rehearsal compares in Triton's interpreter: set TRITON_INTERPRET=1")
-        return card_of(rehearse)
+        return cards.card_of(rehearse)
     device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
     card = cards.here(device or torch.device("cpu"))
     if card is None:
@@ -373,11 +358,7 @@ def run(card: Card, needs: Sequence[Need], *, minutes: float = 5.0) -> int:
     with compiler.pool, Progress(transient=True) as progress:
         bar = progress.add_task("compiles", total=len(left))
         asked = {(need, blank.length): None for need, blank in left}
-        found = (
-            dict(zip(asked, compiler.pool.map(choices, *zip(*asked, strict=True)), strict=True))
-            if asked
-            else {}
-        )
+        found = dict(zip(asked, compiler.pool.map(choices, *zip(*asked, strict=True)), strict=True))
         tried = {blank.key: found[need, blank.length][blank.direction] for need, blank in left}
         for need, blank in left:  # all at once, so that no process waits
             for program, every in tried[blank.key].items():

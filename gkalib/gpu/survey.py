@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gkalib.gpu.ahead import SHARED_LIMIT, Report, build, launches
+from gkalib.gpu.ahead import Report, build, launches
 from gkalib.gpu.cases import OPERATIONS, Need
-from gkalib.gpu.ready import Compiler, card_of, choices, for_a_card
+from gkalib.gpu.ready import Compiler, choices, for_a_card
 from gkalib.gpu.samples import CALLS, Sample
+from gkalib.smoothing.fused.cards import SHARED, card_of
 
 BASELINE, CHIPS = (Path(__file__).with_name(name) for name in ("ahead.json", "chips.csv"))
 NAMES = "sm_80", "sm_89", "sm_90a", "sm_120"
@@ -142,11 +143,9 @@ def record(rows: Sequence[Program]) -> None:
 def complaints(row: Program, before: Program | None) -> list[str]:
     """What is worse than before, or never allowed; nothing for a program that holds its own."""
     report = row.report
-    faults = (
-        [f"{report.shared} bytes of shared memory: a program has {SHARED_LIMIT}"]
-        if report.shared > SHARED_LIMIT
-        else []
-    )
+    faults = []
+    if report.shared > SHARED[90]:
+        faults += [f"{report.shared} bytes of shared memory: a program has {SHARED[90]}"]
     if report.atomics:
         faults += [f"{report.atomics} atomic additions: sums are to come out alike every time"]
     if before is None:

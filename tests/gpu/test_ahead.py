@@ -11,9 +11,9 @@ import torch
 import triton
 
 from gkalib.gpu import ahead, survey
-from gkalib.gpu.ready import card_of
 from gkalib.gpu.samples import CALLS, Sample, prepared
 from gkalib.gpu.survey import Program, compiled, complaints, everything, fitted, missed, recorded, unlike
+from gkalib.smoothing.fused.cards import card_of
 from gkalib.smoothing.fused.configs import table
 
 DRAWN = 10  # cases a day beside those that have a goal

@@ -24,6 +24,8 @@ from gkalib.shapes import constant
 
 FOLDER = Path(__file__).parent
 DIRECTIONS = "forward", "backward"
+SHARED = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
+"""The bytes of shared memory that one program can have, by the card's compute capability."""
 SHORT = 256
 """Up to so many rows a problem is short: a few blocks hold a whole head of it."""
 MODULES = {
@@ -87,6 +89,19 @@ class Card:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gkalib" / "cards"
         name, (major, minor) = re.sub(r"\W+", "-", self.name).strip("-"), self.capability
         return cache / f"{name}-sm{major}{minor}-triton{self.triton}.json"
+
+
+def card_of(chip: str) -> Card:
+    """A card that is not here, by what compilers call its chip: ``sm_89``.
+
+    Raises:
+        ValueError: if its shared memory is not known.
+    """
+    number = chip.removeprefix("sm_").removesuffix("a")
+    if not number.isdigit() or int(number) not in SHARED:
+        known = ", ".join(f"sm_{each}" for each in SHARED)
+        raise ValueError(f"ready: no chip {chip!r} can be rehearsed. Known: {known}")
+    return Card(f"rehearsed {chip}", divmod(int(number), 10), SHARED[int(number)], rehearsed=True)
 
 
 @dataclass(frozen=True)
