@@ -1,6 +1,7 @@
 /* Figures that a reader drags. A `.gk-drag` element holds its data and a stored picture (gkalib.viz.drag); this script
    replaces the picture by a drawing whose keys, query and bandwidth move, and computes the average anew. Where the data
-   says `process`, a click adds a point; where it says `own`, a reader adds points, chooses kernel and degree, and finds all of it in the page's address. */
+   says `process`, a click adds a point; where it says `own`, a reader adds points, chooses kernel, normalizer and degree, and finds
+   all of it in the page's address. */
 
 (function () {
   "use strict";
@@ -28,15 +29,36 @@
 
   const SLOPE = 1e-6; // the ridge of a line's slope, in units of the keys squared
 
-  /* The weights of the values: of degree 0 the kernel's share of each key, of degree 1 (on a line) those with which a
-     line fitted around the query is read there. Zero where no key is seen. */
-  function weights(query, keys, sigma, kernel, degree) {
-    const scores = keys.map((key) => SCORES[kernel](query, key, sigma));
+  const shares = (scores) => {
     const largest = Math.max(...scores);
     if (largest === -Infinity) return scores.map(() => 0);
-    const similar = scores.map((score) => Math.exp(score - largest));
-    const total = similar.reduce((sum, one) => sum + one), row = similar.map((one) => one / total);
-    if (!degree) return row;
+    const similar = scores.map((score) => Math.exp(score - largest)), total = similar.reduce((sum, one) => sum + one);
+    return similar.map((one) => one / total);
+  };
+  // The weights that the gkalib.normalizers of these names make of a row of scores.
+  const NORMALIZERS = {
+    RowSum: shares,
+    "TopK(3)": (scores) => {
+      const order = [...scores.keys()].sort((a, b) => (scores[a] < scores[b]) - (scores[a] > scores[b])).slice(0, 3);
+      return shares(scores.map((score, j) => (order.includes(j) ? score : -Infinity)));
+    },
+    Simplex: (scores) => {
+      const largest = Math.max(...scores), moved = scores.map((score) => (score === -Infinity ? score : score - largest));
+      let sum = 0, threshold = 0;
+      moved.filter(Number.isFinite).sort((a, b) => b - a).forEach((score, r) => {
+        sum += score;
+        if (score > (sum - 1) / (r + 1)) threshold = (sum - 1) / (r + 1);
+      });
+      return moved.map((score) => Math.max(0, score - threshold));
+    },
+    Unnormalized: (scores) => scores.map(Math.exp),
+  };
+
+  /* The weights of the values: of degree 0 what the normalizer makes of the kernel, of degree 1 (on a line) those with
+     which a line fitted around the query is read there. Zero where no key is seen. */
+  function weights(query, { keys, sigma, degree, normalizer = "RowSum" }, kernel) {
+    const row = NORMALIZERS[normalizer](keys.map((key) => SCORES[kernel](query, key, sigma)));
+    if (!degree || !row.some(Boolean)) return row;
     const [mean] = average(row, keys), spread = row.reduce((sum, one, j) => sum + one * (keys[j][0] - mean) ** 2, 0);
     return row.map((one, j) => one * (1 - ((keys[j][0] - mean) * (mean - query[0])) / (spread + SLOPE)));
   }
@@ -56,7 +78,7 @@
   function field(state, kernel) {
     const middle = ([low, high], i) => low + ((i + 0.5) / CELLS) * (high - low), cells = [...Array(CELLS).keys()];
     return cells.flatMap((row) => cells.map((column) =>
-      weights([middle(state.x, column), middle(state.y, row)], state.keys, state.sigma, kernel)[state.chosen]));
+      weights([middle(state.x, column), middle(state.y, row)], state, kernel)[state.chosen]));
   }
 
   const turned = ([degrees]) => [Math.cos((degrees * Math.PI) / 180), Math.sin((degrees * Math.PI) / 180)];
@@ -113,7 +135,7 @@
   function predictions(state) {
     const at = posterior(state), places = Array.from({ length: FINE + 1 }, (_, i) => state.x[0] + (i / FINE) * (state.x[1] - state.x[0]));
     const found = places.map(at), averages = places.map((x) =>
-      average(weights([x], state.keys, state.sigma, state.kernels[0]), state.values)[0]);
+      average(weights([x], state, state.kernels[0]), state.values)[0]);
     return { places, mean: found.map((one) => one.mean), deviation: found.map((one) => one.deviation), average: averages };
   }
 
@@ -125,7 +147,7 @@
     if (state.process) return [predictions(state)];
     const query = state.query || state.keys[state.chosen];
     return state.kernels.map((kernel) => {
-      const row = weights(query, state.keys, state.sigma, kernel, state.degree);
+      const row = weights(query, state, kernel);
       const steps = state.walk && flows(state, kernel), shares = state.field && field(state, kernel);
       return {
         ...(shares && { field: shares, share: shares.reduce((sum, one) => sum + one) / shares.length }),
@@ -133,7 +155,7 @@
         weights: row,
         estimate: average(row, state.values || state.keys),
         neighbors: row.some(Boolean) ? 1 / row.reduce((sum, one) => sum + one * one, 0) : 0,
-        trace: state.keys.reduce((sum, key, i) => sum + weights(key, state.keys, state.sigma, kernel, state.degree)[i], 0),
+        trace: state.keys.reduce((sum, key, i) => sum + weights(key, state, kernel)[i], 0),
       };
     });
   }
@@ -141,7 +163,8 @@
   /* A state in the address of the page, and back. */
   function address(state) {
     const points = state.keys.map((key, j) => `${+key[0].toFixed(3)},${+state.values[j][0].toFixed(3)}`).join(";");
-    const told = { kernel: state.kernels[0], degree: state.degree, sigma: state.sigma.toFixed(3), query: state.query[0].toFixed(3), points };
+    const { kernels: [kernel], normalizer, degree, sigma, query: [query] } = state;
+    const told = { kernel, normalizer, degree, sigma: sigma.toFixed(3), query: query.toFixed(3), points };
     return "#" + Object.entries(told).map(([name, value]) => `${name}=${value}`).join("&");
   }
 
@@ -149,9 +172,10 @@
     const told = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
     const points = (told.points || "").split(";").map((one) => one.split(",").map(Number));
     const numbers = [told.sigma, told.query, told.degree, ...points.flat()].map(Number);
-    if (!SCORES[told.kernel] || !numbers.every(Number.isFinite) || points.some((one) => one.length !== 2)) return {};
+    const { kernel, normalizer = "RowSum" } = told;
+    if (!SCORES[kernel] || !NORMALIZERS[normalizer] || !numbers.every(Number.isFinite) || points.some((one) => one.length !== 2)) return {};
     const [sigma, query, degree] = numbers;
-    return { kernels: [told.kernel], degree: degree ? 1 : 0, sigma, query: [query], keys: points.map(([x]) => [x]), values: points.map(([, y]) => [y]) };
+    return { kernels: [kernel], normalizer, degree: degree ? 1 : 0, sigma, query: [query], keys: points.map(([x]) => [x]), values: points.map(([, y]) => [y]) };
   }
 
   /* Axes and bandwidths that hold a reader's points. */
@@ -347,7 +371,7 @@
         const place = (node, x, y) => node.setAttribute("transform", `translate(${across(panel, x)},${down(panel, y)})`);
         const grid = Array.from({ length: FINE + 1 }, (_, i) => start.x[0] + (i / FINE) * (start.x[1] - start.x[0]));
         const through = (curve, fit) =>
-          curve.setAttribute("d", "M" + grid.map((x) => `${across(panel, x)},${down(panel, fit(x))}`).join("L"));
+          curve.setAttribute("d", "M" + grid.map((x) => `${across(panel, x)},${down(panel, clamp(fit(x), panel.y))}`).join("L"));
         panel.handles.forEach((group, j) => {
           const [x, y] = at(j);
           place(group, x, y);
@@ -391,7 +415,7 @@
         }
         place(panel.mark, line ? state.query[0] : result.estimate[0], line ? result.estimate[0] : result.estimate[1]);
         if (line) {
-          through(panel.curve, (x) => average(weights([x], state.keys, state.sigma, state.kernels[0], state.degree), state.values)[0]);
+          through(panel.curve, (x) => average(weights([x], state, state.kernels[0]), state.values)[0]);
         }
       });
       const [low, high] = start.sigmas;
@@ -404,7 +428,7 @@
         `${state.kernels[r]}: recalls ${one.recalled.map(show).join(", ")}; mean squared error ${show(one.error)}`).join(". ")
         : results.map((one, p) => (line ? "" : `${state.kernels[p]}: `) + (state.field
         ? `the chosen ${names.key} gets ${show(one.weights[state.chosen])}, on average over the plane ${show(one.share)}`
-        : `estimate ${one.estimate.map(show).join(", ")}; ` + (state.degree ? "" : `effective neighbors ${show(one.neighbors)}; `) +
+        : `estimate ${one.estimate.map(show).join(", ")}; ` + (state.degree || state.normalizer === "Unnormalized" ? "" : `effective neighbors ${show(one.neighbors)}; `) +
           `tr W ${show(one.trace)}` + (state.walk ? `; of its steps the walk stays in ${show(one.stays)}` : ""))).join(". ");
     }
 
@@ -448,7 +472,11 @@
       fitted(start, state);
       state.chosen = Math.min(state.chosen, state.keys.length - 1);
       fill(panels[0]);
-      for (const [name, menu] of Object.entries(menus)) menu.value = name === "kernel" ? state.kernels[0] : state.degree;
+      // A line needs weights that sum to one, and exponentials of dot products can exceed every number.
+      const fits = (name) => name === "RowSum" || !(state.degree || (name === "Unnormalized" && state.kernels[0] === "ExpDot"));
+      if (!fits(state.normalizer)) state.normalizer = "RowSum";
+      for (const option of menus.normalizer.options) option.disabled = !fits(option.value);
+      for (const [name, menu] of Object.entries(menus)) menu.value = name === "kernel" ? state.kernels[0] : state[name];
       if (document.activeElement !== points) points.value = state.keys.map((key, j) => `${+key[0].toFixed(3)}, ${+state.values[j][0].toFixed(3)}`).join("\n");
       layout();
     }
@@ -464,6 +492,7 @@
         menus[name].addEventListener("change", () => { change(menus[name].value); renew(); });
       };
       menu("kernel", Object.keys(SCORES).map((one) => [one, one]), (value) => { state.kernels = [value]; });
+      menu("normalizer", Object.keys(NORMALIZERS).map((one) => [one, one]), (value) => { state.normalizer = value; });
       menu("degree", [[0, "0, a constant"], [1, "1, a line"]], (value) => { state.degree = Number(value); });
       const label = make(root, "label", { class: "gk-typed" });
       make(label, "span").textContent = "Points, one x, y a line: paste your own, or double-click in the drawing to add one";

@@ -9,6 +9,7 @@ import torch
 import gkalib
 from gkalib import kernels
 from gkalib.kernels import ExpDot, Gaussian
+from gkalib.normalizers import RowSum, Simplex, TopK, Unnormalized
 from gkalib.viz.drag import posterior, recalled
 from tests.book.conftest import ROOT
 from tests.book.test_browser import (  # noqa: F401  two are fixtures
@@ -22,6 +23,8 @@ from tests.tolerance import oracle
 from tests.viz.test_drag import a_field, a_memory, a_process, a_walk, in_the_plane, on_a_line
 
 pytestmark = pytest.mark.browser
+
+NORMALIZERS = {"RowSum": RowSum(), "TopK(3)": TopK(3), "Simplex": Simplex(), "Unnormalized": Unnormalized()}
 
 
 def expected(state: dict) -> list[dict]:
@@ -53,13 +56,14 @@ def expected(state: dict) -> list[dict]:
     for name in state["kernels"]:
         sigma = float(state["sigma"])
         kernel = ExpDot(1 / sigma**2) if name == "ExpDot" else getattr(kernels, name)(sigma)
-        line = {"degree": 1, "ridge": 1e-6} if state.get("degree") else {}
-        row = gkalib.attention_weights(query, keys, kernel, **line)[0, 0, 0]
-        every = gkalib.attention_weights(keys, keys, kernel, **line)[0, 0]
+        slots: dict = {"degree": 1, "ridge": 1e-6} if state.get("degree") else {}
+        slots["normalizer"] = NORMALIZERS[state.get("normalizer", "RowSum")]
+        row = gkalib.attention_weights(query, keys, kernel, **slots)[0, 0, 0]
+        every = gkalib.attention_weights(keys, keys, kernel, **slots)[0, 0]
         found.append(
             {
                 "weights": row,
-                "estimate": gkalib.smooth(query, keys, values, kernel, method="dense", **line)[0, 0, 0],
+                "estimate": gkalib.smooth(query, keys, values, kernel, method="dense", **slots)[0, 0, 0],
                 "neighbors": 1 / row.square().sum() if row.any() else row.sum(),
                 "trace": every.trace(),
             }
@@ -110,7 +114,8 @@ def compare(figure) -> dict:
         if state["field"]:
             every += [theirs["weights"][state["chosen"]].item(), theirs["share"].item()]
             continue
-        neighbors = [] if state.get("degree") else [theirs["neighbors"].item()]  # of weights that are shares
+        shares = not state.get("degree") and state.get("normalizer") != "Unnormalized"
+        neighbors = [theirs["neighbors"].item()] if shares else []
         every += [*theirs["estimate"].tolist(), *neighbors, theirs["trace"].item()]
         every += [theirs["stays"].item()] if state["walk"] else []
     assert len(shown) == len(every)
@@ -255,19 +260,28 @@ def own(chromium, tmp_path):  # noqa: F811
         yield page
 
 
-def test_own_points_kernels_and_lines_are_those_of_the_library(own):
-    figure, select = own.locator(".gk-drag"), own.locator("select")
+def test_own_points_kernels_normalizers_and_lines_are_those_of_the_library(own):
+    figure = own.locator(".gk-drag")
+    kernel, normalizer, degree = own.locator("select").all()
     assert sideways(own) == 0
-    for kernel in ("Gaussian", "Laplace", "Epanechnikov", "Boxcar", "ExpDot"):
-        select.first.select_option(kernel)
-        for degree in ("0", "1"):
-            select.last.select_option(degree)
+    for name in ("Gaussian", "Laplace", "Epanechnikov", "Boxcar", "ExpDot"):
+        kernel.select_option(name)
+        degree.select_option("1")
+        state = compare(figure)
+        assert (state["kernels"], state["degree"], state["normalizer"]) == ([name], 1, "RowSum")
+        degree.select_option("0")
+        offered = normalizer.locator("option:enabled").all_text_contents()
+        assert len(offered) == (3 if name == "ExpDot" else 4)  # its sums exceed every number
+        for other in offered:
+            normalizer.select_option(other)
             state = compare(figure)
-            assert (state["kernels"], state["degree"]) == ([kernel], int(degree))
-    select.first.select_option("Boxcar")
+            assert (state["degree"], state["normalizer"]) == (0, other)
+    kernel.select_option("Boxcar")
     own.locator("textarea").fill("0 0\n1, 2\nnothing\n20;3")
     figure.locator("input").press("Home")  # the smallest bandwidth: most queries see no point
-    assert compare(figure)["keys"] == [[0], [1], [20]]
+    for other in NORMALIZERS:
+        normalizer.select_option(other)
+        assert compare(figure)["keys"] == [[0], [1], [20]]
 
 
 def test_a_point_is_added_and_all_of_it_stands_in_the_address(own):
@@ -276,18 +290,22 @@ def test_a_point_is_added_and_all_of_it_stands_in_the_address(own):
     own.mouse.dblclick(box["x"] + 200, box["y"] + 150)
     state = compare(figure)
     assert len(state["keys"]) == 13
-    own.locator("select").last.select_option("1")
-    own.wait_for_function("location.hash.includes('degree=1')")
+    own.locator("select").nth(1).select_option("Simplex")
+    own.wait_for_function("location.hash.includes('normalizer=Simplex')")
     own.reload()
     own.wait_for_selector(".gk-drag circle.gk-dot[r]")
     again = compare(figure)
-    assert again["degree"] == 1 and len(again["keys"]) == 13
+    assert again["normalizer"] == "Simplex" and len(again["keys"]) == 13
     assert again["keys"][12][0] == pytest.approx(state["keys"][12][0], abs=1e-3)
     page = own.url.partition("#")[0]
     own.goto(f"{page}#kernel=Laplace&degree=0&sigma=1&query=2&points=1,2;3,4")  # without loading it anew
     own.wait_for_function("document.querySelector('.gk-drag').gkDrag.state.keys.length === 2")
     assert compare(figure)["kernels"] == ["Laplace"]
-    for words in ("points=1,2;nonsense&kernel=Laplace&sigma=1&query=0&degree=0", "a-section"):
+    for words in (
+        "points=1,2;nonsense&kernel=Laplace&sigma=1&query=0&degree=0",
+        "points=1,2;5,6;7,8&kernel=Laplace&normalizer=Sum&sigma=1&query=0&degree=0",
+        "a-section",
+    ):
         own.goto(f"{page}#{words}")
         own.wait_for_timeout(500)
         assert len(compare(figure)["keys"]) == 2 and own.url.endswith(words)
