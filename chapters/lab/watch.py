@@ -17,6 +17,8 @@ from gkalib.viz.style import COLUMN
 
 MOST = 6
 """Program instances that a picture shows."""
+APART = 4096
+"""Elements that ``attempt`` leaves free before and after each tensor."""
 
 
 @dataclass(frozen=True)
@@ -37,36 +39,54 @@ class Access:
 
 
 @contextmanager
-def watched(**tensors: Tensor) -> Iterator[list[Access]]:
+def watched(strays: list[Access] | None = None, /, **tensors: Tensor) -> Iterator[list[Access]]:
     """A list that gets every access to these tensors within, in order.
+
+    Args:
+        strays: gets what lies outside all of them, by the tensor that begins nearest. It is then not done: a
+            load gives NaN, as it does without ``other`` where its mask is false. With None the interpreter
+            does it, and ends the process where the memory is not its own.
+        tensors: by name.
 
     Raises:
         ValueError: if Triton's interpreter is off.
     """
     if not interpreting():
         raise ValueError("watched: set TRITON_INTERPRET=1 before Triton is imported")
-    from triton.runtime.interpreter import interpreter_builder
+    from triton.runtime.interpreter import TensorHandle, interpreter_builder
 
     seen: list[Access] = []
 
-    def note(kind: str, pointers: Any, mask: Any) -> None:
-        at = pointers.data[mask.data].astype(np.int64)
+    def noted(kind: str, pointers: Any, mask: Any) -> Any:
+        """The mask of what is to be done."""
+        program, at = int(interpreter_builder.grid_idx[0]), pointers.data.astype(np.int64)
+        known, asked = np.zeros_like(mask.data), mask.data.astype(bool)
         for name, tensor in tensors.items():
-            size = tensor.element_size()
-            elements = (at - tensor.data_ptr()) // size
+            elements = (at - tensor.data_ptr()) // tensor.element_size()
             held = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-            if elements.size and elements.min() >= 0 and elements.max() < held:
-                seen.append(Access(int(interpreter_builder.grid_idx[0]), kind, name, elements))
+            inside = asked & (elements >= 0) & (elements < held)
+            known |= inside
+            if inside.any():
+                seen.append(Access(program, kind, name, elements[inside]))
+        if strays is None or known[asked].all():
+            return mask
+        outside = at[asked & ~known]
+        nearest = min(tensors, key=lambda name: abs(outside[0] - tensors[name].data_ptr()))
+        size = tensors[nearest].element_size()
+        strays.append(Access(program, kind, nearest, (outside - tensors[nearest].data_ptr()) // size))
+        return TensorHandle(asked & known, mask.dtype)
 
     load, store = interpreter_builder.create_masked_load, interpreter_builder.create_masked_store
 
-    def noted_load(pointers: Any, mask: Any, *rest: Any) -> Any:
-        note("load", pointers, mask)
-        return load(pointers, mask, *rest)
+    def noted_load(pointers: Any, mask: Any, other: Any, *rest: Any) -> Any:
+        done = noted("load", pointers, mask)
+        found = load(pointers, done, other, *rest)
+        if strays is not None and found.data.dtype.kind == "f":
+            found.data[~done.data & (True if other is None else mask.data)] = np.nan
+        return found
 
     def noted_store(pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
-        note("store", pointers, mask)
-        return store(pointers, values, mask, *rest)
+        return store(pointers, values, noted("store", pointers, mask), *rest)
 
     patched = {"create_masked_load": noted_load, "create_masked_store": noted_store}
     vars(interpreter_builder).update(patched)
@@ -155,11 +175,14 @@ def attempt(
 ) -> Figure:
     """Run a kernel in the interpreter, say whether it is right, and draw what its program instances touched.
 
+    The kernel gets copies with free memory around them. What it loads there or under a false mask without
+    ``other`` is NaN, it stores nothing there, and either is said.
+
     Args:
         kernel: a function under ``triton.jit``.
         grid: the number of program instances.
         arguments: as in a launch; tensors are contiguous and in float64. Those that are expected are filled
-            with NaN before.
+            with NaN.
         expected: what some of them should hold afterwards, by name.
         then: called if everything is right; what it returns is printed.
         constants: the kernel's ``tl.constexpr`` arguments.
@@ -170,15 +193,19 @@ def attempt(
     Raises:
         ValueError: if an expected name is none of its tensors.
     """
-    named = dict(zip(kernel.arg_names, arguments, strict=False))
+    given = [_apart(one) if isinstance(one, Tensor) else one for one in arguments]
+    named = dict(zip(kernel.arg_names, given, strict=False))
     tensors = {name: one for name, one in named.items() if isinstance(one, Tensor)}
     if unknown := set(expected) - set(tensors):
         raise ValueError(f"attempt: {', '.join(sorted(unknown))} is no tensor among {', '.join(tensors)}")
     for name in expected:
         tensors[name].fill_(torch.nan)
-    with watched(**tensors) as accesses, np.errstate(all="ignore"):
-        kernel[(grid,)](*arguments, **constants)
-    faulty = False
+    strays: list[Access] = []
+    with watched(strays, **tensors) as accesses, np.errstate(all="ignore"):
+        kernel[(grid,)](*given, **constants)
+    for one in strays:
+        print(f"instance {one.program} {one.kind}s {one.elements.size} elements outside {one.tensor}")
+    faulty = bool(strays)
     for name, right in expected.items():
         wrong = ~torch.isclose(tensors[name], right, rtol=1e-9, atol=1e-12)
         missing, faulty = tensors[name].isnan().sum(), faulty or bool(wrong.any())
@@ -190,3 +217,9 @@ def attempt(
         print(then())
     drawn = {name: one for name, one in tensors.items() if one.ndim > 1 or name in expected}
     return picture(accesses, **drawn)
+
+
+def _apart(tensor: Tensor) -> Tensor:
+    """A copy with free memory on both sides, so that no element outside it belongs to another tensor."""
+    around = tensor.new_empty(tensor.numel() + 2 * APART)
+    return around[APART:-APART].view(tensor.shape).copy_(tensor)

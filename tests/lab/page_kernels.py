@@ -68,3 +68,35 @@ def one_row_kernel(query, key, out, m, B: tl.constexpr, D: tl.constexpr):
     for at in tl.range(0, m, B, num_stages=2):
         total += tl.exp2(tl.sum(q * rows_of(key, at + tl.arange(0, B), D), 1))
     tl.store(out, tl.sum(total))
+
+
+@triton.jit
+def loose_kernel(x, out, n, B: tl.constexpr):
+    """Twice a column, without masks."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + at, 2 * tl.load(x + at))
+
+
+@triton.jit
+def sum_kernel(x, out, n, B: tl.constexpr):
+    """A sum of elements of which a mask hides some, without ``other``."""
+    at = tl.arange(0, B)
+    tl.store(out, tl.sum(tl.load(x + at, mask=at < n)))
+
+
+@triton.jit
+def zero_kernel(scores, value, out, m, B: tl.constexpr):
+    """An online softmax in which a hidden score is zero."""
+    row = tl.program_id(0)
+    top = tl.load(scores + row * m)
+    total, weighted = 0 * top, 0 * top
+    for start in range(0, m, B):
+        at = start + tl.arange(0, B)
+        s = tl.load(scores + row * m + at, mask=at < m, other=0.0)
+        v = tl.load(value + at, mask=at < m, other=0.0)
+        higher = tl.maximum(top, tl.max(s))
+        factor, weights = tl.exp(top - higher), tl.exp(s - higher)
+        total = factor * total + tl.sum(weights)
+        weighted = factor * weighted + tl.sum(weights * v)
+        top = higher
+    tl.store(out + row, weighted / total)

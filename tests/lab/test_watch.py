@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from chapters.lab import puzzles
 from chapters.lab.watch import attempt, picture, products, times, watched
 from gkalib.smoothing.fused.launch import interpreting
 from tests.lab import page_kernels as kernels
@@ -83,6 +84,26 @@ def test_what_follows_a_right_attempt_is_printed_and_only_then(capsys):
         expected = {"out": x.square().sum(-1)}
         attempt(kernel, 3, x, out, 37, expected=expected, then=lambda: "then", B=16, D=16)
         assert ("then" in capsys.readouterr().out.splitlines()) == right
+
+
+def test_what_lies_outside_is_said_and_not_done(capsys):
+    """Tensors that are neighbors in memory: what is read past the one is not the other."""
+    x, out = torch.randn(2, 37, 1, dtype=torch.float64)
+    for _ in range(20):
+        attempt(kernels.loose_kernel, 3, x, out, 37, expected={"out": 2 * x}, then=lambda: "then", B=16)
+        said = ["instance 2 loads 11 elements outside x", "instance 2 stores 11 elements outside out"]
+        assert capsys.readouterr().out.splitlines()[:2] == said
+
+
+def test_a_masked_element_without_other_is_nan(capsys):
+    x, out = torch.randn(100).double(), torch.empty(1).double()
+    attempt(kernels.sum_kernel, 1, x, out, 100, expected={"out": x.sum()[None]}, B=128)
+    assert "out: 1 of 1 elements are wrong, 1 of them NaN" in capsys.readouterr().out
+
+
+def test_a_hidden_score_of_zero_is_found(capsys):
+    puzzles.online(kernels.zero_kernel)
+    assert "out: 1 of 3 elements are wrong" in capsys.readouterr().out
 
 
 def test_a_wrong_name_is_told():
