@@ -59,7 +59,7 @@ class Window(Mask):
     Raises:
         ValueError: if ``size`` is no whole number, or below 1.
 
-    Chapter 4 teaches it.
+    Chapter 10 teaches it.
     """
 
     def __init__(self, size: int):
