@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 
 from gkalib.kernels import ExpDot
@@ -90,24 +89,3 @@ def test_a_long_lag_keeps_its_digits_in_half_precision():
     table = bank.lag_table(400)
     assert table.dtype == torch.float32
     torch.testing.assert_close(table.double(), bank.double().lag_table(400), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"num_terms": 0}, "gpa: num_terms must be at least 1, not 0"),
-        ({"length": 0.0}, r"gpa: length and tau must be positive and finite, not 0.0 and \(4.0, 192.0\)"),
-        ({"tau": (0.0, 5.0)}, r"gpa: length and tau must be positive and finite, not 150.0 and \(0.0, 5.0\)"),
-        ({"tau": (4.0, math.inf)}, "gpa: length and tau must be positive and finite"),
-        ({"sigma": math.nan}, "gpa: alpha and sigma must be finite, not 1.0 and nan"),
-        ({"alpha": math.inf}, "gpa: alpha and sigma must be finite, not inf and 1.0"),
-    ],
-)
-def test_errors(options, words):
-    with pytest.raises(ValueError, match=words):
-        attention("gpa")(32, **options)
-
-
-def test_tau_is_two_numbers(as_a_user):
-    with pytest.raises(ValueError, match=r"gpa: tau must be the least and the greatest, two numbers, not"):
-        attention("gpa")(32, 4, tau=(4.0,))

@@ -88,17 +88,12 @@ def test_a_vision_layer_sees_the_class_token_itself_and_four_neighbors(x):
 
 
 @pytest.mark.parametrize(("sigma_per", "count"), [("head", HEADS), ("layer", 1)])
-def test_parameters_are_four_projections_and_the_bandwidths(sigma_per, count):
+def test_parameters_are_four_projections_and_bandwidths_that_learn(x, sigma_per, count):
     made = layer(sigma_per=sigma_per)
     assert sum(p.numel() for p in made.parameters()) == 4 * DIM**2 + DIM + count
     assert torch.allclose(made.kernel.log_sigma.exp(), torch.tensor(2.5, dtype=torch.float64), rtol=1e-12)
-
-
-def test_the_bandwidth_learns(x):
-    for sigma_per in ("head", "layer"):
-        made = layer(sigma_per=sigma_per, top_k=3)
-        made(x).square().sum().backward()
-        assert (made.kernel.log_sigma.grad != 0).all()
+    made(x).square().sum().backward()
+    assert (made.kernel.log_sigma.grad != 0).all()
 
 
 def test_k_grows_with_depth_to_twice_its_start():
@@ -108,27 +103,6 @@ def test_k_grows_with_depth_to_twice_its_start():
     config = GPTConfig(vocab_size=11, context=8, dim=16, depth=3, num_heads=2)
     model = gpt(config, attention=growing(3, top_k=2))
     assert [block.attn.normalizer.k for block in model.blocks] == [2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"window": -1}, "krause: window must be at least 1, not -1"),
-        ({"window": 0}, "krause: window must be at least 1, not 0"),
-        ({"top_k": 0}, "krause: top_k must be at least 1, not 0"),
-        ({"sigma": 0.0}, "krause: sigma must be positive and finite, not 0.0"),
-        ({"sigma": float("nan")}, "krause: sigma must be positive and finite, not nan"),
-        ({"sigma_per": "token"}, "krause: sigma_per must be 'head' or 'layer', not 'token'"),
-        ({"grid": (0, 4)}, "krause: grid must be at least 1 by 1, not 0 by 4"),
-        (
-            {"grid": (4, 4), "radius": -1.0},
-            "krause: radius and extra must be zero or more, not radius -1.0 and extra 1",
-        ),
-    ],
-)
-def test_bad_options_are_named(options, message):
-    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
-        KrauseAttention(DIM, **{"num_heads": HEADS, **options})
 
 
 def test_a_grid_that_is_not_the_tokens_is_refused(x):

@@ -305,10 +305,6 @@ def test_slots_and_methods_that_do_not_fit_are_refused():
         made(x)
     with pytest.raises(ValueError, match=r"^Memory: no form 'fast'. Known: chunked, recurrent, fla"):
         attention("delta", method="fast")(32, 4)
-    with pytest.raises(ValueError, match=r"^gated: clock must be 'learned' or 'fixed', not 'broken'"):
-        attention("gated", clock="broken")(32, 4)
-    with pytest.raises(ValueError, match=r"^mesa: ridge must be positive and finite, not 0"):
-        attention("mesa", ridge=0.0)(32, 4)
     with pytest.raises(ValueError, match=r"^State: made for a batch of 2, given 1 sequences"):
         layer("delta")(x[:1], cache=State(2))
     with pytest.raises(ValueError, match="a memory has gates, which a layer makes of its tokens"):

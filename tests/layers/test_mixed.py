@@ -34,21 +34,6 @@ def test_variants_may_have_options():
     assert mixed.branches["gka"].kernel.sigma.tolist() == pytest.approx([3.0, 3.0])
 
 
-@pytest.mark.parametrize(
-    "heads, message",
-    [
-        ({}, "mixed: heads must give each variant at least one, not {}"),
-        ({"gka": 0}, "mixed: heads must give each variant at least one"),
-        ({"gka": 2, "softmax": 1}, "mixed: shares of 3 do not divide num_heads 4"),
-        ({"gkaa": 1}, "attention: no variant named 'gkaa'"),
-        ({"mixed": 1}, "mixed: mixed is no single variant"),
-    ],
-)
-def test_errors(heads, message):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        attention("mixed", heads=heads)(32, 4)
-
-
 def test_layers_are_cycled():
     gka = attention("gka", sigma=2.0)
     assert layers([gka, "softmax"], 3) == [gka, attention("softmax"), gka]

@@ -97,23 +97,6 @@ def test_gradients_are_right(form):
     assert torch.autograd.gradcheck(made, small, fast_mode=True)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"form": "cosine"}, "non_local: no form 'cosine'. Known: embedded, gaussian, dot, concatenation"),
-        ({"num_heads": 0}, "non_local: dim and num_heads must be at least 1, not 24 and 0"),
-        (
-            {"form": "gaussian", "position": "rope"},
-            "non_local: the gaussian form compares tokens as",
-        ),
-        ({"form": "gaussian", "qk_norm": True}, "non_local: the gaussian form compares tokens as"),
-    ],
-)
-def test_bad_options_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        NonLocalAttention(DIM, **{"num_heads": 2, **options})
-
-
 def test_a_kernel_that_may_be_zero_has_no_logarithm(x):
     with pytest.raises(ValueError, match="Concatenated: its values may be zero everywhere"):
         Concatenated(1, DIM).log(x[:, None], x[:, None])

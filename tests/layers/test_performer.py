@@ -141,20 +141,6 @@ def test_blocks_are_orthogonal_and_lengths_are_gaussian():
     assert _errors(lengths.flatten(), DIM) < 4
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_features": 0}, "performer: num_features must be at least 1, not 0"),
-        ({"scale": 0.0}, "performer: scale must be positive and finite, not 0.0"),
-        ({"floor": -1.0}, "performer: floor must be zero or positive, not -1.0"),
-        ({"stabilizer": "mean"}, "performer: no stabilizer 'mean'. Known: none, row, max"),
-    ],
-)
-def test_refuses(options, message):
-    with pytest.raises(ValueError, match=message):
-        _layer(**options)
-
-
 def test_the_kernel_refuses():
     with pytest.raises(ValueError, match="PositiveRandom: no stabilizer 'mean'"):
         PositiveRandom(4, 4, stabilizer="mean")

@@ -74,18 +74,3 @@ def test_g_is_one_number_and_learns():
 def test_what_timm_passes_is_taken():
     layer = attention("qk_norm", length=9)(24, 3, qk_norm=False, norm_layer=torch.nn.LayerNorm)
     assert not list(layer.query_norm.parameters())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"norm": "l1"}, "qk_norm: no norm 'l1'. Known: l2, rms"),
-        ({}, "qk_norm: g starts at log2(L² − L), which needs length=L of at least 2, not None"),
-        ({"length": 1}, "qk_norm: g starts at log2(L² − L), which needs length=L of at least 2, not 1"),
-        ({"length": 9, "num_heads": 3}, "qk_norm: num_heads 3 does not divide dim 16"),
-    ],
-)
-def test_errors(options, message):
-    with pytest.raises(ValueError) as raised:
-        attention("qk_norm")(16, **{"num_heads": 2, **options})
-    assert str(raised.value) == message

@@ -185,22 +185,6 @@ def test_the_totals_of_the_articles_models(preset, attention, positions, total):
     assert sum(one.numel() for one in model.parameters()) == total
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"gamma": 0.0}, "rbf: gamma must be positive and finite, not 0.0"),
-        ({"gamma": math.inf}, "rbf: gamma must be positive and finite, not inf"),
-        ({"form": "sigmoid"}, "rbf: no form 'sigmoid'. Known: softmax, unnormalized"),
-        ({"position": "alibi"}, "rbf: no position 'alibi'. Known: rope, susie"),
-        ({"registers": -1}, "rbf: registers must be zero or more, not -1"),
-    ],
-)
-def test_errors(options, message):
-    with pytest.raises(ValueError) as raised:
-        attention("rbf")(16, **{"num_heads": 2, **options})
-    assert str(raised.value) == message
-
-
 def test_xsa_and_context_exclude_each_other():
     layer = attention("rbf", xsa=True)(16, 2).double()
     with pytest.raises(ValueError, match="rbf: xsa takes out a token's own value, and with context="):

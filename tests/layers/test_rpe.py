@@ -93,21 +93,6 @@ def test_lags_are_signed():
     assert (layer(x) - _layer()(x)).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"length": None}, "rpe: needs length=, the number of tokens of its table of lags, not None"),
-        ({"length": 0}, "rpe: needs length=, the number of tokens of its table of lags, not 0"),
-        ({"features": "relu"}, "rpe: no features 'relu'. Known: positive-random, elu"),
-        ({"num_features": 0}, "rpe: num_features must be at least 1, not 0"),
-        ({"scale": 0.0}, "rpe: scale must be positive and finite, not 0.0"),
-    ],
-)
-def test_refuses(options, message):
-    with pytest.raises(ValueError, match=message):
-        _layer(**options)
-
-
 def test_refuses_more_tokens_than_its_table():
     with pytest.raises(ValueError, match="rpe: 17 tokens, its table of lags is made for 16"):
         _layer()(_tokens(17))

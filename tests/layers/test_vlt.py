@@ -67,16 +67,3 @@ def test_parameters_of_a_tiny_vision_transformer(keep_bias, exact, millions):
     assert count == exact and round(count / 1e6, 2) == millions
     without = attention("vlt", keep_bias=keep_bias)(dim, 3, device="meta")
     assert sum(p.numel() for p in without.parameters()) == 3 * dim**2 + dim
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"head_dim": 16}, "vlt: the heads of x itself need 4 heads × 16 = 64 channels, not 32 of 32"),
-        ({"channels": (0, 16)}, "vlt: the heads of x itself need 4 heads × 8 = 32 channels, not 16 of 32"),
-    ],
-)
-def test_bad_options_are_refused_in_the_callers_words(options, message):
-    with pytest.raises(ValueError) as error:
-        layer(**options)
-    assert str(error.value) == message
