@@ -160,9 +160,11 @@ def test_the_standard_error_is_that_of_a_bootstrap(regression, kernel):
 
 
 @BOTH
-def test_the_standard_error_of_outputs_and_of_no_residual(regression):
+def test_outputs_and_their_standard_errors_are_columns(regression):
     X, y = table(50, 2, outputs=3)
-    together = regression(bandwidth=0.8).fit(X, y).predict(X, return_std=True)
+    model = regression(bandwidth=0.8).fit(X, y)
+    together = model.predict(X, return_std=True)
+    assert model.leave_one_out().shape == (50, 3)
     columns = [regression(bandwidth=0.8).fit(X, each).predict(X, return_std=True) for each in y.T]
     for each in (0, 1):
         same(together[each], np.column_stack([column[each] for column in columns]))
@@ -183,15 +185,6 @@ def test_a_kernel_has_a_name(name):
     }
     expected = NadarayaWatson(named[name], bandwidth=1.5).fit(X, y)
     same(model.fit(X, y).predict(X), expected.predict(X))
-
-
-@BOTH
-def test_outputs_are_columns(regression):
-    X, y = table(50, 2, outputs=3)
-    together = regression(bandwidth=0.8).fit(X, y)
-    columns = [regression(bandwidth=0.8).fit(X, column).predict(X) for column in y.T]
-    same(together.predict(X), np.column_stack(columns))
-    assert together.leave_one_out().shape == (50, 3)
 
 
 @BOTH
@@ -272,76 +265,51 @@ def test_left_out_without_a_neighbor_is_nan_and_infinite():
 
 
 X3, Y3 = np.arange(3.0)[:, None], np.arange(3.0)
-ERRORS = {
-    "empty": (
-        NadarayaWatson(),
-        np.empty((0, 1)),
-        np.empty(0),
-        r"0 sample\(s\).*minimum of 1 is required by NadarayaWatson",
-    ),
-    "nan": (
-        NadarayaWatson(),
-        [[math.nan], [1.0]],
-        [1.0, 2.0],
-        "Input X contains NaN.\nNadarayaWatson does not accept",
-    ),
-    "nan y": (NadarayaWatson(), [[0.0], [1.0]], [1.0, math.nan], "Input y contains NaN"),
-    "one": (NadarayaWatson(), [[0.0]], [1.0], r"NadarayaWatson: bandwidth='loo' needs more than 1 sample"),
-    "zero": (NadarayaWatson(bandwidth=0.0), X3, Y3, r"bandwidth must be positive and finite, not 0.0"),
-    "infinite": (
-        NadarayaWatson(bandwidth=math.inf),
-        X3,
-        Y3,
-        r"bandwidth must be positive and finite, not inf",
-    ),
-    "shape": (
-        LocalLinear(bandwidth=[1.0, 2.0]),
-        X3,
-        Y3,
-        r"LocalLinear: bandwidth must be a number, one number for each of the 1 features, "
-        r"or one of scott, silverman, loo, kfold, not \[1.0, 2.0\]",
-    ),
-    "rule": (NadarayaWatson(bandwidth="lo"), X3, Y3, r"or one of scott, silverman, loo, kfold, not 'lo'"),
-    "folds": (
-        NadarayaWatson(bandwidth="kfold", folds=1),
-        X3,
-        Y3,
-        r"folds must be a whole number above 1, not 1",
-    ),
-    "instance": (
-        NadarayaWatson(Gaussian(1.0)),
-        X3,
-        Y3,
-        r"a name, a class such as Gaussian, or a function from a bandwidth to a kernel, not Gauss",
-    ),
-    "near": (NadarayaWatson("gauss"), X3, Y3, r"no kernel 'gauss'; did you mean 'gaussian'\? Known: box"),
-    "unknown": (LocalLinear("rbf"), X3, Y3, r"LocalLinear: no kernel 'rbf'; Known: boxcar, epanechnikov"),
-    "no kernel": (NadarayaWatson(abs), X3, Y3, r"kernel\(1.0\) gives 1.0, which is no kernel"),
-    "lag": (
-        NadarayaWatson(lambda sigma: kernels.DecayingPeriodicBank(1, num_terms=2)),
-        X3,
-        Y3,
-        r"DecayingPeriodicBank is a kernel of the lag between positions, and samples have none",
-    ),
-    "signed": (
-        NadarayaWatson(lambda sigma: kernels.Dot()),
-        X3,
-        Y3,
-        r"Dot may be negative, and its weights would be no average",
-    ),
-    "sigma": (
-        NadarayaWatson(lambda sigma: Gaussian(-sigma)),
-        X3,
-        Y3,
-        r"Gaussian: sigma must be positive and finite, not -1.0",
-    ),
+BAD_DATA = {
+    "empty": (np.empty((0, 1)), np.empty(0), r"0 sample\(s\).*minimum of 1 is required by NadarayaWatson"),
+    "nan": ([[math.nan], [1.0]], [1.0, 2.0], "Input X contains NaN.\nNadarayaWatson does not accept"),
+    "nan y": ([[0.0], [1.0]], [1.0, math.nan], "Input y contains NaN"),
+    "one": ([[0.0]], [1.0], "NadarayaWatson: bandwidth='loo' needs more than 1 sample"),
 }
 
 
-@pytest.mark.parametrize(("model", "X", "y", "message"), ERRORS.values(), ids=ERRORS)
-def test_bad_input_is_answered(model, X, y, message):
+@pytest.mark.parametrize(("X", "y", "message"), BAD_DATA.values(), ids=BAD_DATA)
+def test_bad_data_is_answered(X, y, message):
     with pytest.raises(ValueError, match=message):
-        model.fit(X, y)
+        NadarayaWatson().fit(X, y)
+
+
+BAD_BANDWIDTHS = {
+    0.0: "bandwidth must be positive and finite, not 0.0",
+    math.inf: "bandwidth must be positive and finite, not inf",
+    (1.0, 2.0): r"bandwidth must be a number, one number for each of the 1 features, or .*, not \(1.0, 2.0\)",
+    "lo": "bandwidth must be a number, .* or one of scott, silverman, loo, kfold, not 'lo'",
+    "kfold": "folds must be a whole number above 1, not 1",
+}
+
+
+@pytest.mark.parametrize(("bandwidth", "message"), BAD_BANDWIDTHS.items())
+def test_bad_bandwidths_are_answered(bandwidth, message):
+    with pytest.raises(ValueError, match=f"^LocalLinear: {message}"):
+        LocalLinear(bandwidth=bandwidth, folds=1).fit(X3, Y3)
+
+
+BAD_KERNELS = {
+    "instance": (Gaussian(1.0), "kernel must be a name, a class such as Gaussian, or a function .*, not Gau"),
+    "near": ("gauss", r"no kernel 'gauss'; did you mean 'gaussian'\? Known: box"),
+    "unknown": ("rbf", "no kernel 'rbf'; Known: boxcar, epanechnikov"),
+    "no kernel": (abs, r"kernel\(1.0\) gives 1.0, which is no kernel"),
+    "lag": (lambda h: kernels.ALiBi(1), "ALiBi is a kernel of the lag between positions, and samples have"),
+    "signed": (lambda h: kernels.Dot(), "Dot may be negative, and its weights would be no average"),
+    "heads": (lambda h: Gaussian(torch.ones(2)), "Gaussian has parameters for 2 heads, regression has one"),
+    "its own": (lambda h: Gaussian(-h), "sigma must be positive and finite, not -1.0"),
+}
+
+
+@pytest.mark.parametrize(("kernel", "message"), BAD_KERNELS.values(), ids=BAD_KERNELS)
+def test_bad_kernels_are_answered(kernel, message):
+    with pytest.raises(ValueError, match=f"^(NadarayaWatson|Gaussian): {message}"):
+        NadarayaWatson(kernel).fit(X3, Y3)
 
 
 def test_bad_weights_are_answered():
@@ -349,8 +317,3 @@ def test_bad_weights_are_answered():
         NadarayaWatson().fit(X3, Y3, sample_weight=[0, 0, 0])
     with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
         NadarayaWatson().fit(X3, Y3, sample_weight=[1, -1, 1])
-
-
-def test_heads_are_answered():
-    with pytest.raises(ValueError, match="Gaussian has parameters for 2 heads, regression has one"):
-        NadarayaWatson(lambda sigma: Gaussian(torch.tensor([sigma, sigma]))).fit(X3, Y3)

@@ -90,13 +90,6 @@ def test_where_no_token_can_be_taken_out_nothing_agrees(name: str):
     assert attention_metrics(model, found)["neighbors_0_0"] > 1
 
 
-def test_rows_with_signs_are_taken_by_size():
-    model = vit(SMALL, attention="karat", registers=0)
-    found = capture_attention(model, IMAGES)
-    flow = class_row(model, rollout([magnitudes(layer.weights) for layer in found]))
-    assert (found[0].weights < 0).any() and flow.shape == (4, 16) and (flow >= 0).all()
-
-
 def test_without_a_class_token_the_patches_are_read_in_the_mean():
     model = vit(SMALL, class_token=False)
     matrix = torch.rand(3, 18, 18)

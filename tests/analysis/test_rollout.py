@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gkalib.analysis import discarded, magnitudes, patch_grid, query_patches, rollout
+from gkalib.analysis import discarded, patch_grid, query_patches, rollout
 from gkalib.analysis.rollout import subsample
 
 ONE = torch.tensor([[0.8, 0.2, 0.0], [0.3, 0.3, 0.4], [0.1, 0.6, 0.3]])
@@ -109,12 +109,6 @@ def test_registers_take_part():
 def test_what_is_refused(weights: list, given: dict, message: str, as_a_user):
     with pytest.raises(ValueError, match=f"rollout: .*{message}"):
         rollout(weights, **given)
-
-
-def test_signed_rows_flow_by_their_size():
-    signed = torch.randn(1, 2, 4, 4)
-    flow = rollout([magnitudes(signed)])
-    torch.testing.assert_close(flow[0], 0.5 * magnitudes(signed)[0].mean(0) + 0.5 * torch.eye(4))
 
 
 def test_patches_make_the_square_row_by_row():

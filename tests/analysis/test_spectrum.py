@@ -37,20 +37,14 @@ def test_a_spectrum_is_the_logarithm_of_the_mean():
         ([5.0, 5.0, 0.0], 2.0),
         # Shares ½, ¼, ¼: the entropy is 1.5 log 2.
         ([2.0, 1.0, 1.0], 2.0**1.5),
+        # σ_i = r^i has that of a geometric law, r^{−r/(1−r)} / (1 − r).
+        ([0.9**i for i in range(400)], 0.9**-9 / 0.1),
     ],
 )
 def test_ranks_of_known_spectra(values: list[float], effective: float):
     for scale in (1.0, 1e-3):
         given = scale * torch.tensor(values).double()
         assert effective_rank(given).item() == pytest.approx(effective)
-
-
-def test_a_geometric_spectrum():
-    """σ_i = r^i has the effective rank of a geometric law, r^{−r/(1−r)} / (1 − r)."""
-    ratio = 0.9
-    values = ratio ** torch.arange(400).double()
-    exact = ratio ** (-ratio / (1 - ratio)) / (1 - ratio)
-    assert effective_rank(values).item() == pytest.approx(exact)
 
 
 def test_ranks_are_taken_matrix_by_matrix():

@@ -148,11 +148,6 @@ def test_nanochat_starts_as_its_own_tokens():
     assert model(x).abs().max() < 0.1
 
 
-def test_a_tied_head_is_the_embedding():
-    model = gpt(SMALL, tied=True)
-    assert model.head.weight is model.embedding.weight
-
-
 @pytest.mark.parametrize(
     "config, changes, message",
     [

@@ -35,29 +35,19 @@ def close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=2e-6)  # another library's rounding
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"key_padding_mask": PADDED},
-        {"attn_mask": CAUSAL},
-        {"attn_mask": CAUSAL < 0},
-        {"attn_mask": PER_HEAD},
-        {"attn_mask": CAUSAL < 0, "key_padding_mask": PADDED},
-        {"attn_mask": CAUSAL, "is_causal": True},
-        {"average_attn_weights": False},
-    ],
-    ids=[
-        "plain",
-        "padded",
-        "numbers",
-        "pairs",
-        "a head's own",
-        "both",
-        "the causal flag",
-        "each head's weights",
-    ],
-)
+CALLS = {
+    "plain": {},
+    "padded": {"key_padding_mask": PADDED},
+    "numbers": {"attn_mask": CAUSAL},
+    "pairs": {"attn_mask": CAUSAL < 0},
+    "a head's own": {"attn_mask": PER_HEAD},
+    "both": {"attn_mask": CAUSAL < 0, "key_padding_mask": PADDED},
+    "the causal flag": {"attn_mask": CAUSAL, "is_causal": True},
+    "each head's weights": {"average_attn_weights": False},
+}
+
+
+@pytest.mark.parametrize("given", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize(
     ("bias", "batch_first"), [(True, True), (False, False)], ids=["batch first", "no biases"]
 )

@@ -178,7 +178,6 @@ def test_a_rotary_layer_has_its_own_projections():
             "layers.0.blocks.0.attn is a .*WindowAttention, which adds a bias of",
         ),
         ("xcit_nano_12_p8_224", "blocks.0.attn is a .*XCA, which is no plain attention of one sequence"),
-        ("resnet18", "ResNet has no attention layer that is known"),
     ],
 )
 def test_attention_that_is_not_plain_gets_an_answer(name, message):

@@ -47,11 +47,6 @@ def test_every_variant_drops_in(name, tmp_path):
     assert torch.equal(again.eval()(x), model.eval()(x))
 
 
-def test_layers_may_differ():
-    model = vit(SMALL, attention=["gka", "softmax"])
-    assert [block.attn.name() for block in model.blocks] == ["gka", "softmax"]
-
-
 @pytest.mark.parametrize("positions", ["learned", "rope", "susie", "none"])
 @pytest.mark.parametrize("class_token, registers", [(True, 0), (True, 3), (False, 2)])
 def test_tokens_before_the_patches(positions, class_token, registers):

@@ -92,7 +92,6 @@ def test_it_holds_its_data_and_a_picture_and_leaves_no_figure_open():
         ({"kernels": ("Laplace",)}, "Laplace"),
         ({"kernels": ("Gaussian", "ExpDot")}, "on a line one"),
         ({"labels": {"z": "height"}}, "labels"),
-        ({"walk": True}, "walk needs"),
         ({"field": True}, "field needs"),
     ],
 )
@@ -106,17 +105,26 @@ def test_an_empty_alt_text_is_refused():
         drag(alt=" ", keys=PLANE, sigma=(1, 1, 1), limits=((0, 1), (0, 1)))
 
 
-@pytest.mark.parametrize("changes", [{"query": [0.0, 0.0]}, {"kernels": ("ExpDot",)}])
-def test_a_walk_is_of_keys_under_a_gaussian(changes):
-    assert data_of(a_walk())["walk"] is True
-    with pytest.raises(ValueError, match="walk needs"):
-        a_walk(**changes)
+# A figure of each kind, its entry in the data, and what it cannot be made of.
+KINDS = {
+    "walk": (a_walk, True, [{"query": [0.0, 0.0]}, {"kernels": ("ExpDot",)}]),
+    "field": (a_field, True, [{"query": None}]),
+    "memory": (a_memory, True, [{"query": [0.0]}, {"kernels": ("Gaussian",)}, {"keys": PLANE}]),
+    "process": (
+        a_process,
+        0.04,
+        [{"query": [0.0]}, {"kernels": ("ExpDot",)}, {"process": 0.0}, {"keys": PLANE, "values": None}],
+    ),
+}
 
 
-def test_a_field_needs_a_query():
-    assert data_of(a_field())["field"] is True
-    with pytest.raises(ValueError, match="field needs"):
-        a_field(query=None)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_figure_has_what_it_needs(kind):
+    make, entry, refused = KINDS[kind]
+    assert data_of(make())[kind] == entry
+    for changes in refused:
+        with pytest.raises(ValueError, match=f"{kind} needs"):
+            make(**changes)
 
 
 def test_a_field_is_shaded_where_the_first_key_gets_more_than_each_level(monkeypatch):
@@ -131,22 +139,6 @@ def test_a_field_is_shaded_where_the_first_key_gets_more_than_each_level(monkeyp
     assert ((share > 0.5) == (across < 0)).all()
     # e^{-(x+1)²/2} against e^{-(x-1)²/2}: a logistic function of −2x
     assert share[0].tolist() == pytest.approx([1 / (1 + math.exp(2 * x)) for x in across.tolist()])
-
-
-@pytest.mark.parametrize("changes", [{"query": [0.0]}, {"kernels": ("Gaussian",)}, {"keys": PLANE}])
-def test_a_memory_is_of_keys_on_a_line(changes):
-    assert data_of(a_memory())["memory"] is True and sorted(a_memory().digest) == ["axes 0"]
-    with pytest.raises(ValueError, match="memory needs"):
-        a_memory(**changes)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"query": [0.0]}, {"kernels": ("ExpDot",)}, {"process": 0.0}, {"keys": PLANE, "values": None}]
-)
-def test_a_process_is_of_keys_on_a_line_under_a_gaussian_with_noise(changes):
-    assert data_of(a_process())["process"] == 0.04 and sorted(a_process().digest) == ["axes 0"]
-    with pytest.raises(ValueError, match="process needs"):
-        a_process(**changes)
 
 
 def test_the_posterior_by_hand():
@@ -166,24 +158,27 @@ def test_what_a_memory_in_the_plane_recalls_by_hand():
     assert recalled("delta", angles, [2.0, 1.0], 0.5, angles[:1]).item() == pytest.approx(1 + 0.5 * 0.4 * 0.6)
 
 
-def test_lines_of_a_walk_are_as_wide_as_its_flows(monkeypatch):
+@pytest.fixture
+def kept(monkeypatch):
+    """The figures that a control closes."""
+    figures = []
+    with monkeypatch.context() as patch:
+        patch.setattr(plt, "close", figures.append)
+        yield figures
+
+
+def test_lines_of_a_walk_are_as_wide_as_its_flows(kept):
     """Between two keys whose affinity is k, a step leads across in k of 2 + 2k cases, one way."""
-    kept = []
-    monkeypatch.setattr(plt, "close", kept.append)
     a_walk(keys=[[0.0, 0.0], [1.0, 0.0]])
     k = math.exp(-0.5)
-    monkeypatch.undo()
     (line,) = (
         one for one in kept[0].axes[0].lines if one.get_linestyle() == "-" and len(one.get_xdata()) == 2
     )
     assert line.get_linewidth() == pytest.approx(80 * k / (2 + 2 * k))
 
 
-def test_keys_on_a_line_have_a_stem_as_high_as_their_weight(monkeypatch):
-    kept = []
-    monkeypatch.setattr(plt, "close", kept.append)
+def test_keys_on_a_line_have_a_stem_as_high_as_their_weight(kept):
     on_a_line(keys=[[1.0], [2.0]], values=[[0.0], [1.0]], query=[1.0], sigma=(1.0, 0.1, 4.0))
-    monkeypatch.undo()
     (stems,) = kept[0].axes[1].collections
     heights = [segment[1][1] for segment in stems.get_segments()]
     k = math.exp(-0.5)

@@ -61,7 +61,8 @@ def test_a_row_a_layer_and_matrices_without_diagonal(looked):
 
 def test_bandwidths_twice():
     figure = figures.bandwidth_figure(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    np.testing.assert_array_equal(drawn(figure, 0), [[1, 3], [2, 4]])
+    np.testing.assert_array_equal(drawn(figure, 0), [[1, 3], [2, 4]])  # heads down and layers across
+    assert figure.axes[0].get_xlabel() == "layer"
     assert [line.get_ydata().tolist() for line in figure.axes[1].lines] == [[1, 3], [2, 4]]
 
 
