@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import relu, rms_norm
+from torch.nn.functional import relu
 
 from gkalib.layers import Attention, Smoother, for_model, layers, reset_parameters
 from gkalib.layers.parts import split
@@ -61,15 +61,13 @@ class Mlp(nn.Module):
         return self.proj(self.activation(self.fc(x)))
 
 
-class Rms(nn.Module):
-    """Every token at root mean square one, without parameters."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, x.shape[-1:], eps=torch.finfo(torch.float32).eps)
-
-
 def _norm(config: GPTConfig) -> nn.Module:
-    return nn.LayerNorm(config.dim) if config.norm == "layer" else Rms()
+    return nn.LayerNorm(config.dim) if config.norm == "layer" else _rms(config)
+
+
+def _rms(config: GPTConfig) -> nn.Module:
+    """Every token at root mean square one, without parameters."""
+    return nn.RMSNorm(config.dim, eps=torch.finfo(torch.float32).eps, elementwise_affine=False)
 
 
 class Block(nn.Module):
@@ -141,7 +139,7 @@ class GPT(nn.Module):
             if config.registers
             else None
         )
-        self.embedding_norm = Rms() if config.embedding_norm else nn.Identity()
+        self.embedding_norm = _rms(config) if config.embedding_norm else nn.Identity()
         self.blocks = nn.ModuleList(Block(config, index, layer) for index, layer in enumerate(classes))
         self.residual_scale = nn.Parameter(torch.ones(config.depth)) if config.residual_scales else None
         self.first_scale = nn.Parameter(torch.full((config.depth,), 0.1)) if config.residual_scales else None

@@ -33,8 +33,6 @@ _REFUSED = {
     "block_indices": "chooses blocks of keys by itself (block_indices)",
     "cache": "keeps its keys in pages (cache)",
 }
-# The attributes of a layer that say so before it is called.
-_SIGNS = {"sinks": "sinks"}
 
 
 def read_layer(path: str, module: Any) -> Parts | str | None:
@@ -55,9 +53,8 @@ def read_layer(path: str, module: Any) -> Parts | str | None:
         )
     if re.search("cross|encoder_attn|EncDec", f"{path}.{type(module).__name__}", re.IGNORECASE):
         return "is cross-attention"
-    for attribute, argument in _SIGNS.items():
-        if getattr(module, attribute, None) is not None:
-            return f"is a {type(module).__name__}, which {_REFUSED[argument]}"
+    if getattr(module, "sinks", None) is not None:  # it says so before it is called
+        return f"is a {type(module).__name__}, which {_REFUSED['sinks']}"
     heads, head_dim = _sizes(module)
     if heads is None or head_dim is None:
         return f"is a {type(module).__name__}, which does not say how many heads it has"

@@ -141,12 +141,11 @@ class ViT(nn.Module):
         norm: Any = partial(nn.LayerNorm, eps=1e-6)
         in_heads = config.positions in ("rope", "susie")
         options = {"position": config.positions, "registers": config.extra} if in_heads else {}
-        for layer in layers(attention, config.depth):
+        classes = layers(attention, config.depth)
+        for layer in classes:
             if issubclass(layer, Smoother) and layer.only_causal:
                 raise ValueError(f"vit: {layer.name()} is causal only: {layer.why_not}")
-        classes = for_model(
-            layers(attention, config.depth), config.dim, config.num_heads, length=config.length
-        )
+        classes = for_model(classes, config.dim, config.num_heads, length=config.length)
         self.blocks = nn.ModuleList(
             Block(
                 config.dim,

@@ -146,18 +146,16 @@ def _stored(data: dict) -> "Drag":
     if "memory" in data or "process" in data:
         figure, axes = plt.subplots(figsize=(style.COLUMN, 3.4))
         (_memories if "memory" in data else _process)(axes, data)
-        drawn = Drag(data, style.png(figure), digest(figure))
-        plt.close(figure)
-        return drawn
-    line, count = data["values"] is not None, len(data["kernels"])
-    heights = (25, 7) if line else (1,)  # as in drag.js
-    size = (style.COLUMN, 4.4 if line else 3.4)
-    figure, panels = plt.subplots(len(heights), count, figsize=size, height_ratios=heights, squeeze=False)
-    for axes, name in zip(panels[0], data["kernels"], strict=True):
-        _panel(axes, data, KERNELS[name](data["sigma"]))
-        axes.set_title(name if count > 1 else "")
-    if line:
-        _stems(panels[1, 0], data, KERNELS[data["kernels"][0]](data["sigma"]))
+    else:
+        line, count = data["values"] is not None, len(data["kernels"])
+        heights = (25, 7) if line else (1,)  # as in drag.js
+        size = (style.COLUMN, 4.4 if line else 3.4)
+        figure, panels = plt.subplots(len(heights), count, figsize=size, height_ratios=heights, squeeze=False)
+        for axes, name in zip(panels[0], data["kernels"], strict=True):
+            _panel(axes, data, KERNELS[name](data["sigma"]))
+            axes.set_title(name if count > 1 else "")
+        if line:
+            _stems(panels[1, 0], data, KERNELS[data["kernels"][0]](data["sigma"]))
     drawn = Drag(data, style.png(figure), digest(figure))
     plt.close(figure)  # pyplot would show it below the cell as well
     return drawn

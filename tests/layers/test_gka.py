@@ -80,10 +80,11 @@ def test_eps_pulls_the_largest_eigenvalue_below_one():
     assert (largest < 1).all() and (largest > 1 / (1 + eps)).all()
 
 
-def test_a_symmetric_window_keeps_reversibility_but_not_the_spectrum():
+def test_without_a_causal_mask_the_window_keeps_reversibility_but_not_the_spectrum():
     x = torch.linspace(0, 0.01, 6, dtype=torch.float64)[None, :, None].expand(1, 6, DIM)
     module = layer(window=3)
     w = weights(module, x)
+    assert (w[0, 0, 3] > 0).sum() == 5
     values = torch.linalg.eigvals(w)
     assert values.imag.abs().max() < 1e-12 and values.real.min() < -0.1
     problem = module.problem(x)
@@ -136,11 +137,6 @@ def test_a_causal_window_is_a_band_of_exactly_that_many_keys(window):
     assert ((w > 0).sum(-1) == (i + 1).clamp(max=window)).all()
     if window == LENGTH:
         equal(w, weights(layer(sigma=SIGMAS), x, is_causal=True))
-
-
-def test_without_a_causal_mask_the_window_is_symmetric():
-    seen = weights(layer(sigma=SIGMAS, window=4), tokens()) > 0
-    assert (seen == seen.mT).all() and seen[0, 0, 8].sum() == 7
 
 
 def test_equal_tokens_are_a_fixpoint():
@@ -201,17 +197,6 @@ def test_smooth_is_given_one_tensor():
     problem = layer().problem(tokens())
     assert problem.query is problem.key and problem.key is problem.value
     equal(smooth(x, x, x, layer().kernel), compute_weights(layer().problem(x.transpose(1, 2).flatten(2))) @ x)
-
-
-@pytest.mark.parametrize(
-    ("dim", "num_heads", "printed", "exact"),
-    [(192, 3, 0.44, 444_708), (384, 6, 1.77, 1_774_152), (768, 12, 7.09, 7_087_248)],
-)
-def test_parameters_of_twelve_layers(dim, num_heads, printed, exact):
-    module = attention("gka")(dim, num_heads, qkv_bias=True, device="meta")
-    count = 12 * sum(p.numel() for p in module.parameters())
-    assert count == exact == 12 * (dim**2 + dim + num_heads)
-    assert round(count / 1e6, 2) == printed
 
 
 def test_there_are_no_projected_values_to_add_to():

@@ -63,14 +63,6 @@ def test_the_length_of_a_key_counts_for_nothing():
     torch.testing.assert_close(compute_weights(layer.problem(x)), before, **NORM)
 
 
-def test_g_is_one_number_and_learns():
-    layer = attention("qk_norm", length=16)(24, 3)
-    assert layer.kernel.g.shape == () and layer.kernel.g.item() == pytest.approx(math.log2(240))
-    layer(torch.randn(1, 5, 24)).square().sum().backward()
-    assert layer.kernel.g.grad.abs() > 0
-    assert not list(attention("qk_norm", norm="rms")(24, 3).kernel.parameters())
-
-
 def test_what_timm_passes_is_taken():
     layer = attention("qk_norm", length=9)(24, 3, qk_norm=False, norm_layer=torch.nn.LayerNorm)
     assert not list(layer.query_norm.parameters())
