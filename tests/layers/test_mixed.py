@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from gkalib.kernels import DecayingPeriodicBank
 from gkalib.layers import attention, layers
 from tests.tolerance import equal
 
@@ -39,15 +38,3 @@ def test_layers_are_cycled():
     assert layers([gka, "softmax"], 3) == [gka, attention("softmax"), gka]
     with pytest.raises(ValueError, match=r"^attention: the list of layers is empty"):
         layers([], 3)
-
-
-def test_a_bank_multiplies_any_kernel():
-    x = torch.randn(2, 9, 32, dtype=torch.float64)
-    softmax, gka = (attention(name)(32, 4).double() for name in ("softmax", "gka"))
-    for layer in (softmax, gka):
-        layer.kernel = layer.kernel * DecayingPeriodicBank(4, 5, sigma=0.7).double()
-    gpa = attention("gpa", num_terms=5, sigma=0.7)(32, 4).double()
-    gpa.load_state_dict(softmax.state_dict())
-    equal(softmax(x, is_causal=True), gpa(x, is_causal=True))
-    order = torch.randperm(9)
-    assert (gka(x[:, order]) - gka(x)[:, order]).abs().max() > 1e-3

@@ -10,7 +10,7 @@ from gkalib.kernels import DecayingPeriodicBank, ExpDot, Gaussian, Laplace
 from gkalib.layers import Smoother, attention, variants
 from gkalib.layers.parts import merge
 from gkalib.masks import Causal, KeyPadding, Window
-from gkalib.normalizers import Dropout, RowSum, TopK, Unnormalized
+from gkalib.normalizers import Dropout, RowSum, TopK
 from tests.layers.test_variant_laws import layer, smoothers, tokens
 from tests.tolerance import equal
 
@@ -128,13 +128,6 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(name, slot, value, mes
 def test_print_names_the_variant_and_its_slots(name, options, words):
     printed = repr(attention(name, **options)(8, 2))
     assert all(word in printed for word in words), printed
-
-
-def test_an_unnormalized_softmax_layer_sums():
-    made, x = layer("softmax"), tokens()
-    made.normalizer = Unnormalized()
-    query, key, value = made.project(x, x)
-    equal(made(x), made.proj(merge((query @ key.mT / 8**0.5).exp() @ value)))
 
 
 def test_a_mask_may_be_a_function_or_a_tensor():
