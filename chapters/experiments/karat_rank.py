@@ -3,20 +3,21 @@
 Chapter 29 reads the records.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
+from torch.nn.functional import conv2d, gelu, interpolate, layer_norm, scaled_dot_product_attention
 
 from gkalib.data import picture, trained_vit
 from gkalib.experiments.runner import Measured, Numbers
-from gkalib.models.pretrained import vit_heads
+from gkalib.models.pretrained import Heads
 from gkalib.normalizers import Fourier
 
 TRAINING = ("astronaut", "cat", "camera", "coins", "brick", "gravel")
 HELD_OUT = ("coffee", "grass")
+PATCH, HEADS = 14, 6  # of a ViT-S/14
 SIDE = 196  # 14 × 14 patches and a class token: the 197 tokens of KArAt's models
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as the model was trained
 LAYERS, CROPS = (1, 6, 12), 8
@@ -38,6 +39,41 @@ def crops(names: tuple[str, ...], count: int, seed: int = 0) -> Tensor:
             pieces.append(interpolate(piece, SIDE, mode="bilinear", antialias=True, align_corners=False))
     mean, deviation = (torch.tensor(each)[:, None, None] for each in (_MEAN, _DEVIATION))
     return (torch.cat(pieces) - mean) / deviation
+
+
+@torch.no_grad()
+def vit_heads(weights: Mapping[str, Tensor], images: Tensor, layers: tuple[int, ...]) -> list[Heads]:
+    """Query, key and value of some layers of a ViT-S/14: d = 64, softmax attention, no mask.
+
+    Args:
+        weights: of ``trained_vit``.
+        images: ``[b 3 s s]`` at ImageNet's scale, s a multiple of 14.
+        layers: their numbers from 1.
+    """
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-6)
+
+    def project(x: Tensor, name: str) -> Tensor:
+        return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    name = "embeddings.patch_embeddings.projection"
+    patches = conv2d(images, weights[f"{name}.weight"], weights[f"{name}.bias"], stride=PATCH)
+    table = weights["positions"].unflatten(1, (37, 37)).permute(0, 3, 1, 2)
+    table = interpolate(table, patches.shape[-2:], mode="bicubic", align_corners=False)
+    token = (weights["embeddings.cls_token"] + weights["class_position"]).expand(len(images), -1, -1)
+    x, heads = torch.cat([token, (patches + table).flatten(2).mT], dim=1), []
+    for layer in range(max(layers)):
+        name = f"encoder.layer.{layer}"
+        inner = norm(x, f"{name}.norm1")
+        parts = [project(inner, f"{name}.attention.attention.{part}") for part in ("query", "key", "value")]
+        heads.append(Heads(*(part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in parts)))
+        smoothed = scaled_dot_product_attention(*heads[-1]).transpose(1, 2).flatten(2)
+        smoothed = project(smoothed, f"{name}.attention.output.dense")
+        x = x + weights[f"{name}.layer_scale1.lambda1"] * smoothed
+        inner = gelu(project(norm(x, f"{name}.norm2"), f"{name}.mlp.fc1"))
+        x = x + weights[f"{name}.layer_scale2.lambda1"] * project(inner, f"{name}.mlp.fc2")
+    return [heads[layer - 1] for layer in layers]
 
 
 def relative(approximate: Tensor, exact: Tensor) -> float:

@@ -156,7 +156,7 @@ class Landscape(Observer):
             grids = [surface] if points < self.points else [surface, _coarse(surface)]
             for grid in grids:
                 metrics[f"minima_{name}_{len(grid.first)}"] = float(grid.minima())
-                metrics[f"roughness_{name}_{len(grid.first)}"] = grid.roughness()
+                metrics[f"roughness_{name}_{len(grid.first)}"] = roughness(grid)
             grid = surface if name == "path" else grids[-1]
             for i, x in enumerate(grid.first.tolist()):
                 for j, y in enumerate(grid.second.tolist()):
@@ -236,6 +236,21 @@ def _rescaled(model: nn.Module, loss: Loss) -> dict[str, float]:
         return {}
     with using(model, changed):
         return {f"{name}_rescaled": number for name, number in _sharp(model, loss).items()}
+
+
+def roughness(surface: Surface) -> float:
+    r"""How far a point is from the mean of the four around it, in units of the grid's own deviation.
+
+    $$\sqrt{\operatorname{mean}\big(f_{ij} - \tfrac14 \textstyle\sum f_{\text{around}}\big)^2} \big/
+    \operatorname{std} f$$
+
+    Of a smooth surface it falls with the square of the distance between points; of noise it stays near
+    √(5/4).
+    """
+    losses = surface.losses
+    around = (losses[:-2, 1:-1] + losses[2:, 1:-1] + losses[1:-1, :-2] + losses[1:-1, 2:]) / 4
+    rough = (losses[1:-1, 1:-1] - around).square().mean().sqrt()
+    return float(rough / losses.std(correction=0))
 
 
 def _coarse(surface: Surface) -> Surface:

@@ -236,17 +236,3 @@ class Surface:
             if (i, j) != (1, 1)
         ]
         return int((inner < torch.stack(around).amin(0)).sum())
-
-    def roughness(self) -> float:
-        r"""How far a point is from the mean of the four around it, in units of the grid's own deviation.
-
-        $$\sqrt{\operatorname{mean}\big(f_{ij} - \tfrac14 \textstyle\sum f_{\text{around}}\big)^2} \big/
-        \operatorname{std} f$$
-
-        Of a smooth surface it falls with the square of the distance between points; of noise it stays near
-        √(5/4).
-        """
-        losses = self.losses
-        around = (losses[:-2, 1:-1] + losses[2:, 1:-1] + losses[1:-1, :-2] + losses[1:-1, 2:]) / 4
-        rough = (losses[1:-1, 1:-1] - around).square().mean().sqrt()
-        return float(rough / losses.std(correction=0))

@@ -93,7 +93,7 @@ def trained_heads(count: int = 4, length: int = 256, *, attend: Attend | None = 
 
 
 def trained_vit() -> dict[str, Tensor]:
-    """The parameters of a trained ViT, for :func:`gkalib.models.pretrained.vit_heads`.
+    """The parameters of a trained ViT-S/14 by name, matrices as they multiply from the right.
 
     References:
         Oquab et al., DINOv2, 2023, for the layout. Chapter 29 asks how many ranks its rows need.

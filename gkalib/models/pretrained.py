@@ -5,21 +5,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import (
-    conv2d,
-    gelu,
-    interpolate,
-    layer_norm,
-    linear,
-    normalize,
-    scaled_dot_product_attention,
-)
+from torch.nn.functional import gelu, layer_norm, linear, normalize, scaled_dot_product_attention
 
 from gkalib.extras import needed_by
 
 Attend = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
-VIT_PATCH, VIT_HEADS = 14, 6
 _VIT_POSITIONS = {  # stored without a name of their own: what the node takes that reads them
     "/backbone/embeddings/Reshape_1": "positions",
     "/backbone/embeddings/Concat_6": "class_position",
@@ -127,38 +118,3 @@ def vit_weights(content: bytes) -> dict[str, Tensor]:
         if node.name in _VIT_POSITIONS:
             weights[_VIT_POSITIONS[node.name]] = stored[node.input[0]]
     return weights
-
-
-@torch.no_grad()
-def vit_heads(weights: Mapping[str, Tensor], images: Tensor, layers: tuple[int, ...]) -> list[Heads]:
-    """Query, key and value of some layers of a ViT-S/14: d = 64, softmax attention, no mask.
-
-    Args:
-        weights: from :func:`vit_weights`.
-        images: ``[b 3 s s]`` at ImageNet's scale, s a multiple of 14.
-        layers: their numbers from 1.
-    """
-
-    def norm(x: Tensor, name: str) -> Tensor:
-        return layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-6)
-
-    def project(x: Tensor, name: str) -> Tensor:
-        return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
-
-    name = "embeddings.patch_embeddings.projection"
-    patches = conv2d(images, weights[f"{name}.weight"], weights[f"{name}.bias"], stride=VIT_PATCH)
-    table = weights["positions"].unflatten(1, (37, 37)).permute(0, 3, 1, 2)
-    table = interpolate(table, patches.shape[-2:], mode="bicubic", align_corners=False)
-    token = (weights["embeddings.cls_token"] + weights["class_position"]).expand(len(images), -1, -1)
-    x, heads = torch.cat([token, (patches + table).flatten(2).mT], dim=1), []
-    for layer in range(max(layers)):
-        name = f"encoder.layer.{layer}"
-        inner = norm(x, f"{name}.norm1")
-        parts = [project(inner, f"{name}.attention.attention.{part}") for part in ("query", "key", "value")]
-        heads.append(Heads(*(part.unflatten(-1, (VIT_HEADS, -1)).transpose(1, 2) for part in parts)))
-        smoothed = scaled_dot_product_attention(*heads[-1]).transpose(1, 2).flatten(2)
-        smoothed = project(smoothed, f"{name}.attention.output.dense")
-        x = x + weights[f"{name}.layer_scale1.lambda1"] * smoothed
-        inner = gelu(project(norm(x, f"{name}.norm2"), f"{name}.mlp.fc1"))
-        x = x + weights[f"{name}.layer_scale2.lambda1"] * project(inner, f"{name}.mlp.fc2")
-    return [heads[layer - 1] for layer in layers]

@@ -5,7 +5,6 @@ import torch
 
 from chapters.experiments import karat_rank
 from gkalib.data import trained_vit
-from gkalib.models.pretrained import vit_heads
 from gkalib.normalizers import Fourier, RowOperator
 
 F64 = torch.float64
@@ -60,7 +59,7 @@ def test_rows_of_the_trained_transformer():
     pytest.importorskip("onnx", reason="reads the pretrained model")
     images = karat_rank.crops(("cat",), 1)
     assert images.shape == (1, 3, 196, 196)
-    first, last = vit_heads(trained_vit(), images, (1, 3))
+    first, last = karat_rank.vit_heads(trained_vit(), images, (1, 3))
     assert first.query.shape == last.value.shape == (1, 6, 197, 64)
     scores = first.query @ first.key.mT / 8
     assert 2 < scores.std() < 40, "trained scores are not small"
