@@ -1,11 +1,14 @@
 """What each variant is and what one layer of it costs, asked of the layers themselves: for choosing one."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
 import torch
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -57,7 +60,9 @@ def overview(dim: int = 192, num_heads: int = 3, tokens: Sequence[int] = (196, 7
     """
     if not tokens:
         raise ValueError("overview: give a number of tokens")
-    return [_of(name, dim, num_heads, tokens) for name in variants() if name not in _COMPOSED]
+    names = [name for name in variants() if name not in _COMPOSED]
+    bar = {"console": Console(stderr=True), "disable": not sys.stderr.isatty(), "transient": True}
+    return [_of(name, dim, num_heads, tokens) for name in track(names, "measures a layer of each", **bar)]
 
 
 def overview_table(rows: Sequence[Overview], tokens: Sequence[int]) -> str:
