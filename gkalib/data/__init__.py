@@ -11,7 +11,7 @@ from gkalib.data.pretrained import Encoder, Heads, Reading, minilm, trained_head
 from gkalib.data.registry import DATASETS, Dataset
 from gkalib.data.tables import Table, california_schools, diabetes, mcycle, random_splits, sunspots
 from gkalib.data.tasks import benchmark
-from gkalib.data.text import dickens, fineweb_edu, novels, state_of_the_union, tinystories, tinystories_full
+from gkalib.data.text import dickens, fineweb_edu, state_of_the_union, tinystories, tinystories_full
 from gkalib.data.tokenizers import Tokenizer, gpt2
 from gkalib.data.tokens import TextData, text_data
 
@@ -40,7 +40,6 @@ __all__ = [
     "mcycle",
     "minilm",
     "mnist",
-    "novels",
     "picture",
     "random_splits",
     "state_of_the_union",

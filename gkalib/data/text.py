@@ -72,28 +72,6 @@ def fineweb_edu() -> list[Path]:
     return hub_files("fineweb_edu", "pages")
 
 
-def novels() -> str:
-    """Eighteen books by their authors' names, one after the other, lines as they were wrapped.
-
-    Two of them are Latin-1, some end their lines as Windows does, and one ends with the mark that CP/M put
-    at the end of a file.
-
-    References:
-        Bird, Klein and Loper, Natural language processing with Python, 2009, for the selection.
-    """
-    files = unpacked("novels", "*.txt")
-    return verified("novels", "".join(plain(_utf8(files[path]), path) + "\n" for path in sorted(files)))
-
-
-def _utf8(content: bytes) -> bytes:
-    """UTF-8 as it is, Latin-1 rewritten."""
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return content.decode("latin-1").encode()
-    return content
-
-
 class TextParts(NamedTuple):
     """A text in two parts, each of one piece or of its documents.
 
@@ -174,6 +152,5 @@ TEXTS: dict[str, tuple[Callable[[], str], Callable[[str], list[str]]]] = {
     "dickens": (dickens, lines),
     "state-of-the-union": (state_of_the_union, sentences),
     "tinystories": (tinystories, stories),
-    "novels": (novels, paragraphs),
     "made-up": (made_up_text, sentences),
 }

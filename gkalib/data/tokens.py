@@ -60,10 +60,9 @@ def text_data(
     """The rows of a text by its name.
 
     Args:
-        data: ``dickens``, ``novels``, ``state-of-the-union``, ``tinystories`` or ``made-up``, the last tenth
-            of which is held out; ``tinystories-full``, a thousandth of which is; ``fineweb-edu``, the last
-            file of which is; or a text file, the last tenth of which is held out. A file that is called as
-            one of these sets goes by its path, ``./dickens``.
+        data: ``dickens``, ``state-of-the-union``, ``tinystories``, ``made-up`` or a text file, the last tenth
+            of which is held out; ``tinystories-full``, a thousandth of which is; or ``fineweb-edu``, the last
+            file of which is. A file that is called as one of these sets goes by its path, ``./dickens``.
         tokenizer: ``characters`` of the text, ``gpt2``, or ``bpe``, learned from the part to train on.
         vocab_size: V of the model, which has to be the tokenizer's but for the characters of a text file.
         rows: ``windows``, ``documents`` or ``packed``.

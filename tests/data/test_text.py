@@ -1,4 +1,4 @@
-"""Books in three encodings become one text, and a text is cut into a part to train on and one held out."""
+"""A text in any encoding that says so is read, and cut into a part to train on and one held out."""
 
 import numpy as np
 import pytest
@@ -42,28 +42,6 @@ def test_what_is_no_text_is_refused_with_its_name_and_the_encoding(content, mess
 
 def test_the_mark_of_cpm_at_the_end_is_left_out():
     assert plain(b"the end\n\x1a", "name") == "the end\n"
-
-
-def test_books_stand_in_the_order_of_their_names_in_one_encoding(put):
-    files = {
-        "shelf/zola-nana.txt": "Thérèse\r\n".encode("latin-1"),
-        "shelf/README.md": b"no book",
-        "shelf/austen-emma.txt": "Adèle\n".encode(),
-    }
-    put("novels", files, "Adèle\n\nThérèse\n\n")
-    assert data.novels() == "Adèle\n\nThérèse\n\n"
-
-
-@pytest.mark.data("novels")
-def test_most_lines_are_as_long_as_a_page_is_wide():
-    text = data.novels()
-    assert len(text) == 11_744_904
-    assert len(set(text)) == 95
-    assert {symbol for symbol in text if not symbol.isascii()} == set("æèéî")
-    lengths = np.array([len(line) for line in text.split("\n") if line])
-    counts = np.bincount(lengths)
-    assert counts.argmax() == 69
-    assert (lengths <= 78).mean() > 0.999
 
 
 @pytest.mark.parametrize("documents", [False, True])
