@@ -14,7 +14,6 @@ import numpy as np
 
 from gkalib.data import fetch as files
 from gkalib.data.fetch import Archive, Folder, Hub
-from gkalib.results import repository
 
 Content = TypeVar("Content")
 
@@ -31,12 +30,10 @@ class Dataset:
         loader: reads, checks and returns it; in the table, the function of ``gkalib.data`` that takes its
             name, where there is none of that name.
         sha256: of the decoded content, see :func:`digest`; empty where the hub states each file's.
-        archives: what can be fetched as one file, in the order in which it is tried; none if a dependency
-            carries the data. In the table, ``shares`` names a set whose archives hold this one as well.
+        archives: what can be fetched as one file, in the order in which it is tried; none if this library or
+            another carries the data. In the table, ``shares`` names a set whose archives hold this one too.
         folder: the files that no package carries and that have to be put in place by hand.
         needs: those of them that the loader reads when it is called without arguments; all where not given.
-        fixture: the file in the repository's data/fixtures that holds the content, so that nothing has to be
-            fetched there.
         hub: its files on the Hugging Face hub, which may as well lie in a folder here.
     """
 
@@ -49,14 +46,7 @@ class Dataset:
     archives: tuple[Archive, ...] = ()
     folder: Folder | None = None
     needs: Sequence[str] = ()
-    fixture: str = ""
     hub: Hub | None = None
-
-    @property
-    def carried(self) -> Path | None:
-        """The fixture's file, where the repository is at hand."""
-        root = repository() if self.fixture else None
-        return root / "data" / "fixtures" / self.fixture if root else None
 
 
 def _load(name: str, loader: str) -> Any:
@@ -202,9 +192,7 @@ def ready(name: str) -> bool:
         return parts or files.find_pictures(entry.hub) is not None
     if entry.folder is not None:
         return all(files.find_text(entry.folder, file) for file in entry.needs or entry.folder.files)
-    if not entry.archives or entry.carried:
-        return True
-    return any(map(files.find, entry.archives))
+    return not entry.archives or any(map(files.find, entry.archives))
 
 
 def get(name: str) -> None:
@@ -240,8 +228,6 @@ def where(name: str) -> list[str]:
     if Path(name).exists() and name.replace("-", "_") not in DATASETS:
         return [f"{name}: here, {Path(name).absolute()}"]
     entry = registered(name)
-    if entry.carried:
-        return [f"{name}: here, {entry.carried}"]
     names = [archive.file for archive in entry.archives]
     names += [entry.folder.name] if entry.folder else []
     if entry.hub is not None:

@@ -3,13 +3,14 @@
 import re
 import textwrap
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from gkalib.data.fetch import plain
-from gkalib.data.registry import folder_text, hub_files, registered, unpacked, verified
+from gkalib.data.registry import folder_text, hub_files, registered, verified
 from gkalib.data.tokenizers import END
 
 
@@ -19,12 +20,8 @@ def state_of_the_union() -> str:
     References:
         Chapter 8 trains on it where the novels may not be redistributed.
     """
-    if fixture := registered("state_of_the_union").carried:
-        text = fixture.read_text(encoding="utf-8")
-    else:  # their files begin with the year
-        files = unpacked("state_of_the_union", "*_franklin_d_roosevelt_*.txt")
-        text = "".join(files[path].decode().strip() + "\n" for path in sorted(files))
-    return verified("state_of_the_union", text)
+    text = files("gkalib.data") / "state-of-the-union.txt"
+    return verified("state_of_the_union", text.read_text(encoding="utf-8"))
 
 
 # Eight novels in the order of their publication, 12,920,542 characters: what a model is trained on.

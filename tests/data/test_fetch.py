@@ -185,20 +185,6 @@ def test_every_kind_of_archive_gives_the_files_asked_for(tmp_path, name, write):
     assert members(tmp_path / name, "set/README") == {"set/README": b"about it"}
 
 
-def test_the_excerpt_is_cut_from_the_archive_where_there_is_no_checkout(put, monkeypatch):
-    """A made-up archive of the same layout: one president's addresses, in order of their years."""
-    pages = {
-        "1941_franklin_d_roosevelt_d.txt": b" Second. \n",
-        "1934_franklin_d_roosevelt_d.txt": b" First. ",
-        "1934_franklin_d_roosevelt_d.json": b"{}",
-        "1946_harry_s_truman_d.txt": b"Another man's.",
-    }
-    files = {f"package/sotu/data/{name}": page for name, page in pages.items()}
-    put("state_of_the_union", files, "First.\nSecond.\n")
-    monkeypatch.setattr(registry, "repository", lambda: None)
-    assert text.state_of_the_union() == "First.\nSecond.\n"
-
-
 STORY = "Once upon a time.\n"
 
 

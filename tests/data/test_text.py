@@ -1,9 +1,7 @@
 """A text in any encoding that says so is read, and cut into a part to train on and one held out."""
 
-import numpy as np
 import pytest
 
-from gkalib import data
 from gkalib.data.text import TEXTS, plain, split_text
 
 
