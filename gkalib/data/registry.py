@@ -3,7 +3,7 @@
 import hashlib
 import lzma
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files as package_files
@@ -33,7 +33,6 @@ class Dataset:
         archives: what can be fetched as one file, in the order in which it is tried; none if this library or
             another carries the data. In the table, ``shares`` names a set whose archives hold this one too.
         folder: the files that no package carries and that have to be put in place by hand.
-        needs: those of them that the loader reads when it is called without arguments; all where not given.
         hub: its files on the Hugging Face hub, which may as well lie in a folder here.
     """
 
@@ -45,7 +44,6 @@ class Dataset:
     sha256: str = ""
     archives: tuple[Archive, ...] = ()
     folder: Folder | None = None
-    needs: Sequence[str] = ()
     hub: Hub | None = None
 
 
@@ -149,12 +147,14 @@ def unpacked(name: str, *patterns: str) -> dict[str, bytes]:
     return files.members(archive_path(name), *patterns)
 
 
-def folder_text(name: str, file: str) -> str:
-    """The text of one of the files that were put in place by hand for a data set, checked."""
+def folder_text(name: str) -> str:
+    """The text of the files that were put in place by hand for a data set, one after the other, checked."""
     folder = registered(name).folder
     assert folder is not None
-    if file not in folder.files:
-        raise ValueError(f"data: {name!r} has no file {file!r}. Its files: {', '.join(folder.files)}")
+    return "".join(_checked_text(name, folder, file) for file in folder.files)
+
+
+def _checked_text(name: str, folder: Folder, file: str) -> str:
     path = files.find_text(folder, file)
     if path is None:
         where = " or ".join(map(str, files.places()))
@@ -191,7 +191,7 @@ def ready(name: str) -> bool:
         parts = all(files.find_hub(entry.hub, part) for part in entry.hub.files)
         return parts or files.find_pictures(entry.hub) is not None
     if entry.folder is not None:
-        return all(files.find_text(entry.folder, file) for file in entry.needs or entry.folder.files)
+        return all(files.find_text(entry.folder, file) for file in entry.folder.files)
     return not entry.archives or any(map(files.find, entry.archives))
 
 

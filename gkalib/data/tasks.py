@@ -237,7 +237,7 @@ def benchmark(name: str) -> list[Item]:
     if name not in (*_SOURCES, "winograd"):
         raise ValueError(f"data: no questions named {name!r}. Known: {', '.join((*_SOURCES, 'winograd'))}")
     if name == "winograd":
-        lines = folder_text("winograd", "winograd_wsc.jsonl").splitlines()
+        lines = folder_text("winograd").splitlines()
         items: list[Any] = [_winograd(json.loads(line)) for line in lines]
     else:
         file, read = _SOURCES[name]

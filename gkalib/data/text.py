@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gkalib.data.fetch import plain
-from gkalib.data.registry import folder_text, hub_files, registered, verified
+from gkalib.data.registry import folder_text, hub_files, verified
 from gkalib.data.tokenizers import END
 
 
@@ -24,22 +24,13 @@ def state_of_the_union() -> str:
     return verified("state_of_the_union", text.read_text(encoding="utf-8"))
 
 
-# Eight novels in the order of their publication, 12,920,542 characters: what a model is trained on.
-TRAINING = tuple(Path(file).stem for file in registered("dickens").needs)
-
-
-def dickens(*books: str) -> str:
-    """Novels of Charles Dickens in ASCII, one after the other, a paragraph a line.
-
-    Args:
-        books: codes of what to read, in this order; by default PP OT NN OCS BR MC DS DC, 12.9 million
-            characters. To hold out: GE, TTC. Also BH ED HT LD OMF.
+def dickens() -> str:
+    """Eight novels of Charles Dickens in ASCII, in the order of their publication, a paragraph a line.
 
     References:
         Mahlberg, Stockwell, Wiegand and Lentin, CLiC 2.1: Corpus Linguistics in Context, 2020.
     """
-    novels = "".join(folder_text("dickens", f"{code}.txt") for code in books or TRAINING)
-    return novels if books else verified("dickens", novels)
+    return verified("dickens", folder_text("dickens"))
 
 
 def tinystories() -> str:
@@ -48,7 +39,7 @@ def tinystories() -> str:
     References:
         Eldan and Li, TinyStories: how small can language models be and still speak coherent English?, 2023.
     """
-    return verified("tinystories", folder_text("tinystories", "tinystories_sample.txt"))
+    return verified("tinystories", folder_text("tinystories"))
 
 
 def tinystories_full() -> list[Path]:

@@ -237,7 +237,7 @@ def test_what_no_package_carries_says_where_to_put_it_and_where_it_is_to_be_had(
     with pytest.raises(ValueError) as failure:
         getattr(text, name)()
     message = str(failure.value)
-    first = next(iter(DATASETS[name].needs or folder.files))
+    first = next(iter(folder.files))
     assert message.startswith(f"data: '{name}' is not here: no package carries {first}: put it")
     assert f"into the folder {folder.name} of {cache}" in message
     assert message.endswith(f"to be had from {folder.source}")

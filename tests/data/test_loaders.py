@@ -45,9 +45,6 @@ def test_novels_are_the_cut_that_is_trained_on():
     assert len(novels) == 12_920_542
     assert novels.isascii()
     assert novels.startswith("Pickwick Papers\nCharles Dickens\n")
-    held_out = data.dickens("GE", "TTC")
-    assert len(held_out) == 998_648 + 758_806
-    assert held_out[:18] == "Great Expectations"
 
 
 FEW = data.Table(np.ones((3, 1)), np.ones(3), ("one",), "one")
@@ -62,7 +59,6 @@ FEW = data.Table(np.ones((3, 1)), np.ones(3), ("one",), "one")
         (lambda: data.image_data("/no/where"), "data: there is no folder /no/where"),
         (lambda: data.image_data("digits", limit=0), "data: limit must be at least 1, not 0"),
         (lambda: data.benchmark("mmlu"), "data: no questions named 'mmlu'"),
-        (lambda: data.dickens("XX"), "'dickens' has no file 'XX.txt'. Its files: BH.txt, BR.txt"),
         (lambda: data.random_splits(FEW, 1), "1 splits of 3 cases"),
     ],
 )
