@@ -13,7 +13,7 @@ from gkalib.evaluation.tasks import Row
 from gkalib.extras import require
 
 
-def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
+def harness(model: Any, tokenizer: Tokenizer) -> Any:
     """A model of text as the harness takes one: ``lm_eval.simple_evaluate(harness(model, tokenizer), ...)``.
 
     The harness splits its requests into tokens by its own rule; what is told of them are our scorer's
@@ -22,7 +22,6 @@ def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
     Args:
         model: a decoder of ``gkalib.models``; what it writes comes from its cache.
         tokenizer: the one it was trained with.
-        tokens: how many go through the model at once.
 
     Raises:
         ValueError: if the harness is not installed, or a task asks for text that is drawn at random.
@@ -54,7 +53,7 @@ def harness(model: Any, tokenizer: Tokenizer, *, tokens: int = 8192) -> Any:
                 Row([*context, *continuation], len(context), len(context))
                 for _, context, continuation in requests
             ]
-            return [(each.total, each.greedy) for each in score(model, sequences, tokens=tokens)]
+            return [(each.total, each.greedy) for each in score(model, sequences)]
 
         def loglikelihood_rolling(self, requests: Sequence, disable_tqdm: bool = False) -> list[float]:
             totals = []

@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -114,7 +115,6 @@ def evaluate(
     *,
     limit: int | None = None,
     shots: int | None = None,
-    tokens: int = 8192,
     share: tuple[int, int] = (0, 1),
     total: Callable[[Tensor], Tensor] | None = None,
 ) -> list[TaskResult]:
@@ -129,7 +129,6 @@ def evaluate(
         names: of the tasks.
         limit: how many questions of each at most; None is all.
         shots: how many examples precede each; None is what the task says.
-        tokens: how many go through the model at once.
         share: this process's number r and how many there are, R: it takes blocks r, r + R, … of questions.
         total: sums a tensor over the processes, in each of them; None where there is one.
 
@@ -145,53 +144,37 @@ def evaluate(
     rank, size = share
     if not 0 <= rank < size or (size > 1 and total is None):
         raise ValueError(f"evaluate: process {rank} of {size} cannot share the questions without the others")
-    tasks = [TASKS[name] for name in names]
-    counts = [task.shots if shots is None else shots for task in tasks]
+    changed = {} if shots is None else {"shots": shots}
+    tasks = [replace(TASKS[name], **changed) for name in names]
     tallies, turn = torch.zeros(len(tasks), 4, dtype=torch.float64), 0
-    for task, count, tally in zip(tasks, counts, tallies, strict=True):
+    for task, tally in zip(tasks, tallies, strict=True):
         items, start = task.items(limit), time.perf_counter()
         for begin in range(0, len(items), BLOCK):
             if turn % size == rank:
-                tally[:3] += _tally(_block(model, tokenizer, task, items, begin, shots=count, tokens=tokens))
+                tally[:3] += _tally(_block(model, tokenizer, task, items, begin))
             turn += 1
         tally[3] = (time.perf_counter() - start) / size
     if total is not None:
         tallies = total(tallies)
-    return [
-        _result(task, *tally[:3].int().tolist(), shots=count, seconds=float(tally[3]))
-        for task, count, tally in zip(tasks, counts, tallies, strict=True)
-    ]
+    return [_result(task, *tally.tolist()) for task, tally in zip(tasks, tallies, strict=True)]
 
 
-def answers(
-    model: Model,
-    tokenizer: Tokenizer,
-    task: Task,
-    *,
-    limit: int | None = None,
-    shots: int | None = None,
-    tokens: int = 8192,
-) -> list[Answer]:
+def answers(model: Model, tokenizer: Tokenizer, task: Task) -> list[Answer]:
     """What a model answers to each question of a task, in the task's order; arguments as for ``evaluate``."""
-    count, items = task.shots if shots is None else shots, task.items(limit)
-    return [
-        answer
-        for begin in range(0, len(items), BLOCK)
-        for answer in _block(model, tokenizer, task, items, begin, shots=count, tokens=tokens)
-    ]
+    items = task.items()
+    blocks = (_block(model, tokenizer, task, items, begin) for begin in range(0, len(items), BLOCK))
+    return list(chain.from_iterable(blocks))
 
 
-def _block(
-    model: Model, tokenizer: Tokenizer, task: Task, items: list[Item], begin: int, *, shots: int, tokens: int
-) -> list[Answer]:
+def _block(model: Model, tokenizer: Tokenizer, task: Task, items: list[Item], begin: int) -> list[Answer]:
     """The answers to a block of the questions."""
     _check_vocabulary(model, tokenizer)
     longest, results, block = context_of(model) + 1, [], items[begin : begin + BLOCK]
     prompts = [
-        rows(item, tokenizer, delimiter=task.delimiter, examples=drawn(items, index, shots))
+        rows(item, tokenizer, delimiter=task.delimiter, examples=drawn(items, index, task.shots))
         for index, item in enumerate(block, begin)
     ]
-    scores = iter(score(model, [row for options in prompts for row in options], tokens=tokens))
+    scores = iter(score(model, [row for options in prompts for row in options]))
     for item, options in zip(block, prompts, strict=True):
         item_scores = tuple(next(scores) for _ in options)
         chosen = max(range(len(item_scores)), key=[score.mean for score in item_scores].__getitem__)
@@ -202,9 +185,10 @@ def _block(
     return results
 
 
-def result_of(task: Task, results: Sequence[Answer], *, shots: int, seconds: float) -> TaskResult:
+def result_of(task: Task, results: Sequence[Answer], *, seconds: float) -> TaskResult:
     """The share of right answers and its standard error."""
-    return _result(task, *_tally(results).int().tolist(), shots=shots, seconds=seconds)
+    items, right, cropped = _tally(results).tolist()
+    return _result(task, items, right, cropped, seconds)
 
 
 def _tally(results: Sequence[Answer]) -> Tensor:
@@ -299,11 +283,11 @@ def core(results: Sequence[TaskResult]) -> Core:
     return Core(mean, error / len(results), len(results))
 
 
-def _result(task: Task, count: int, right: int, cropped: int, *, shots: int, seconds: float) -> TaskResult:
+def _result(task: Task, items: float, right: float, cropped: float, seconds: float) -> TaskResult:
     """The share of right answers and its standard error, from how many there are of each."""
-    accuracy = right / count
-    error = math.sqrt(accuracy * (1 - accuracy) / (count - 1)) if count > 1 else math.nan
-    return TaskResult(task.name, accuracy, error, task.baseline, count, shots, cropped, seconds)
+    accuracy, counts = right / items, (int(items), task.shots, int(cropped))
+    error = math.sqrt(accuracy * (1 - accuracy) / (items - 1)) if items > 1 else math.nan
+    return TaskResult(task.name, accuracy, error, task.baseline, *counts, seconds)
 
 
 class Comparison(NamedTuple):

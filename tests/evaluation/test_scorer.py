@@ -163,7 +163,7 @@ def test_core_is_the_mean_of_centered_accuracies_with_its_error():
 def test_the_standard_error_is_that_of_the_mean_of_zeros_and_ones():
     item = Completion("a", "b")
     given = [Answer(item, (), 0, right, False) for right in (True, False, False, False)]
-    actual = result_of(TASKS["copa"], given, shots=0, seconds=2.0)
+    actual = result_of(TASKS["copa"], given, seconds=2.0)
     spread = torch.tensor([1.0, 0, 0, 0]).std(unbiased=True) / 2
     assert (actual.accuracy, actual.items) == (0.25, 4)
     assert actual.error == pytest.approx(float(spread))
@@ -215,8 +215,8 @@ def test_processes_share_blocks_of_all_tasks_and_what_they_sum_is_what_one_finds
     items = [Choice("Say", (f"a{' a' * (n % 3)}", "b"), gold=n % 2) for n in range(7)]
     asked(monkeypatch, items)
     monkeypatch.setattr(scorer, "BLOCK", 2)
-    names, given = ["copa", "winograd"], {"shots": 2, "tokens": 16}
-    alone = evaluate(model, words, names, **given)
+    names = ["copa", "winograd"]
+    alone = evaluate(model, words, names, shots=2)
     assert [result.items for result in alone] == [7, 7] and 0 < alone[0].accuracy < 1
     parts, model.read = [], []
     for rank in range(size):
@@ -224,9 +224,9 @@ def test_processes_share_blocks_of_all_tasks_and_what_they_sum_is_what_one_finds
             model,
             words,
             names,
+            shots=2,
             share=(rank, size),
             total=lambda result: parts.append(result) or result,
-            **given,
         )
         if not rank:
             asked_of_the_first = sum(map(len, model.read))
