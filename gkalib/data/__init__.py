@@ -4,9 +4,8 @@ What is not here and cannot be fetched, or is another than the registered one, i
 what to do.
 """
 
-from gkalib.data.cifar import cifar10, cifar100
 from gkalib.data.folders import imagenet
-from gkalib.data.images import Labeled, digits, fashion_mnist, image_data, mnist, picture
+from gkalib.data.images import Labeled, cifar10, cifar100, digits, fashion_mnist, image_data, mnist, picture
 from gkalib.data.pretrained import Encoder, Heads, Reading, minilm, trained_heads, trained_vit
 from gkalib.data.registry import DATASETS, Dataset
 from gkalib.data.tables import Table, california_schools, diabetes, mcycle, random_splits, sunspots

@@ -116,9 +116,7 @@ def _list_pictures(root: Path, taken: dict[str, str], as_shown: bool) -> tuple["
         )
     names, labels = [], []
     for label, folder in enumerate(folders):
-        above = {
-            os.path.realpath(parent) for parent in (*folder.absolute().parents, *folder.resolve().parents)
-        }
+        above = {*map(os.path.realpath, (*folder.absolute().parents, *folder.resolve().parents))}
         count = len(names)
         for path, file in sorted(_walk(str(folder), above), key=lambda pair: os.path.split(pair[0])):
             if not taken.setdefault(file, path).startswith(f"{folder}{os.sep}"):

@@ -120,17 +120,18 @@ def verified(name: str, content: Content) -> Content:
     return content
 
 
-def archive_path(name: str) -> Path:
-    """The archive of a data set: in $GKALIB_DATA, else in the default cache, else fetched.
+def unpacked(name: str, *patterns: str) -> dict[str, bytes]:
+    """The files of a data set's archive whose paths match a pattern, by their paths.
 
-    Where it has several sources, what is here comes before what would have to be fetched.
+    The archive is in $GKALIB_DATA, else in the default cache, else it is fetched. Where it has several
+    sources, what is here comes before what would have to be fetched.
     """
     archives, failures = registered(name).archives, []
     for source in (files.find, files.fetch):
         for archive in archives:
             try:
                 if path := source(archive):
-                    return path
+                    return files.members(path, *patterns)
             except (ValueError, OSError) as failure:
                 failures.append(str(failure))
         if failures:  # what is here is damaged
@@ -140,11 +141,6 @@ def archive_path(name: str) -> Path:
         f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
         f"(looked for {names} in {' and '.join(map(str, files.places()))}; {'; '.join(failures)})"
     )
-
-
-def unpacked(name: str, *patterns: str) -> dict[str, bytes]:
-    """The files of a data set's archive whose paths match a pattern, by their paths."""
-    return files.members(archive_path(name), *patterns)
 
 
 def folder_text(name: str) -> str:

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gkalib.data import cifar, registry
 from gkalib.data import fetch as fetching
-from gkalib.data.cifar import FILES, PIXELS
-from gkalib.data.images import image_data
+from gkalib.data import images, registry
+from gkalib.data.images import FILES, PIXELS, cifar_checksums, image_data
 from gkalib.data.registry import DATASETS
 
 TRAINING, TEST = 20, 4
@@ -22,7 +21,7 @@ def small(request, monkeypatch):
     name, labels = request.param, 2 if request.param == "cifar100" else 1
     rows = np.random.default_rng(3).integers(0, 256, (TRAINING + TEST, labels + PIXELS)).astype(np.uint8)
     rows[:, :labels] %= 10
-    monkeypatch.setattr(cifar, "TRAINING", TRAINING)
+    monkeypatch.setattr(images, "TRAINING", TRAINING)
     return name, rows
 
 
@@ -55,7 +54,7 @@ def test_every_source_gives_the_same_pictures(put, small, files, client):
         assert (name, client) == ("cifar100", "npm")
         return
     assert not registry.ready(name)
-    put(name, files(name, rows), cifar.checksums(name, rows), client)
+    put(name, files(name, rows), cifar_checksums(name, rows), client)
     assert registry.ready(name)
     registry.check(name)
     data = image_data(name)
@@ -70,7 +69,7 @@ def test_every_source_gives_the_same_pictures(put, small, files, client):
 
 def test_what_is_not_the_authors_content_is_refused(put, small):
     name, rows = small
-    put(name, archive(name, rows ^ np.uint8(1)), cifar.checksums(name, rows), "url")
+    put(name, archive(name, rows ^ np.uint8(1)), cifar_checksums(name, rows), "url")
     with pytest.raises(ValueError, match=rf"the content of '{name}' has sha256 \w{{64}}, not \w{{64}}"):
         image_data(name)
 
@@ -99,5 +98,5 @@ def test_the_public_source_is_tried_first_and_where_none_has_it_all_are_named(ca
 
 
 def test_a_hundred_classes_have_their_authors_names():
-    names = cifar._HUNDRED.split()
-    assert len(names) == 100 and names == sorted(names) and names[49] == "mountain"
+    names = images.CLASSES["cifar100"]
+    assert len(names) == 100 and [*names] == sorted(names) and names[49] == "mountain"
