@@ -137,9 +137,3 @@ def test_getting_a_set_fetches_it_and_checking_compares_the_sums(folder, monkeyp
     (folder / "data" / "test-0.parquet").write_bytes(b"four")
     with pytest.raises(ValueError, match=r"test-0.parquet has sha256"):
         registry.check("something")
-
-
-def test_without_the_client_the_error_names_it(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ValueError, match=r"the hub needs huggingface_hub: pip install 'gkalib\[hub\]'"):
-        fetch_hub(SET)

@@ -123,15 +123,3 @@ def test_a_file_of_text_is_read_and_never_in_the_place_of_a_known_text(tmp_path,
 def test_what_cannot_be_read_says_why(changes, message):
     with pytest.raises(ValueError, match=rf"^data: .*{message}"):
         smoke(**changes)
-
-
-@pytest.mark.parametrize("name", ["dickens", "fineweb-edu", "tinystories_full"])
-def test_a_missing_text_names_what_to_do(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("GKALIB_DATA", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))  # nothing fetches
-    with pytest.raises(ValueError) as failure:
-        smoke(data=name, rows="packed" if name == "fineweb-edu" else "documents")
-    message = str(failure.value)
-    assert message.startswith(f"data: '{name.replace('-', '_')}' is not here")
-    assert str(tmp_path) in message

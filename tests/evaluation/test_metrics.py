@@ -91,15 +91,11 @@ def even(choices, vocabulary=8):
     return lambda ids: logits.expand(*ids.shape, -1)
 
 
-def test_a_coin_for_each_byte_is_one_bit_per_byte():
+@pytest.mark.parametrize(("choices", "length"), [(2, 1), (8, 4)])
+def test_a_coin_for_each_byte_is_one_bit_per_byte_and_longer_tokens_cost_less(choices, length):
     labels = torch.randint(2, (3, 5))
-    assert bits_per_byte(even(2), [(labels, labels)], np.ones(8)) == pytest.approx(1, abs=1e-7)
-
-
-def test_longer_tokens_cost_less():
-    labels = torch.zeros(1, 6, dtype=torch.long)
-    lengths = np.full(8, 4)
-    assert bits_per_byte(even(8), [(labels, labels)], lengths) == pytest.approx(3 / 4, abs=1e-7)
+    bits = bits_per_byte(even(choices), [(labels, labels)], np.full(8, length))
+    assert bits == pytest.approx(math.log2(choices) / length, abs=1e-7)
 
 
 def test_special_and_left_out_tokens_are_in_neither_sum():
