@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
-from gkalib.data.fetch import say
 from gkalib.extras import require
 
 # Pillow comes with the extra `vision`: who loads text alone does without it.
@@ -18,22 +17,6 @@ else:
 def as_picture(pixels: np.ndarray) -> Picture:
     """A picture of bytes ``[height, width]`` or ``[height, width, 3]``."""
     return require("PIL.Image", "a picture").fromarray(np.ascontiguousarray(pixels))
-
-
-def limited(images: "Images", limit: int | None) -> "Images":
-    """The same ``limit`` pictures every time, of all classes about alike, in the order of the whole.
-
-    A limit above their number is all of them, which is said.
-    """
-    if limit is None:
-        return images
-    if limit < 1:
-        raise ValueError(f"data: limit must be at least 1, not {limit}")
-    if limit > len(images):
-        say(f"there are {len(images)} pictures to train on, fewer than the limit of {limit}: all are used")
-        return images
-    # Sets that lie in folders are sorted by class: their first pictures would be of few classes.
-    return images.only(np.sort(np.random.default_rng(0).permutation(len(images))[:limit]))
 
 
 class Images(ABC):

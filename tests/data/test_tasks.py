@@ -2,7 +2,7 @@
 
 import pytest
 
-from gkalib.data.tasks import _SOURCES, _winograd
+from gkalib.data.tasks import _SOURCES
 
 ICE = {"query": "Question: What is ice?\nAnswer:", "choices": ["water", "iron", "salt"], "gold": 0}
 COLD = {"query": "Ice -- Ice is cold.\nQuestion: is ice cold?\nAnswer:", "choices": ["yes", "no"], "gold": 0}
@@ -63,7 +63,7 @@ QUESTIONS = {
 
 def question(name):
     """A made-up question of a set."""
-    return (_winograd if name == "winograd" else _SOURCES[name][1])(QUESTIONS[name][0])
+    return _SOURCES[name][1](QUESTIONS[name][0])
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
