@@ -180,6 +180,8 @@ def test_data_where_says_where_a_set_lies_or_is_looked_for(
     assert lines[0] == "imagenet: not here; looked for as"
     assert f"  {tmp_path / 'imagenet'} with train/CLASS/PICTURE and val/CLASS/PICTURE" in lines
     assert lines[-1].startswith("To fetch it type: python -m gkalib data get imagenet")
+    assert main(["data", "where", "dickens"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Put PP.txt, OT.txt, ")
     for part in ("train", "val"):
         (tmp_path / "imagenet" / part / "n01440764").mkdir(parents=True)
     assert main(["data", "where", "imagenet", "state_of_the_union", "digits"]) == 0
