@@ -235,9 +235,11 @@ def where(name: str) -> list[str]:
         return [f"{name}: here, {path}" for path in paths if path.exists()][:1]
     layout = " with train/CLASS/PICTURE and val/CLASS/PICTURE"
     pictures = entry.hub.pictures if entry.hub is not None else ""
-    by_hand = entry.folder and f"Put {', '.join(entry.folder.files)} there, from {entry.folder.source}"
+    how = f"To fetch it type: python -m gkalib data get {name}"
+    if entry.folder is not None:
+        how = f"Put {', '.join(entry.folder.files)} there, from {entry.folder.source}"
     return [
         f"{name}: not here; looked for as",
         *(f"  {path}{layout if path.name == pictures else ''}" for path in paths),
-        f"{by_hand or f'To fetch it type: python -m gkalib data get {name}'}; GKALIB_DATA names another place",
+        f"{how}; GKALIB_DATA names another place",
     ]
