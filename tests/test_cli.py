@@ -16,8 +16,7 @@ from gkalib.data import DATASETS
 from gkalib.models import GPTConfig, ViTConfig
 from gkalib.training import Augment, LanguageConfig, VisionConfig
 from gkalib.training.config import LaunchConfig
-from gkalib.training.launch import apply_settings
-from gkalib.training.recipes import recipes
+from gkalib.training.recipes import apply_settings, recipes
 from tests.training.runs import picture_run, text_run
 
 ROOT = Path(__file__).resolve().parents[1]

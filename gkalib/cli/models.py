@@ -53,7 +53,8 @@ class Train:
 
         from gkalib.training import recipes
         from gkalib.training.background import train_all
-        from gkalib.training.launch import Launch, chosen_runs
+        from gkalib.training.launch import Launch
+        from gkalib.training.recipes import chosen_runs
 
         if not self.name:
             known = recipes()

@@ -1,23 +1,19 @@
-"""Runs in a process that outlives the notebook which started it: known for certain, watched, stopped."""
+"""What a process of runs does, each run once, and how far they are seen from outside."""
 
 import csv
 import io
 import json
 import os
-import platform
 import re
-import shlex
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import torch
-from filelock import FileLock
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -29,75 +25,14 @@ from gkalib.data.tokens import is_own_text
 from gkalib.extras import require
 from gkalib.training.checkpoint import newest, run_folder, step_of
 from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import LOCK, read_holder, start, write_holder
-from gkalib.training.log import CURVE, read_curve, thinned, write_whole
+from gkalib.training.distributed import start
+from gkalib.training.log import CURVE, duration, read_curve, thinned, write_whole
 from gkalib.training.loop import NotFinite
 
-PRINTED = "launch.log"  # what the process prints
 ENDED = "ended.json"  # in a run's folder, when it has ended: its settings and its record
-BARS = "▁▂▃▄▅▆▇█"
 
 Runs = Sequence[tuple[TrainConfig, Path]]  # each with its folder
 Numbers = Mapping[tuple[str, str], float]  # of a paper, by arm and metric
-
-
-class Background:
-    """A process in a session of its own, by the folder in which its name lies and what it prints.
-
-    It is known by its machine, its number and the time at which it began: a process that has got the number
-    of one that is gone is another, and left alone.
-
-    Args:
-        folder: made when it is started.
-    """
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    @property
-    def running(self) -> bool:
-        """Whether it runs on this machine."""
-        _, process = read_holder(self.folder)
-        # A child that has ended stays until it is asked how; another's child cannot be asked.
-        with suppress(ChildProcessError):
-            return process is not None and os.waitpid(process, os.WNOHANG)[0] == 0
-        return True
-
-    @property
-    def printed(self) -> str:
-        """What it has printed."""
-        path = self.folder / PRINTED
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-
-    def begin(self, command: Sequence[str]) -> None:
-        """Start it with a command, unless it runs."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.folder / LOCK), (self.folder / PRINTED).open("ab", buffering=0) as printed:
-            if self.running:  # another kernel was faster
-                return
-            printed.write(f"{shlex.join(command)}\n".encode())
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-                env=_environment(),
-                start_new_session=True,
-            )
-            write_holder(self.folder, process.pid)
-            process.returncode = 0  # how it ended is asked by ``running``
-
-    def stop(self) -> None:
-        """Ask it to save and to end, as SIGTERM does; nothing where it has ended.
-
-        Raises:
-            ValueError: if it was started on another machine.
-        """
-        words, process = read_holder(self.folder)
-        if process is not None and self.running:
-            os.kill(process, signal.SIGTERM)
-        elif " on " in words and not words.endswith(f" on {platform.node()}"):
-            raise ValueError(f"launch: {self.folder} was started by {words}; stop it there")
 
 
 def ended(config: TrainConfig, folder: Path) -> results.Record | None:
@@ -184,8 +119,8 @@ def printed_numbers(name: str) -> dict[tuple[str, str], float]:
     return numbers
 
 
-def show(process: Background, runs: Runs, paper: Numbers, every: float) -> None:
-    """Show the curves of runs until their process ends, as a picture in a notebook, else as text."""
+def show(running: Callable[[], bool], runs: Runs, paper: Numbers, every: float) -> None:
+    """Show the curves of runs while they are running, as a picture in a notebook, else as text."""
     if Console().is_jupyter:
         display = require("IPython.display", "a curve in a notebook")
         handle = display.display(display.Markdown("…"), display_id=True)
@@ -194,15 +129,15 @@ def show(process: Background, runs: Runs, paper: Numbers, every: float) -> None:
         live = Live(auto_refresh=False)
         draw = lambda: live.update(Text(progress(runs, paper)), refresh=True)  # noqa: E731
     with live:
-        running = True
-        while running:
-            running = process.running  # asked first, so that the last look is after its end
+        more = True
+        while more:
+            more = running()  # asked first, so that the last look is after the end
             draw()
-            time.sleep(every if running else 0)
+            time.sleep(every if more else 0)
 
 
 def progress(runs: Runs, paper: Numbers) -> str:
-    """Where runs are, a line each: those that have ended, the one in training with its curve, the rest."""
+    """Where runs are, a line each: those that have ended, the one in training, the rest."""
     lines, left, speed = [], 0, 0.0
     for run, folder in runs:
         rows = [row for row in read_curve(folder / CURVE) if row.get("loss")]
@@ -214,13 +149,12 @@ def progress(runs: Runs, paper: Numbers) -> str:
         elif rows and not speed:
             speed = max(float(rows[-1]["items_per_second"]) / run.items, 1e-9)
             said = f"{done:,} of {run.steps:,} steps, {speed:.3g} steps/s, "
-            said += f"{_duration((run.steps - done) / speed)} left, loss {losses[-1]:.4g}"
+            said += f"{duration((run.steps - done) / speed)} left, loss {losses[-1]:.4g}"
         else:
-            said, losses = "waits", []
+            said = "waits"
         numbers = [f"  paper: {what} {number:.4g}" for (arm, what), number in paper.items() if arm == run.arm]
         lines.append(f"{f'{run.arm} seed {run.seed}':<26}  {said}{''.join(numbers[:1])}")
-        lines += [] if record or not losses else [f"{'':<26}  {_bars(losses)}"]
-    lines.append(f"{left:,} steps left" + (f", {_duration(left / speed)} at this speed" if speed else ""))
+    lines.append(f"{left:,} steps left" + (f", {duration(left / speed)} at this speed" if speed else ""))
     return "\n".join(lines)
 
 
@@ -249,23 +183,6 @@ def picture(runs: Runs, paper: Numbers) -> bytes:
     return target.getvalue()
 
 
-def _bars(losses: Sequence[float], width: int = 50) -> str:
-    """A curve of one line of characters."""
-    shown = losses[:: -(-len(losses) // width)]
-    low, high = min(shown), max(shown)
-    return "".join(BARS[int((loss - low) / max(high - low, 1e-9) * 7)] for loss in shown)
-
-
-def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 100
-        else f"{seconds / 60:.0f} min"
-        if seconds < 6000
-        else f"{seconds / 3600:.3g} h"
-    )
-
-
 def train_and_kill(words: Sequence[str], folder: Path, *, step: int) -> int:
     """Train on one thread of the CPU, saving after each step, and kill the process after a step is saved.
 
@@ -291,7 +208,7 @@ def train_and_kill(words: Sequence[str], folder: Path, *, step: int) -> int:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=_environment() | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},  # two round differently
+        env=environment() | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},  # two round differently
     )
     while (found := newest(folder)) is None or step_of(found) < step:
         if process.poll() is not None:
@@ -301,7 +218,7 @@ def train_and_kill(words: Sequence[str], folder: Path, *, step: int) -> int:
     return process.wait()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """That of a process which finds this library, installed or not."""
     root = str(Path(gkalib.__file__).parents[1])
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}

@@ -1,7 +1,11 @@
 """Full runs in one action: what they are, what they cost and lack here, the lines that start them."""
 
+import os
+import platform
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,6 +14,7 @@ from functools import cached_property
 from typing import Any, final
 
 import torch
+from filelock import FileLock
 
 from gkalib import results
 from gkalib.data import registry
@@ -17,86 +22,29 @@ from gkalib.data.images import IMAGE_SETS, is_own_folder
 from gkalib.data.registry import where
 from gkalib.data.text import TEXTS
 from gkalib.data.tokens import LARGE, is_own_text
-from gkalib.training.background import Background, ended, printed_numbers, show, steps_done
+from gkalib.training.background import ended, environment, printed_numbers, show, steps_done
 from gkalib.training.checkpoint import KEPT, run_folder
-from gkalib.training.config import LOADERS, NAMES, LaunchConfig, TrainConfig, VisionConfig
+from gkalib.training.config import LOADERS, LaunchConfig, TrainConfig, VisionConfig
 from gkalib.training.cost import Cost, cost, measured_hours
+from gkalib.training.distributed import LOCK, read_holder, write_holder
+from gkalib.training.recipes import chosen_runs
 from gkalib.training.recipes import recipe as find_recipe
 
 # Images that a core reads and augments in a second, as measured: of ImageNet's size, of 32 × 32 pixels
 # enlarged to 224, and of 32 × 32.
 PHOTOGRAPHS, ENLARGED_PICTURES, SMALL_PICTURES = 202, 402, 2532
+PRINTED = "launch.log"  # what a process prints, in its folder
 SAVE_EVERY = "20"  # seconds between checkpoints of a run below full size, which ends within minutes
 BYTES = 16  # a parameter in float32, its two moments and its average
 RENAMED = {"arm": 'arms: a name, a list of them or "all"', "seed": "seeds: how many, or a list of them"}
 
 
-def chosen_runs(
-    name: str,
-    arms: Sequence[str],
-    seeds: Sequence[int],
-    *,
-    scale: str = "full",
-    device: str = "cuda",
-    words: Sequence[str] = (),
-) -> list[TrainConfig]:
-    """The runs of a recipe at a scale, with the settings that words of a command line change, arm by arm.
-
-    Args:
-        name: of the recipe.
-        arms: of it; ``all`` is all of them, none its first.
-        seeds: of each arm.
-        scale: ``full``, ``reduced`` or ``smoke``.
-        device: ``cpu`` or ``cuda``, which decides the size of a reduced run.
-        words: settings.
-
-    Raises:
-        ValueError: if there is no such recipe, arm or scale, or the settings do not fit together.
-    """
-    if scale not in ("full", "reduced", "smoke"):
-        raise ValueError(f"train: scale must be smoke, reduced or full, not {scale!r}")
-    recipe, runs = find_recipe(name), []
-    for arm in recipe.arms if list(arms) == ["all"] else arms or [None]:
-        run = recipe.run(arm)
-        if scale != "full":
-            run = run.smoke() if scale == "smoke" else run.reduced(device)
-        runs += [apply_settings(replace(run, seed=seed), words) for seed in seeds]
-    return runs
-
-
-def apply_settings(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
-    """The configuration with what is given as ``--lr 3e-4 --model.depth 6``; ``--help`` lists the settings.
-
-    A run with another attention than its arm's is no run of this arm, so it gets a name, a folder and a
-    record of its own: ``deit`` with ``--attention rbf`` is called ``deit-rbf``.
-
-    Raises:
-        ValueError: if the settings do not fit together, or an option of the command chooses one of them.
-        SystemExit: if there is no such setting, or a value has another type.
-    """
-    if not words:
-        return config
-    import tyro  # imported here: a job that trains has no command line
-
-    updated = tyro.cli(
-        type(config),
-        default=replace(config, smaller={}),
-        args=words,
-        prog=f"python -m gkalib train {config.experiment} --arm {config.arm}",
-        description=f"Settings of {config.experiment}, arm {config.arm}, {config.scale} scale.",
-        compact_help=True,
-    )
-    for name in NAMES:
-        if getattr(updated, name) != getattr(config, name):
-            raise ValueError(f"train: {name} is chosen by --arms, --smoke, --reduced and --seed, not set")
-    if isinstance(updated.attention, str) and updated.attention != config.attention:
-        updated = replace(updated, arm=f"{config.arm}-{updated.attention.replace('_', '-')}")
-    return replace(updated, smaller=config.smaller)
-
-
 @final
-class Launch(Background):
+class Launch:
     """Runs of a recipe, one after another: their plan and what is missing here, as text; their process.
+
+    The process is in a session of its own and known by its machine, its number and the time at which it
+    began: one that has got the number of one that is gone is another, and left alone.
 
     Args:
         runs: every setting of each.
@@ -112,7 +60,7 @@ class Launch(Background):
         self.scale, self.home = runs[0].scale, self.folders[0].parent
         self._placed = list(zip(self.runs, self.folders, strict=True))
         settings = {folder.name: run.recorded() for run, folder in self._placed}
-        super().__init__(self.home / f"launch-{self.scale}-{results.digest(settings)}")
+        self.folder = self.home / f"launch-{self.scale}-{results.digest(settings)}"
 
     def _sharing(self, gpus: int) -> dict[str, int]:
         """The setting with which so many processes can share a step: the largest parts that they can."""
@@ -235,6 +183,21 @@ class Launch(Background):
         return found
 
     @property
+    def running(self) -> bool:
+        """Whether their process runs on this machine."""
+        _, process = read_holder(self.folder)
+        # A child that has ended stays until it is asked how; another's child cannot be asked.
+        with suppress(ChildProcessError):
+            return process is not None and os.waitpid(process, os.WNOHANG)[0] == 0
+        return True
+
+    @property
+    def printed(self) -> str:
+        """What it has printed."""
+        path = self.folder / PRINTED
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    @property
     def done(self) -> list[int]:
         """How many steps of each run are done; all of them once its record is written, and not before."""
         return [steps_done(run, folder) for run, folder in self._placed]
@@ -265,9 +228,36 @@ class Launch(Background):
         Raises:
             ValueError: if something is missing; the message says what to do.
         """
-        if self.state not in ("running", "finished"):
-            self.check()
-            self.begin(self.command)
+        if self.state in ("running", "finished"):
+            return
+        self.check()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / LOCK), (self.folder / PRINTED).open("ab", buffering=0) as printed:
+            if self.running:  # another kernel was faster
+                return
+            printed.write(f"{shlex.join(self.command)}\n".encode())
+            process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                env=environment(),
+                start_new_session=True,
+            )
+            write_holder(self.folder, process.pid)
+            process.returncode = 0  # how it ended is asked by ``running``
+
+    def stop(self) -> None:
+        """Ask it to save and to end, as SIGTERM does; nothing where it has ended.
+
+        Raises:
+            ValueError: if it was started on another machine.
+        """
+        words, process = read_holder(self.folder)
+        if process is not None and self.running:
+            os.kill(process, signal.SIGTERM)
+        elif " on " in words and not words.endswith(f" on {platform.node()}"):
+            raise ValueError(f"launch: {self.folder} was started by {words}; stop it there")
 
     def watch(self, every: float = 2.0) -> None:
         """Show the curves until the process ends; an interrupt ends the watching, not the runs.
@@ -281,7 +271,7 @@ class Launch(Background):
         Raises:
             ValueError: if the process ends before the last run; the message is the end of what it printed.
         """
-        show(self, self._placed, printed_numbers(self.runs[0].experiment), every)
+        show(lambda: self.running, self._placed, printed_numbers(self.runs[0].experiment), every)
         if self.state != "finished":
             last = self.printed.splitlines()[-10:]
             raise ValueError("launch: the runs have stopped.\n" + "\n".join(last))

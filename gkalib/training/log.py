@@ -1,5 +1,6 @@
 """What a run says while it lasts: a curve as CSV and in TensorBoard, samples, a progress bar."""
 
+import contextlib
 import csv
 import io
 import math
@@ -7,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, final
 
@@ -53,6 +55,11 @@ def write_whole(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.writing")
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
+
+
+def duration(seconds: float) -> str:
+    """A time as a clock shows it, in hours, minutes and seconds."""
+    return str(timedelta(seconds=round(seconds)))
 
 
 @final
@@ -148,8 +155,8 @@ class Log:
     def close(self) -> None:
         """End TensorBoard's file and the bar."""
         if self._board is not None:
-            self._board.close()
-        self._board = None
+            with contextlib.suppress(OSError):  # a full disk, which the run itself has named
+                self._board.close()
         if not self._bar.disable:  # rich 14.0 would print an empty line
             self._bar.stop()
 
@@ -175,8 +182,7 @@ class Log:
 
     def _remaining_time(self, step: int) -> str:
         done = max(1, step - self._start)
-        seconds = (time.monotonic() - self._start_time) / done * (self._steps - step)
-        return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
+        return duration((time.monotonic() - self._start_time) / done * (self._steps - step))
 
 
 def _board(folder: Path, start: int) -> Any:

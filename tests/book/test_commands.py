@@ -14,7 +14,7 @@ from gkalib.cli.models import Train
 from gkalib.evaluation.tasks import TASKS
 from gkalib.training.checkpoint import run_folder
 from gkalib.training.config import LaunchConfig
-from gkalib.training.launch import chosen_runs
+from gkalib.training.recipes import chosen_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 TYPED = re.compile(r"`python -m (gkalib|chapters\.experiments) ([^`]+)`")

@@ -9,7 +9,7 @@ from gkalib.cli import main
 from gkalib.layers import variants
 from gkalib.training import launch, recipes
 from gkalib.training.background import printed_numbers
-from gkalib.training.launch import chosen_runs
+from gkalib.training.recipes import chosen_runs
 
 
 @pytest.mark.parametrize("name", list(recipes()))

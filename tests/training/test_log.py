@@ -140,7 +140,7 @@ def test_a_file_has_a_line_now_and_then(tmp_path: Path, capsys: pytest.CaptureFi
     assert said.out == ""
     assert len(lines) == 8  # of the ten of a whole run
     assert lines[0].startswith("step 12 of 40  loss 2.31  ")
-    assert lines[-1] == "step 40 of 40  loss 2.31  0 s left"
+    assert lines[-1] == "step 40 of 40  loss 2.31  0:00:00 left"
 
 
 def test_quiet(tmp_path: Path, capsys: pytest.CaptureFixture):
