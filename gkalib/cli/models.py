@@ -149,7 +149,9 @@ class Evaluate:
             say(*record.number_lines(model, numbers, items, total), sep="\n")
             if self.keep:
                 seconds = time.perf_counter() - begin
-                say(record.record_evaluation(model, processes, numbers, items, seconds=seconds).name)
+                how = {"items": items}
+                place = record.keep_record(model, processes, "evaluated", how, numbers, seconds=seconds)
+                say(place.name)
             return
         scores = record.score_tasks(model, processes, self.tasks, limit=self.limit, shots=self.shots)
         say(*record.task_lines(scores), sep="\n")
@@ -190,7 +192,7 @@ class Save:
     def __call__(self) -> None:
         """Print where it is stored, and a line a number."""
         from gkalib.training import save
-        from gkalib.training.record import models
+        from gkalib.training.checkpoint import models
 
         numbers = save(self.run, self.name, device=self.device)
         size = sum(path.stat().st_size for path in (models() / self.name).iterdir())

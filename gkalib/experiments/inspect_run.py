@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gkalib import results
 from gkalib.analysis import (
     agreement_metrics,
     attention_metrics,
@@ -29,7 +28,7 @@ from gkalib.models import GPT, ViT
 from gkalib.training.checkpoint import TrainedModel, trajectory
 from gkalib.training.config import LanguageConfig, VisionConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.record import data_sha256, device_name
+from gkalib.training.record import data_sha256, keep_record, workload_of
 from gkalib.viz import figures, style
 from gkalib.viz.paper import gap_figure, head_figure, of_paper
 
@@ -122,8 +121,10 @@ def inspect_run(
                 numbers |= agreement_metrics(model, inputs, labels, measured)
         numbers |= spectrum_metrics(model, weights, snapshots) | lost
         rows = picture_rows(model, captured) if isinstance(model, ViT) else text_rows(model, captured)
-        record = _record(loaded, processes, chosen, held_out, numbers, seconds=time.perf_counter() - begin)
-        lines.append(f"{EXPERIMENT}/{results.save(record, rows=rows).name}")
+        how = {"subject": chosen.name, "held_out": held_out}
+        given = {"seconds": time.perf_counter() - begin, "data": data_sha256(loaded.config), "rows": rows}
+        place = keep_record(loaded, processes, EXPERIMENT, how, numbers, **given)
+        lines.append(f"{EXPERIMENT}/{place.name}")
     return lines
 
 
@@ -137,13 +138,12 @@ def _gpa(
     """
     from gkalib.data.rows import Windows
     from gkalib.data.tokenizers import Characters, tokenizer_of
-    from gkalib.training.language import load_data
 
     tokenizer = tokenizer_of(loaded.tokenizer_json) if loaded.tokenizer_json else None
     if not isinstance(tokenizer, Characters) or not isinstance(loaded.config, LanguageConfig):
         raise ValueError(f"look: {loaded.config.experiment} does not read characters, as GPA's paper does")
     model, (inputs, labels) = loaded.model, sample(loaded, processes, count)
-    rows = load_data(loaded.config, processes, trained=loaded)[1].held_out
+    rows = workload_of(loaded.config, processes, trained=loaded).data.held_out
     assert isinstance(rows, Windows)
     newline = tokenizer.encode("\n").item()
     lines = {
@@ -199,18 +199,13 @@ def sample(loaded: TrainedModel, processes: Processes, count: int) -> tuple[Tens
         ValueError: if the data is not here, or has not as many.
     """
     run = loaded.config
+    rows = workload_of(run, processes, trained=loaded).data.held_out
     if isinstance(run, VisionConfig):
         from gkalib.training.vision import held_out
-        from gkalib.training.vision import load_data as load_pictures
 
-        images = load_pictures(run, processes, trained=loaded)[1].held_out
-        batches = held_out(replace(run, eval_images=count), images, processes)
+        batches = held_out(replace(run, eval_images=count), rows, processes)
         inputs, labels = (torch.cat(part) for part in zip(*batches, strict=True))
         return inputs.to(processes.device), labels.to(processes.device)
-    from gkalib.training.language import load_data as load_text
-
-    assert isinstance(run, LanguageConfig)
-    rows = load_text(run, processes, trained=loaded)[1].held_out
     if count > len(rows):
         raise ValueError(f"look: {run.data} holds out {len(rows)} rows, not {count}")
     inputs, labels = rows.batch(np.arange(count) * len(rows) // count)
@@ -250,28 +245,3 @@ def _loss(inputs: Tensor, labels: Tensor) -> Callable[[nn.Module], Tensor]:
             )
 
     return loss
-
-
-def _record(
-    loaded: TrainedModel,
-    processes: Processes,
-    subject: Subject,
-    held_out: int,
-    metrics: dict[str, Any],
-    *,
-    seconds: float,
-) -> results.Record:
-    run = loaded.config
-    settings = run.recorded()
-    return results.Record(
-        experiment=EXPERIMENT,
-        arm=f"{run.experiment}-{run.arm}",
-        scale=run.scale,
-        recipe={"subject": subject.name, "held_out": held_out, "step": loaded.step, "run": settings},
-        seed=run.seed,
-        device=device_name(processes),
-        wall_seconds=round(seconds, 1),
-        metrics=metrics,
-        data_sha256=data_sha256(run),
-        **results.provenance("torch", "numpy"),
-    )

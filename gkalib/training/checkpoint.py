@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, load_model, save_file
 from torch import Tensor, nn
 
+from gkalib import results
 from gkalib.data.fetch import sha256_of
 from gkalib.data.images import CLASSES
 from gkalib.training.config import LaunchConfig, TrainConfig, config_of
@@ -151,29 +152,51 @@ def restore(path: Path, state: TrainState) -> tuple[int, float]:
     return stored["step"], stored["seconds"]
 
 
-def load_checkpoint(folder: Path, *, step: int | None = None, averaged: bool = False) -> TrainedModel:
-    """A trained model from a run's folder, or from one checkpoint's, built from the settings stored there.
+def models() -> Path:
+    """Where trained models are kept by name: ``data/models``, beside ``data/results``."""
+    return results.folder().parent / "models"
+
+
+def load_checkpoint(
+    name_or_folder: str | Path, *, step: int | None = None, averaged: bool = False
+) -> TrainedModel:
+    """A trained model, built from the settings that are stored with it.
 
     Args:
-        folder: of a run, or of a checkpoint, be it in a run or in ``data/models``.
-        step: which checkpoint; None is the newest.
+        name_or_folder: a run's folder, one of its checkpoints, or the name of a model in ``data/models``.
+        step: which checkpoint of a run; None is the newest.
         averaged: whether to take the moving average of the weights.
 
     Raises:
-        ValueError: if there is no checkpoint, it is damaged, or it keeps no average.
+        ValueError: if there is no such model, it is damaged, or it has no such checkpoint or average, in
+            words that fit every command.
     """
-    folder = Path(folder)
-    path = folder if (folder / STATE).is_file() else newest(folder, step)
-    if path is None:
-        raise ValueError(f"train: there is no checkpoint in {folder}")
-    config = config_of(read_state(path)["settings"])
-    if averaged and config.ema is None:
-        raise ValueError(f"train: {path} keeps no moving average; the run has no ema")
-    model = config.build()
-    average = weight_average(model, config.ema) if averaged else None
-    state = TrainState(config, model, [], average)
-    stored = _check(path, state)
-    _fill(path, state)
+    folder = Path(name_or_folder)
+    if not folder.is_dir():
+        folder = models() / folder
+        if not (folder / STATE).is_file():
+            wanted = f"no folder {str(name_or_folder)!r} and no trained model of that name"
+            if why := results.missing():
+                raise ValueError(f"{wanted}: {why}")
+            names = sorted(state.parent.name for state in models().glob(f"[!.]*/{STATE}"))
+            raise ValueError(
+                f"{wanted}; training writes to runs/RECIPE/ARM-SCALE-sSEED. "
+                f"Known: {', '.join(names) or 'none yet'}"
+            )
+    try:
+        path = folder if (folder / STATE).is_file() else newest(folder, step)
+        if path is None:
+            raise ValueError(f"there is no checkpoint in {folder}")
+        config = config_of(read_state(path)["settings"])
+        if averaged and config.ema is None:
+            raise ValueError(f"{path} keeps no moving average; the run has no ema")
+        model = config.build()
+        average = weight_average(model, config.ema) if averaged else None
+        state = TrainState(config, model, [], average)
+        stored = _check(path, state)
+        _fill(path, state)
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("train: ")) from error
     text = (path / TOKENIZER).read_text(encoding="utf-8") if TOKENIZER in stored["files"] else None
     trained = average.module if average else model
     return TrainedModel(trained, config, text, stored["step"], _fingerprint(stored))

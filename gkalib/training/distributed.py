@@ -168,13 +168,17 @@ class Processes:
 
 @final
 class Signals:
-    """SIGTERM, or SIGINT once, is kept in ``number`` until ``close``; the second does what it did before."""
+    """SIGTERM, or SIGINT once, is kept in ``number`` until ``close``; the second does what it did before.
 
-    def __init__(self):
+    Args:
+        catch: whether to catch them; if not, ``number`` stays 0.
+    """
+
+    def __init__(self, *, catch: bool):
         self.number = 0
         self._process = os.getpid()
         self._handlers: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():  # no other can catch them
+        if catch and threading.current_thread() is threading.main_thread():  # no other can catch them
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._handlers[number] = signal.signal(number, self._on_signal)
 

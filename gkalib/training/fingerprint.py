@@ -1,7 +1,6 @@
 """What data a run reads, kept in its checkpoints: the names of the classes, and a checksum of each part."""
 
-import sys
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from gkalib.data.fetch import few
 
@@ -45,10 +44,3 @@ def changes(name: str, there: Fingerprint | None, here: Fingerprint) -> str:
             "by the names of their folders"
         )
     return f"{name} has changed since the run was trained on it: what it has learned may be held out now"
-
-
-def say_changes(name: str, there: Fingerprint | None, *, main: bool, **here: Any) -> None:
-    """Print the ``changes`` of what is given, fields of a fingerprint, where a trained model is measured."""
-    changed = changes(name, there, there._replace(**here)) if there else ""
-    if changed and main:
-        print(f"train: {changed}", file=sys.stderr)

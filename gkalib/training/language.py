@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -16,10 +16,8 @@ from gkalib.data.tokenizers import Characters
 from gkalib.data.tokens import TextData, is_own_text, text_data
 from gkalib.evaluation import evaluating, text_loss
 from gkalib.models import GPT
-from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LanguageConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.fingerprint import Fingerprint, say_changes
 from gkalib.training.loop import Part, Workload
 from gkalib.training.sampler import Kind, Sampler
 
@@ -29,9 +27,7 @@ ORDERS: dict[str, Kind] = {"windows": "random", "documents": "shuffled", "packed
 SAMPLED = 200  # tokens of a sample
 
 
-def load_data(
-    config: LanguageConfig, processes: Processes, *, trained: TrainedModel | None = None
-) -> tuple[LanguageConfig, TextData]:
+def load_data(config: LanguageConfig, processes: Processes) -> tuple[LanguageConfig, TextData]:
     """The rows of text that a run reads, and its configuration for them.
 
     The main process prepares what is then kept for all. The characters of a text file of one's own give the
@@ -40,7 +36,6 @@ def load_data(
     Args:
         config: the settings.
         processes: of the run.
-        trained: a model that is to be measured; it is said if what is held out has changed since.
 
     Raises:
         ValueError: if the data is not here, or has another vocabulary than the model.
@@ -57,25 +52,11 @@ def load_data(
             registers=config.model.registers,
         )
     )
-    if trained:
-        here = {"held_out": _checksum(config, data.held_out)}
-        say_changes(config.data, trained.fingerprint, main=processes.main, **here)
-        if is_own_text(config.data) and trained.tokenizer_json != data.tokenizer.to_json():
-            raise ValueError(
-                f"train: {config.data} gives other tokens than those that the run was trained on"
-            )
     if is_own_text(config.data) and isinstance(data.tokenizer, Characters):
         prompt = "".join(symbol for symbol in config.prompt if symbol in data.tokenizer.symbols)
         model = replace(config.model, vocab_size=data.tokenizer.vocab_size)
         config = replace(config, prompt=prompt, model=model)
     return config, data
-
-
-def _checksum(config: LanguageConfig, rows: Rows) -> str:
-    if not is_own_text(config.data):
-        return checksum(config.data)
-    assert isinstance(rows, Windows | Stored)
-    return digest([rows.tokens] if isinstance(rows, Windows) else rows.arrays)
 
 
 @final
@@ -100,10 +81,12 @@ class TextWorkload(Workload):
         rows = len(data.train)
         self.sampler = Sampler(rows, config.batch, config.parts, config.seed, ORDERS[config.rows])
 
-    def fingerprint(self) -> Fingerprint:
-        """A checksum of each part."""
-        parts = self.data.train, self.data.held_out
-        return Fingerprint((), *(_checksum(self.config, part) for part in parts))
+    def checksum(self, part: Any) -> str:
+        """The registry's of a known text; of one's own that of its tokens."""
+        if not is_own_text(self.config.data):
+            return checksum(self.config.data)
+        assert isinstance(part, Windows | Stored)
+        return digest([part.tokens] if isinstance(part, Windows) else part.arrays)
 
     def parts(self, start: int) -> Iterator[Part]:
         """Tokens and the tokens that follow, ``[n context]``, and how many of a step's are no padding."""

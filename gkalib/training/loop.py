@@ -9,7 +9,6 @@ from statistics import fmean, median
 from typing import Any, NamedTuple, final
 
 import torch
-from filelock import FileLock
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
@@ -37,6 +36,7 @@ class Workload(ABC):
     """
 
     data: Any  # ``train`` and ``held_out``
+    classes: tuple[str, ...] = ()  # of pictures, by label
 
     def __init__(self, config: TrainConfig, processes: Processes):
         self.config, self.processes = config, processes
@@ -51,9 +51,13 @@ class Workload(ABC):
         """The parts of a step that this process computes."""
         return self.processes.share(self.config.parts)
 
-    def fingerprint(self) -> Fingerprint | None:
-        """What data is read, where checkpoints keep that."""
-        return None
+    def checksum(self, part: Any) -> str:
+        """Of ``train`` or ``held_out``; that of data which is drawn anew for each run is empty."""
+        return ""
+
+    def fingerprint(self) -> Fingerprint:
+        """What data is read."""
+        return Fingerprint(self.classes, self.checksum(self.data.train), self.checksum(self.data.held_out))
 
     def check(self, *, quiet: bool) -> None:
         """Look at the data once, before the first step of a run; raises a ``ValueError`` where it is bad."""
@@ -108,36 +112,35 @@ def fit(workload: Workload, launch: LaunchConfig, *, watch: Watch | None = None)
         Touvron et al., Training data-efficient image transformers, 2021; Radford et al., Language models are
         unsupervised multitask learners, 2019. Chapters 22 and 23 read it line by line.
     """
-    with Trainer(workload, launch) as trainer:
-        model = trainer.build()
+    with contextlib.ExitStack() as stack:
+        trainer = Trainer(workload, launch, stack)
         parts = workload.parts(trainer.started)
         watch = watch or (lambda step, model: None)
         watch(trainer.started, trainer.model)
         for step in trainer.steps():
-            trainer.begin(step)
-            trainer.update(step, gradient(trainer, workload, model, parts, step))
+            trainer.update(step, gradient(trainer, parts, step))
             watch(step + 1, trainer.model)
-            if trainer.due(step):
-                trainer.measure(step + 1)
         return trainer.finish()
 
 
-def gradient(
-    trainer: "Trainer", workload: Workload, model: nn.Module, parts: Iterator[Part], step: int
-) -> Tensor:
+def gradient(trainer: "Trainer", parts: Iterator[Part], step: int) -> Tensor:
     """Leave the gradient of a step in the parameters; returns what this process's parts have of its loss.
 
     The loss is the mean over the whole step, wherever it is computed: each part's sum is divided by the count
     of all parts of all processes. So parts add up, of one process or of many, whatever share is padding.
     """
-    total = torch.zeros((), device=trainer.processes.device)
-    for number in trainer.share:
-        trainer.seed(step, number)
+    processes, share, config = trainer.processes, trainer.share, trainer.config
+    trainer.model.zero_grad()
+    total = torch.zeros((), device=processes.device)
+    for number in share:
+        torch.manual_seed(key(config.seed, 3, step, number))  # of what is random in a part
+        exchange(trainer.module, number == share[-1])
         inputs, labels, count = next(parts)
-        with trainer.config.precision(total.device):
-            loss = workload.nats(model(inputs), labels) / count
-        trainer.backward(loss)
+        with config.precision(total.device):
+            loss = trainer.workload.nats(trainer.module(inputs), labels) / count
         total += loss.detach()
+        loss = loss * processes.size  # gradients are averaged over processes, and we want their sum
+        (trainer.scaler.scale(loss) if trainer.scaler else loss).backward()
     return total
 
 
@@ -150,71 +153,43 @@ class NotFinite(ValueError):
 class Trainer:
     """One process's part in a run, from its start, or from where it was interrupted, to its end.
 
-    It is a context: the folder is locked and signals are caught inside it. The state of a run is its
-    checkpoint and nothing else, since whatever is random in a step is keyed by the step's number.
+    Its folder is locked and signals are caught until the stack that it is given is closed. The state of a run
+    is its checkpoint and nothing else, since whatever is random in a step is keyed by the step's number.
 
     Args:
         workload: what is trained on.
         launch: where and how.
+        stack: gives back what is taken here, whatever happens.
 
     Raises:
-        ValueError: if another process writes to the folder.
+        ValueError: if another process writes to the folder, or its checkpoint is damaged or of another run.
     """
 
-    def __init__(self, workload: Workload, launch: LaunchConfig):
+    def __init__(self, workload: Workload, launch: LaunchConfig, stack: contextlib.ExitStack):
         self.workload, self.launch = workload, launch
         self.config: TrainConfig = workload.config
-        self.processes, self.share = workload.processes, workload.share
-        self.folder = checkpoint.run_folder(self.config, launch)
-        self.started = 0
-        self.model: nn.Module
-        self.average: Any = None
-        self._module: nn.Module
-        self._state: TrainState
-        self._log: Any = None
-        self._lock: FileLock | None = None
-        self._signals: Signals | None = None
-        # The first step with a number that is infinite or none; looked at now and then, for the GPU's sake.
-        self._first_bad = torch.full((), self.config.steps + 1, device=self.processes.device)
-        self._earlier_seconds = 0.0  # seconds of earlier lives
+        config, self.processes, self.share = workload.config, workload.processes, workload.share
+        self.folder = checkpoint.run_folder(config, launch)
+        self.started, self._earlier_seconds = 0, 0.0  # where an earlier life ended, and what it took
         self._saved_step: int | None = None
-
-    def __enter__(self) -> "Trainer":
-        """Take the folder and the signals."""
-        if not self.launch.in_memory:
-            self.processes.first(self._acquire_folder)
-            self._signals = Signals()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Give them back."""
-        if self._log is not None:
-            with contextlib.suppress(OSError):
-                self._log.close()
-        if self._signals is not None:
-            self._signals.close()
-        if self._lock is not None:
-            self._lock.release()
-
-    def build(self) -> nn.Module:
-        """The model from its seed, on its device, with what trains it, from a checkpoint if there is one.
-
-        Returns:
-            The module to call in training; ``model`` and ``average`` are those to evaluate.
-        """
-        config, launch = self.config, self.launch
+        # The first step with a number that is infinite or none; looked at now and then, for the GPU's sake.
+        self._first_bad = torch.full((), config.steps + 1, device=self.processes.device)
+        if not launch.in_memory:
+            self.processes.first(lambda: self._take_folder(stack))
+        self._signals = Signals(catch=not launch.in_memory)
+        stack.callback(self._signals.close)
         torch.manual_seed(config.model_seed)
-        self.model = self.workload.build().to(self.processes.device)
+        self.model = workload.build().to(self.processes.device)  # which is evaluated, as is its average
         self.average = weight_average(self.model, config.ema)
-        self._module = wrap(self.processes, self.model, compiled=launch.compile)
-        scaler = GradScaler(self.processes.device.type) if config.dtype == "float16" else None
+        self.module = wrap(self.processes, self.model, compiled=launch.compile)  # which is called in training
+        self.scaler = GradScaler(self.processes.device.type) if config.dtype == "float16" else None
         of_model = optimizers(config, self.model)
-        kept = self.workload.tokenizer, self.workload.fingerprint()
-        self._state = TrainState(config, self.model, of_model, self.average, scaler, *kept)
+        kept = workload.tokenizer, None if launch.in_memory else workload.fingerprint()
+        self._state = TrainState(config, self.model, of_model, self.average, self.scaler, *kept)
         if not launch.in_memory:
             self._resume()
         if self._saved_step is None:  # no earlier life of the run has read the data
-            self.processes.first(lambda: self.workload.check(quiet=launch.quiet))
+            self.processes.first(lambda: workload.check(quiet=launch.quiet))
         self._log = Log(
             None if launch.in_memory else self.folder,
             f"{config.experiment} {config.arm}",
@@ -223,72 +198,53 @@ class Trainer:
             main=self.processes.main,
             quiet=launch.quiet,
         )
+        stack.callback(self._log.close)
         self._start_time = self._saved_at = time.monotonic()
         if launch.snapshots and self._saved_step is None:
             self._save(0)
-        return self._module
 
     def steps(self) -> Iterator[int]:
-        """The numbers of the steps that are still to be done, from 0; saves between them.
+        """The numbers of the steps that are still to be done, from 0; measures and saves between them.
 
         Raises:
             SystemExit: with code 0 after SIGTERM or SIGINT, when the checkpoint is written.
             ValueError: if the loss is no number, or the checkpoint cannot be written.
         """
         self._mark = time.monotonic(), self.started
+        every, kept_every, last = self.config.eval_every, self.launch.snapshots, self.config.steps
         self.model.train()
-        for step in range(self.started, self.config.steps):
+        for step in range(self.started, last):
             yield step
-            kept = self.launch.snapshots and (step + 1) % self.launch.snapshots == 0
+            if every and (step + 1) % every == 0 and step + 1 < last:  # after the last, ``finish`` measures
+                self.measure(step + 1)
+            kept = kept_every and (step + 1) % kept_every == 0
             due = time.monotonic() - self._saved_at >= self.launch.save_every and self.processes.main
-            stopped = self._signals is not None and self._signals.number
-            decision = self.processes.most(STOP if stopped else SAVE if due or kept else 0)
+            decision = self.processes.most(STOP if self._signals.number else SAVE if due or kept else 0)
             if decision:
                 self._save(step + 1)
             if decision == STOP:
                 self._stop(step + 1)
-        if self._saved_step != self.config.steps:
-            self._save(self.config.steps)
-
-    def begin(self, step: int) -> None:
-        """Set the rates of a step; gradients start from nothing."""
-        self._rate = set_rates(self.config, step, self._state.optimizers)
-        for optimizer in self._state.optimizers:
-            optimizer.zero_grad()
-
-    def seed(self, step: int, number: int) -> None:
-        """Before a part: what is random in it, and whether gradients are exchanged after it."""
-        torch.manual_seed(key(self.config.seed, 3, step, number))
-        exchange(self._module, number == self.share[-1])
-
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a part's share of the step's loss; all parts of a step add up to its mean."""
-        loss = loss * self.processes.size  # gradients are averaged over processes, and we want their sum
-        scaler = self._state.scaler
-        (scaler.scale(loss) if scaler else loss).backward()
+        if self._saved_step != last:
+            self._save(last)
 
     def update(self, step: int, loss: Tensor) -> None:
-        """Let the optimizers do a step.
+        """Let the optimizers do a step at its rates.
 
         Args:
             step: its number, from 0.
             loss: what this process's parts had of the step's loss.
         """
+        rate = set_rates(self.config, step, self._state.optimizers)
         norm = optimizer_step(self._state)
         loss = loss.detach().to(self.processes.device)
         # A gradient that is too large for float16 is no failure: the scaler leaves that step out.
-        for number in [loss] if self._state.scaler else [loss, norm]:
+        for number in [loss] if self.scaler else [loss, norm]:
             bad = self._first_bad.clamp(max=step + 1)
             self._first_bad = torch.where(number.isfinite(), self._first_bad, bad)
         if (step + 1) % self.launch.log_every == 0 or step + 1 == self.config.steps:
-            self._row(step + 1, loss, norm)
+            self._row(step + 1, loss, norm, rate)
         else:
             self._log.advance(step + 1)
-
-    def due(self, step: int) -> bool:
-        """Whether to measure on held-out data after this step; after the last, ``finish`` does."""
-        every = self.config.eval_every
-        return bool(every) and (step + 1) % every == 0 and step + 1 < self.config.steps
 
     def measure(self, step: int) -> dict[str, float]:
         """What is measured of the model, and of its average, after so many steps; the curve keeps it."""
@@ -323,8 +279,8 @@ class Trainer:
         metrics["parameters"] = sum(parameter.numel() for parameter in self.model.parameters())
         return Fitted(self.model, metrics | self.workload.sizes(), self._log.rows, seconds)
 
-    def _acquire_folder(self) -> None:
-        self._lock = lock_folder(self.folder)
+    def _take_folder(self, stack: contextlib.ExitStack) -> None:
+        stack.callback(lock_folder(self.folder).release)
         checkpoint.clear(self.folder)
 
     def _resume(self) -> None:
@@ -339,7 +295,7 @@ class Trainer:
             self.processes.first(lambda: checkpoint.forget(self.folder))
 
     def _stop(self, step: int) -> None:
-        number = self._signals.number if self._signals else 0
+        number = self._signals.number
         name = signal.Signals(number).name if number else "a signal"  # that another process was sent
         without = " without --fresh" if self.launch.fresh else ""
         self._log.say(
@@ -351,17 +307,17 @@ class Trainer:
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._start_time
 
-    def _row(self, step: int, loss: Tensor, norm: Tensor) -> None:
+    def _row(self, step: int, loss: Tensor, norm: Tensor, rate: float) -> None:
         total = float(self.processes.total(loss))
         self._refuse_nan(step)
         now, (then, done) = time.monotonic(), self._mark
         speed = (step - done) * self.config.items / max(now - then, 1e-9)
         self._mark = now, step
-        numbers = {"loss": total, "lr": self._rate, "grad_norm": float(norm)}
+        numbers = {"loss": total, "lr": rate, "grad_norm": float(norm)}
         timings = {"items_per_second": round(speed, 1), "seconds": round(self._seconds(), 1)}
         with self._writing():
             self._log.row(step, **numbers, **timings)
-        display = {"loss": f"{total:.4f}", "lr": f"{self._rate:.2e}", "items/s": f"{speed:,.0f}"}
+        display = {"loss": f"{total:.4f}", "lr": f"{rate:.2e}", "items/s": f"{speed:,.0f}"}
         self._log.advance(step, **display)
 
     @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """A run from its settings to its record, and what is asked of the model that it leaves."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,17 @@ from gkalib.evaluation import evaluate as evaluate_tasks
 from gkalib.models import GPT
 from gkalib.results.record import NAME
 from gkalib.training import checkpoint
-from gkalib.training.checkpoint import STATE, TrainedModel, load_checkpoint, read_state
+from gkalib.training.checkpoint import TrainedModel, models, read_state
+from gkalib.training.checkpoint import load_checkpoint as open_run
 from gkalib.training.config import LanguageConfig, LaunchConfig, TrainConfig, VisionConfig
 from gkalib.training.distributed import Processes, start
+from gkalib.training.fingerprint import Fingerprint, changes
 from gkalib.training.log import thinned
 from gkalib.training.loop import Fitted, Workload, fit
 from gkalib.training.optim import TrainState
 
 PACKAGES = ("torch", "numpy", "timm", "torchvision", "tokenizers", "triton")
 EXPERIMENT = "core"  # what records of tasks belong to
-EVALUATED = "evaluated"  # and those of a trained model that is measured again
 
 
 def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
@@ -51,7 +53,7 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
     launch = launch or LaunchConfig()
     processes = start(launch.device)
     workload = workload_of(config, processes, workers=launch.workers)
-    return record_of(workload.config, processes, fit(workload, launch), keep=launch.keep)
+    return record_of(workload, fit(workload, launch), keep=launch.keep)
 
 
 def workload_of(
@@ -72,29 +74,35 @@ def workload_of(
     Raises:
         ValueError: if the data is not here, or has other classes or tokens than the model.
     """
-    # Imported here: text needs no timm, images no tokenizers.
+    workload: Workload  # imported here: text needs no timm, images no tokenizers
     if isinstance(config, VisionConfig):
         from gkalib.training import vision
 
-        loaded = vision.load_data(config, processes, trained=trained)
-        return vision.ImageWorkload(*loaded, processes, workers=workers)
-    from gkalib.training import language
+        workload = vision.ImageWorkload(*vision.load_data(config, processes), processes, workers=workers)
+    else:
+        from gkalib.training import language
 
-    assert isinstance(config, LanguageConfig)
-    return language.TextWorkload(*language.load_data(config, processes, trained=trained), processes)
+        assert isinstance(config, LanguageConfig)
+        workload = language.TextWorkload(*language.load_data(config, processes), processes)
+    if trained and (there := trained.fingerprint):
+        held_out = workload.checksum(workload.data.held_out)
+        changed = changes(config.data, there, Fingerprint(workload.classes, there.train, held_out))
+        if changed and processes.main:
+            print(f"train: {changed}", file=sys.stderr)
+    if trained and is_own_text(config.data) and trained.tokenizer_json != workload.tokenizer:
+        raise ValueError(f"train: {config.data} gives other tokens than those that the run was trained on")
+    return workload
 
 
-def record_of(
-    config: TrainConfig, processes: Processes, fitted: Fitted, *, keep: bool = False
-) -> results.Record:
+def record_of(workload: Workload, fitted: Fitted, *, keep: bool = False) -> results.Record:
     """The record of a run, which every process gets.
 
     Args:
-        config: its settings.
-        processes: what it was computed on.
+        workload: what it was trained on.
         fitted: what ``fit`` gave.
         keep: whether the record and its curve go to ``data/results``.
     """
+    config, processes = workload.config, workload.processes
     record = results.Record(
         experiment=config.experiment,
         arm=config.arm,
@@ -207,7 +215,7 @@ def record_tasks(
             f"{name}_items_per_second": task.items / task.seconds,
         }
     mean, tasks = core(scores), [task.name for task in scores]
-    return _keep(
+    return keep_record(
         trained,
         processes,
         EXPERIMENT,
@@ -217,14 +225,7 @@ def record_tasks(
     )
 
 
-def record_evaluation(
-    trained: TrainedModel, processes: Processes, numbers: dict[str, float], items: int, *, seconds: float
-) -> Path:
-    """Save what ``evaluate`` measured as ``evaluated/<experiment>-<arm>-<scale>-s<seed>-<device>``."""
-    return _keep(trained, processes, EVALUATED, {"items": items}, numbers, seconds=seconds)
-
-
-def _keep(
+def keep_record(
     trained: TrainedModel,
     processes: Processes,
     experiment: str,
@@ -232,8 +233,21 @@ def _keep(
     metrics: dict[str, float],
     *,
     seconds: float,
+    data: str = "",
+    rows: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
-    """Save what a trained model reached; the settings of its run stand under ``run``."""
+    """Save what a trained model reached; the settings of its run stand under ``run``.
+
+    Args:
+        trained: what ``open_run`` gave.
+        processes: what it was computed on.
+        experiment: what the record belongs to.
+        how: it was asked.
+        metrics: what came out.
+        seconds: how long it took.
+        data: the checksum of what it read.
+        rows: a table beside the record.
+    """
     config = trained.config
     record = results.Record(
         experiment=experiment,
@@ -244,9 +258,10 @@ def _keep(
         device=device_name(processes),
         wall_seconds=round(seconds, 1),
         metrics=metrics,
+        data_sha256=data,
         **results.provenance("torch", "numpy", "tokenizers"),
     )
-    processes.first(lambda: results.save(record))
+    processes.first(lambda: results.save(record, rows=rows))
     return results.folder() / record.experiment / record.run
 
 
@@ -290,11 +305,6 @@ def data_sha256(config: TrainConfig) -> str:
     """The checksum of a run's data, for its record: the registry's; empty for data of one's own."""
     own = is_own_folder if isinstance(config, VisionConfig) else is_own_text
     return "" if own(config.data) else checksum(config.data)
-
-
-def models() -> Path:
-    """Where trained models are kept by name: ``data/models``, beside ``data/results``."""
-    return results.folder().parent / "models"
 
 
 def load(name_or_folder: str | Path) -> nn.Module:
@@ -351,36 +361,6 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
     state = TrainState(config, trained.model, [], None, None, *kept)
     checkpoint.write(models() / name, state, step=step, seconds=seconds, record=record)
     return numbers
-
-
-def open_run(name_or_folder: str | Path, *, step: int | None = None, averaged: bool = False) -> TrainedModel:
-    """A trained model with its settings and tokenizer, by the folder of its run or its name in data/models.
-
-    Args:
-        name_or_folder: of a run, of a checkpoint, or of a stored model.
-        step: which checkpoint of a run; None is the newest.
-        averaged: whether to take the moving average of the weights.
-
-    Raises:
-        ValueError: if there is no such model, it is damaged, or it has no such checkpoint or average, in
-            words that fit every command.
-    """
-    folder = Path(name_or_folder)
-    if not folder.is_dir():
-        folder = models() / folder
-        if not (folder / STATE).is_file():
-            wanted = f"no folder {str(name_or_folder)!r} and no trained model of that name"
-            if why := results.missing():
-                raise ValueError(f"{wanted}: {why}")
-            names = sorted(state.parent.name for state in models().glob(f"[!.]*/{STATE}"))
-            raise ValueError(
-                f"{wanted}; training writes to runs/RECIPE/ARM-SCALE-sSEED. "
-                f"Known: {', '.join(names) or 'none yet'}"
-            )
-    try:
-        return load_checkpoint(folder, step=step, averaged=averaged)
-    except ValueError as error:
-        raise ValueError(str(error).removeprefix("train: ")) from error
 
 
 def _decoder(trained: TrainedModel, processes: Processes, command: str) -> tuple[GPT, Tokenizer]:

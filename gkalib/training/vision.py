@@ -23,10 +23,8 @@ from gkalib.data.images import image_data, is_own_folder
 from gkalib.data.registry import checksum
 from gkalib.evaluation import accuracy
 from gkalib.extras import needed_by
-from gkalib.training.checkpoint import TrainedModel
 from gkalib.training.config import LOADERS, VisionConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.fingerprint import Fingerprint, say_changes
 from gkalib.training.loop import Part, Workload
 from gkalib.training.sampler import Sampler, key
 
@@ -41,9 +39,7 @@ MIDDLE = 4096  # bytes of its file by which a picture is known
 Transform = Callable[[Image.Image], Tensor]
 
 
-def load_data(
-    config: VisionConfig, processes: Processes, *, trained: TrainedModel | None = None
-) -> tuple[VisionConfig, ImageData]:
+def load_data(config: VisionConfig, processes: Processes) -> tuple[VisionConfig, ImageData]:
     """The pictures that a run reads, and its configuration for them.
 
     The main process fetches and unpacks what is then there for all. A folder of one's own gives the model its
@@ -52,15 +48,11 @@ def load_data(
     Args:
         config: the settings.
         processes: of the run.
-        trained: a model that is to be measured; it is said if what is held out has changed since.
 
     Raises:
         ValueError: if the data is not here, or has other classes than the model.
     """
     data = processes.in_turn(lambda: image_data(config.data, limit=config.limit))
-    if trained:
-        here = {"classes": data.classes, "held_out": _checksum(config, data.held_out)}
-        say_changes(config.data, trained.fingerprint, main=processes.main, **here)
     classes, held_out = len(data.classes), len(data.held_out)
     if is_own_folder(config.data):
         config = replace(config, model=replace(config.model, num_classes=classes))
@@ -77,19 +69,6 @@ def load_data(
             )
         config = replace(config, eval_images=None)
     return config, data
-
-
-def _checksum(config: VisionConfig, part: Images) -> str:
-    if not is_own_folder(config.data):
-        return checksum(config.data)
-    assert isinstance(part, Files)
-    hasher = hashlib.sha256()
-    for name, label in zip(map(bytes, part.names), part.labels, strict=True):
-        with (part.root / os.fsdecode(name)).open("rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, (size - MIDDLE) // 2))
-            hasher.update(f"{name} {label} {size}".encode() + stream.read(MIDDLE))
-    return hasher.hexdigest()
 
 
 @final
@@ -117,7 +96,7 @@ class ImageWorkload(Workload):
         self, config: VisionConfig, data: ImageData, processes: Processes, *, workers: int | None = None
     ):
         super().__init__(config, processes)
-        self.data = data
+        self.data, self.classes = data, data.classes
         self.workers = default_workers(processes) if workers is None else workers
         repeats = config.augment.repeats
         self.sampler = Sampler(len(data.train), config.batch, config.parts, config.seed, repeats=repeats)
@@ -125,10 +104,18 @@ class ImageWorkload(Workload):
         self.mix = mixer(config)
         self.held_out = held_out(config, data.held_out, processes, workers=self.workers)
 
-    def fingerprint(self) -> Fingerprint:
-        """The classes, and a checksum of each part."""
-        parts = self.data.train, self.data.held_out
-        return Fingerprint(self.data.classes, *(_checksum(self.config, part) for part in parts))
+    def checksum(self, part: Any) -> str:
+        """The registry's of known pictures; of a folder that of names, labels, sizes, and some bytes."""
+        if not is_own_folder(self.config.data):
+            return checksum(self.config.data)
+        assert isinstance(part, Files)
+        hasher = hashlib.sha256()
+        for name, label in zip(map(bytes, part.names), part.labels, strict=True):
+            with (part.root / os.fsdecode(name)).open("rb") as stream:
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(max(0, (size - MIDDLE) // 2))
+                hasher.update(f"{name} {label} {size}".encode() + stream.read(MIDDLE))
+        return hasher.hexdigest()
 
     def check(self, *, quiet: bool) -> None:
         """Decode every picture of a folder of one's own."""

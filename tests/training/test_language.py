@@ -1,5 +1,6 @@
 """The loop of text: every recipe's arms run, processes agree, padding does not count, a batch is learned."""
 
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -148,9 +149,10 @@ def test_two_processes_give_the_losses_of_one(shared, name):
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_the_loss_is_the_mean_over_targets_however_they_are_divided(parts, tmp_path):
     given = workload(text_run(batch=8, device_batch=8 // parts, rows="documents"))
-    with Trainer(given, launch(tmp_path / "run")) as trainer:
-        model = trainer.build().double()
-        loss = gradient(trainer, given, model, given.parts(0), 0)
+    with ExitStack() as stack:
+        trainer = Trainer(given, launch(tmp_path / "run"), stack)
+        model = trainer.model.double()
+        loss = gradient(trainer, given.parts(0), 0)
         inputs, labels = Padded().batch(np.arange(8))
         exact = cross_entropy(model(inputs).mT, labels, ignore_index=IGNORED)
         # the sum of each part goes through float32
@@ -184,10 +186,10 @@ def test_a_step_without_a_target_changes_nothing(tmp_path):
             return torch.zeros(len(rows), 8, dtype=torch.long), torch.full((len(rows), 8), IGNORED)
 
     given = workload(text_run(rows="documents"), Empty())
-    with Trainer(given, launch(tmp_path / "run")) as trainer:
-        model = trainer.build()
-        assert gradient(trainer, given, model, given.parts(0), 0) == 0
-        assert not any(parameter.grad.any() for parameter in model.parameters())
+    with ExitStack() as stack:
+        trainer = Trainer(given, launch(tmp_path / "run"), stack)
+        assert gradient(trainer, given.parts(0), 0) == 0
+        assert not any(parameter.grad.any() for parameter in trainer.model.parameters())
 
 
 def test_two_blocks_learn_a_batch_by_heart(tmp_path):

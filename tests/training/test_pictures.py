@@ -215,11 +215,6 @@ def test_processes_have_the_parts_that_one_has(size):
         assert all(same(a, b) for a, b in zip(mine, alone[rank::size], strict=True))
 
 
-def test_going_on_in_the_middle_of_an_epoch():
-    run = run_with(steps=7)  # an epoch is five steps
-    assert all(same(a, b) for a, b in zip(parts(run, 3), parts(run)[3 * run.parts :], strict=True))
-
-
 def test_the_number_of_workers_changes_nothing():
     run = run_with(steps=3)
     for first, second in zip(parts(run), parts(run, workers=2), strict=True):

@@ -116,13 +116,6 @@ def test_without_an_average_only_the_model_is_measured(tmp_path):
     assert not any(name.startswith("ema_") for name in metrics)
 
 
-def test_workers_change_no_bit(tmp_path):
-    run = small(steps=4)
-    train(run, launch(tmp_path / "none"))
-    train(run, launch(tmp_path / "two", workers=2))
-    assert weights_of(tmp_path / "none", run) == weights_of(tmp_path / "two", run)
-
-
 @pytest.mark.parametrize("broken", [1, 7])
 def test_going_on_is_not_having_stopped_to_the_bit(tmp_path, monkeypatch, broken):
     run = small(eval_every=3)
