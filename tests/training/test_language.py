@@ -237,17 +237,6 @@ def test_a_long_prompt_is_cut_and_none_begins_with_a_token():
         assert len(text) == 8 and text.startswith(prompt[:7] or "a")
 
 
-def test_a_finished_run_says_the_same_again(tmp_path):
-    run = replace(smoke("gpa-dickens", "rope"), steps=4, eval_every=2)
-    first = training.train(run, launch(tmp_path / "run"))
-    files = {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.[ct][sx][vt]")}
-    again = training.train(run, launch(tmp_path / "run"))
-    assert len(files) == 2
-    assert files == {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.[ct][sx][vt]")}
-    changing = {"tokens_per_second": 0.0}
-    assert first.metrics | changing == again.metrics | changing
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, arm",
