@@ -133,6 +133,13 @@ def _seed():
 
 
 @pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty store of results, where runs of the test are kept."""
+    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
 def as_a_user():
     """Without the shape checks of the test run, so that the library's own errors are the ones that appear."""
     jaxtyping.config.update("jaxtyping_disable", True)

@@ -17,6 +17,7 @@ from gkalib.models import GPTConfig, ViTConfig
 from gkalib.training import Augment, LanguageConfig, VisionConfig
 from gkalib.training.config import LaunchConfig
 from gkalib.training.recipes import apply_settings, recipes
+from tests.records import record
 from tests.training.runs import picture_run, text_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -213,21 +214,8 @@ def test_results_are_listed_and_shown(
 ):
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
     for seed in (0, 1):
-        results.save(
-            results.Record(
-                experiment="one-trial",
-                arm="first",
-                scale="smoke",
-                recipe={"steps": 1},
-                seed=seed,
-                device="cpu",
-                commit="0" * 12,
-                clean=True,
-                date="2026-01-01T00:00:00+00:00",
-                wall_seconds=1.0,
-                metrics={"loss": 0.5 + seed, "accuracy": 0.25},
-            )
-        )
+        metrics = {"loss": 0.5 + seed, "accuracy": 0.25}
+        results.save(record(experiment="one-trial", arm="first", device="cpu", seed=seed, metrics=metrics))
     assert main(["results", "list"]) == 0
     assert capsys.readouterr().out == "one-trial  2 runs\n"
     assert main(["results", "table", "one-trial", "loss"]) == 0

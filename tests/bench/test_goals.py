@@ -3,28 +3,17 @@
 import math
 from pathlib import Path
 
-import pytest
-
 from gkalib import results
 from gkalib.bench import attention, goals
 from gkalib.bench.run import benchmark
+from tests.records import record
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 CARD = "NVIDIA H100 80GB HBM3"
 
 
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    """An empty store of results."""
-    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
-
-
 def saved(arm: str, *, device=CARD, scale="full", **metrics: float) -> None:
-    record = results.Record(
-        experiment="bench", arm=arm, scale=scale, recipe={}, seed=0, device=device, commit="a" * 12,
-        clean=True, date="2026-12-01T00:00:00+00:00", wall_seconds=60.0, metrics=metrics,
-    )  # fmt: skip
-    results.save(record)
+    results.save(record(experiment="bench", arm=arm, scale=scale, recipe={}, device=device, metrics=metrics))
 
 
 def test_goals_read_full_runs_of_a_gpu_and_no_others(store):

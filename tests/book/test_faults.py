@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from gkalib.results import Record, save
+from gkalib.results import save
 from tests.book.conftest import tiny_book
+from tests.records import record
 
 EQUATION = "```{math}\n:label: eq-double\ny = 2x\n```\n\nSee {eq}`eq-double`."
 
@@ -19,20 +20,9 @@ def registered(entry: str) -> str:
 
 def store(tiny, **changes) -> None:
     """Put one run into the book's store."""
-    fields = {
-        "experiment": "toy",
-        "arm": "gaussian",
-        "scale": "reduced",
-        "recipe": {},
-        "seed": 0,
-        "device": "cpu",
-        "commit": "0123456789ab",
-        "clean": True,
-        "date": "2026-01-02",
-        "wall_seconds": 1.0,
-        "metrics": {"loss": 0.94449, "share": 0.12345},
-    }
-    save(Record(**{**fields, **changes}), root=tiny.root / "data" / "results")
+    metrics = {"loss": 0.94449, "share": 0.12345}
+    fields = {"scale": "reduced", "device": "cpu", "date": "2026-01-02", "metrics": metrics}
+    save(record(**fields | changes), root=tiny.root / "data" / "results")
 
 
 def notebook(gkalib: dict, data: dict | None = None, metadata: dict | None = None) -> str:

@@ -12,9 +12,10 @@ from _ext.claims import Papers
 from _ext.ledger import LOST
 from _ext.proof import Judge, number
 
-from gkalib.results import Record, experiments, find, load, rows, save
+from gkalib.results import experiments, find, load, rows, save
 from gkalib.results.claims import stated
 from tests.book.conftest import ROOT
+from tests.records import record
 
 
 def test_scales_have_sizes_and_units(judge):
@@ -44,8 +45,8 @@ def test_a_figure_needs_as_many_panels_as_it_claims(papers):
 
 
 def test_banks_of_the_fourth_layer_are_as_the_ledger_says(papers):
-    (record,) = load("looking", arm="gpa-dickens-bank-rope")
-    start = [float(row["value"]) for row in rows(record) if row["figure"] == "bank" and row["column"] == "0"]
+    (looked,) = load("looking", arm="gpa-dickens-bank-rope")
+    start = [float(row["value"]) for row in rows(looked) if row["figure"] == "bank" and row["column"] == "0"]
     note = papers.cells["gpa"]["Text", "§3.1: a bank of the fourth layer", ""].note
     assert f"G(0) is {min(start[12:]):.0f} to {max(start[12:]):.0f} in the four heads" in note
 
@@ -91,15 +92,10 @@ def landed(store: Path, arm: str, top1: float, **changes) -> None:
         "arm": arm,
         "scale": "full",
         "recipe": {"steps": 214_481},
-        "seed": 0,
         "device": "NVIDIA H100",
-        "commit": "0123456789ab",
-        "clean": True,
-        "date": "2027-01-02",
-        "wall_seconds": 1.0,
         "metrics": {"ema_top1": top1},
     }
-    save(Record(**{**fields, **changes}), root=store)
+    save(record(**fields | changes), root=store)
 
 
 @pytest.mark.parametrize(

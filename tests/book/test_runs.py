@@ -2,7 +2,8 @@
 
 from _ext.runs import Runs
 
-from gkalib.results import Record, save
+from gkalib.results import save
+from tests.records import record
 
 
 def test_seeds_of_another_recipe_are_not_compared(tmp_path):
@@ -10,21 +11,8 @@ def test_seeds_of_another_recipe_are_not_compared(tmp_path):
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "arms.csv").write_text("kind,name,arm,steps\ntrain,tiny,gka,20\n")
     for seed, recipe in enumerate(({"steps": 10}, {"steps": 20}, {"steps": 20, "rates": {}})):
-        record = Record(
-            experiment="tiny",
-            arm="gka",
-            scale="reduced",
-            recipe=recipe,
-            seed=seed,
-            device="CPU",
-            commit="0123456789ab",
-            clean=True,
-            date=f"2027-01-0{seed + 1}",
-            load=0.5,
-            wall_seconds=1.0,
-            metrics={"loss": 0.5},
-        )
-        save(record, root=tmp_path)
+        of = {"experiment": "tiny", "arm": "gka", "scale": "reduced", "recipe": recipe, "seed": seed}
+        save(record(date=f"2027-01-0{seed + 1}", load=0.5, **of), root=tmp_path)
     runs = Runs(tmp_path)
     assert [run.seed for run in runs.newest("tiny", "gka")] == [1, 2]
     series = runs.series("train", "tiny/gka/loss")

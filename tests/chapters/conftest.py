@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 from gkalib.results import Record, save
+from tests import records
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book"))
@@ -16,19 +17,7 @@ SLUG = "99-example"
 
 
 def record(*, arm: str = "base", loss: float = 0.25) -> Record:
-    return Record(
-        experiment="demo",
-        arm=arm,
-        scale="smoke",
-        recipe={},
-        seed=0,
-        device="cpu",
-        commit="0" * 12,
-        clean=True,
-        date="2026-01-01T00:00:00+00:00",
-        wall_seconds=1.0,
-        metrics={"loss": loss},
-    )
+    return records.record(experiment="demo", arm=arm, device="cpu", metrics={"loss": loss})
 
 
 @pytest.fixture(scope="session")

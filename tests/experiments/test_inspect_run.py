@@ -1,6 +1,5 @@
 """The command look: figures of every kind of run, and a record from which they can be drawn again."""
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,8 +38,7 @@ def text(tmp_path_factory) -> Path:
 
 def kept(root: Path) -> tuple[results.Record, list[dict[str, str]]]:
     (record,) = results.load("looking", root=root)
-    with (root / "looking" / record.run / "metrics.csv").open(encoding="utf-8") as file:
-        return record, list(csv.DictReader(file))
+    return record, results.rows(record, root=root)
 
 
 def test_a_classifier_is_drawn_and_kept(pictures: Path, tmp_path: Path, monkeypatch, capsys):
@@ -110,11 +108,6 @@ def test_a_papers_figures_are_drawn_under_its_numbers(
     assert {path.stem for path in (tmp_path / "rbf").iterdir()} == {"matrices-layer0", "matrices-layer1"}
 
 
-def test_a_paper_whose_figures_a_model_does_not_have_is_refused(pictures: Path, capsys):
-    assert main(["look", str(pictures), "--paper", "gpa"]) == 2
-    assert "gka-imagenet-tiny does not read characters, as GPA's paper does" in capsys.readouterr().err
-
-
 def test_signs_are_drawn_by_size(tmp_path: Path, capsys):
     folder = smoke("karat-cifar10", tmp_path / "run", arm="tiny-g3b")
     assert main(["look", str(folder), "--out", str(tmp_path), "--device", "cpu"]) == 0
@@ -147,25 +140,24 @@ def test_the_sample_is_spread_over_what_is_held_out(pictures: Path, text: Path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("run", "words", "message"),
     [
-        (["--picture", "dog"], "look: 'dog' is no picture. Known by name: astronaut, camera, cat, coffee"),
-        (["--held-out", "100000"], "cannot measure on 100000"),
-        (["--step", "1"], "no checkpoint of step 1"),
-        (["--text", "It was"], "reads pictures: leave --text out"),
+        (
+            "pictures",
+            "--picture dog",
+            "look: 'dog' is no picture. Known by name: astronaut, camera, cat, coffee",
+        ),
+        ("pictures", "--held-out 100000", "cannot measure on 100000"),
+        ("pictures", "--step 1", "no checkpoint of step 1"),
+        ("pictures", "--text It", "reads pictures: leave --text out"),
+        ("pictures", "--paper gpa", "gka-imagenet-tiny does not read characters, as GPA's paper does"),
+        ("text", "--text ★", "none of the"),
+        ("text", "--picture cat", "reads text: leave --picture out"),  # it could be read as three letters
     ],
 )
-def test_what_is_not_there_is_said(pictures: Path, words: list[str], message: str, tmp_path: Path, capsys):
-    assert main(["look", str(pictures), "--out", str(tmp_path), "--device", "cpu", *words]) == 2
+def test_what_cannot_be_looked_at_is_said(
+    run: str, words: str, message: str, tmp_path: Path, capsys, request: pytest.FixtureRequest
+):
+    folder = str(request.getfixturevalue(run))
+    assert main(["look", folder, "--out", str(tmp_path), "--device", "cpu", *words.split()]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_an_unknown_letter_is_said(text: Path, tmp_path: Path, capsys):
-    assert main(["look", str(text), "--text", "★", "--out", str(tmp_path)]) == 2
-    assert "none of the" in capsys.readouterr().err
-
-
-def test_a_picture_is_no_text(text: Path, tmp_path: Path, capsys):
-    # "cat" could be read as three letters.
-    assert main(["look", str(text), "--picture", "cat", "--out", str(tmp_path)]) == 2
-    assert "reads text: leave --picture out" in capsys.readouterr().err

@@ -28,8 +28,7 @@ def test_an_observer_sees_every_step_and_changes_nothing():
 
 
 @pytest.mark.parametrize("arm", ["softmax", "g3u", "gka"])
-def test_its_numbers_are_those_of_the_run(arm: str, tmp_path, monkeypatch):
-    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+def test_its_numbers_are_those_of_the_run(arm: str, store):
     study = smoke(arm)
     record = train(study, measure=Landscape, keep=True)
     found = record.metrics
@@ -53,7 +52,7 @@ def test_its_numbers_are_those_of_the_run(arm: str, tmp_path, monkeypatch):
     assert 1 <= found["rank_after_1_t100"] <= 17 and 0 < found["first_after_0_t0"] <= 1 + 1e-9
     assert found["weights_moved"] >= found["histogram_moved"] > 0
 
-    rows = results.rows(record, root=tmp_path)
+    rows = results.rows(record)
     tables = {name: [row for row in rows if row["table"] == name] for name in {row["table"] for row in rows}}
     assert len(tables["path_plane"]) == 25 and len(tables["far_plane"]) == 9 and len(tables["path"]) == 4
     last = tables["path"][-1]

@@ -18,7 +18,8 @@ from chapters.experiments.one_budget import (
 )
 from gkalib import results
 from gkalib.experiments.tasks import task
-from tests.results.test_claims import keep, store  # noqa: F401  one is a fixture
+from tests.records import record
+from tests.results.test_claims import keep
 
 
 def rows(name: str) -> dict[str, dict[str, str]]:
@@ -26,7 +27,7 @@ def rows(name: str) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(table.header, row, strict=True)) for row in table.cells}
 
 
-def test_without_runs_each_variant_has_its_name_and_rate_alone(store):  # noqa: F811
+def test_without_runs_each_variant_has_its_name_and_rate_alone(store):
     found = rows("one-budget-text")
     assert found["softmax"].pop("rate") == f"{TEXT_RATES['softmax']:g}"
     for name, row in found.items():
@@ -34,27 +35,15 @@ def test_without_runs_each_variant_has_its_name_and_rate_alone(store):  # noqa: 
         assert set(row.values()) == {name, "–"}
 
 
-def test_a_row_has_the_outcome_the_difference_and_the_costs(store):  # noqa: F811
+def test_a_row_has_the_outcome_the_difference_and_the_costs(store):
     keep("one-budget-images", "accuracy", {"softmax": 0.8, "gka": 0.75})
     metrics = {"parameters": 12_345, "flops": 2_500_000, "milliseconds": 30.4, "mebibytes": 1.25}
-    surroundings = {"commit": "0" * 12, "clean": True, "date": "2026-01-31T00:00:00+00:00", "wall_seconds": 1}
-    results.save(
-        results.Record(
-            experiment="one-budget-costs",
-            arm="images-gka",
-            scale="reduced",
-            recipe={},
-            seed=0,
-            device="cpu",
-            metrics=metrics,
-            **surroundings,
-        )
-    )
+    results.save(record(experiment="one-budget-costs", arm="images-gka", scale="reduced", metrics=metrics))
     found = rows("one-budget-images")
     gka, softmax = found["gka"], found["softmax"]
     assert float(gka["accuracy, %"]) == pytest.approx(75, abs=0.2)
     assert float(softmax["accuracy, %"]) == pytest.approx(80, abs=0.2)
-    runs = [record.metrics["accuracy"] for record in results.load("one-budget-images", arm="gka")]
+    runs = [run.metrics["accuracy"] for run in results.load("one-budget-images", arm="gka")]
     assert gka["minus softmax"][:2] in ("−5", "−4")
     assert gka["verdict"] == "behind" and re.fullmatch(r"−\d\.\d to −\d\.\d", gka["interval"])
     assert [gka[name] for name in ("parameters", "Mflop", "ms", "MiB")] == ["12,345", "2.5", "30", "1.2"]
@@ -64,7 +53,7 @@ def test_a_row_has_the_outcome_the_difference_and_the_costs(store):  # noqa: F81
     assert list(found) == [*range(5)] and sorted(found.values()) == sorted(runs)
 
 
-def test_a_lower_loss_is_ahead(store):  # noqa: F811
+def test_a_lower_loss_is_ahead(store):
     keep("one-budget-text", "val_loss", {"softmax": 1.5, "gka": 1.2, "vlt": 1.8}, spread=0.02)
     found = rows("one-budget-text")
     runs = outcomes("one-budget-text")["gka"].values()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gkalib import results
-from gkalib.results import Record
 from gkalib.results.claims import HEADER, Check, Contrast, claims, decide, difference, differences, stated
+from tests.records import record
 
 LOWER = Contrast(claim="a is lower", metric="loss", weights=difference("a", "b"), sign=-1, delta=0.1)
 SAME = Contrast(claim="c is as good as b", metric="loss", weights=difference("c", "b"), delta=0.1)
@@ -19,17 +19,11 @@ SAME = Contrast(claim="c is as good as b", metric="loss", weights=difference("c"
 def records(means, metric="loss", seeds=range(5)):
     """One run of each arm and seed; a seed moves all arms by as much as it is, and each by a little."""
     return [
-        Record(
-            experiment="planted",
+        record(
             arm=arm,
             scale="reduced",
             recipe={},
             seed=seed,
-            device="cpu",
-            commit="0" * 12,
-            clean=True,
-            date="2026-01-31T00:00:00+00:00",
-            wall_seconds=1,
             metrics={metric: mean + seed + random.Random(f"{arm}{seed}").gauss(0, 0.02)},
         )
         for arm, mean in means.items()
@@ -107,8 +101,7 @@ def test_arms_on_other_data_belong_to_another_fit():
     assert decide(runs + other, [across])["c is lower"].estimate.degrees > 0
 
 
-def test_kept_items_widen_an_interval(tmp_path, monkeypatch):
-    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+def test_kept_items_widen_an_interval(store):
     runs = records({"a": 1.0, "b": 1.5})
     alone = decide(runs, [LOWER])["a is lower"]
     for run in runs:
@@ -118,11 +111,6 @@ def test_kept_items_widen_an_interval(tmp_path, monkeypatch):
     assert beside.estimate.value == alone.estimate.value
     spread = np.linspace(-1, 1, 50).std(ddof=1) / math.sqrt(50)
     assert beside.estimate.error == pytest.approx(math.hypot(alone.estimate.error, spread))
-
-
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
 
 
 def keep(
@@ -140,21 +128,9 @@ def keep(
     for arm, recipe in stated(name).arms.items():
         for seed in seeds:
             noise = random.Random(f"{arm}{seed}").gauss(0, spread)
-            results.save(
-                results.Record(
-                    experiment=name,
-                    arm=arm,
-                    scale="reduced",
-                    recipe={**recipe, **changes},
-                    seed=seed,
-                    device=device,
-                    commit="0" * 12,
-                    clean=True,
-                    date=f"{year}-01-31T00:00:00+00:00",
-                    wall_seconds=1,
-                    metrics={metric: means.get(arm, 0.8) + noise},
-                )
-            )
+            of = {"experiment": name, "arm": arm, "scale": "reduced", "seed": seed, "device": device}
+            measured = {"date": f"{year}-01-31", "metrics": {metric: means.get(arm, 0.8) + noise}}
+            results.save(record(recipe={**recipe, **changes}, **of, **measured))
 
 
 def rows(name: str) -> dict[str, dict[str, str]]:
@@ -214,8 +190,8 @@ def test_below_five_seeds_nothing_is_decided(store):
 @pytest.mark.parametrize(("clean", "source"), [(False, "measured"), (True, "paper")])
 def test_only_runs_measured_from_a_clean_tree_count(store, clean, source):
     keep("gka-pictures", "accuracy", {})
-    for record in results.load("gka-pictures"):
-        results.save(replace(record, clean=clean, source=source))
+    for run in results.load("gka-pictures"):
+        results.save(replace(run, clean=clean, source=source))
     assert {row["verdict"] for row in rows("gka-pictures").values()} == {"not run"}
 
 
@@ -223,22 +199,16 @@ def test_arms_that_are_larger_than_in_the_paper_decide_nothing(store):
     keep("karat-pictures", "accuracy", {"softmax": 0.4, "damped": 0.5})
     claim = "KArAt is ahead of softmax attention at the end"
     for times, verdict in ((1.2, "reproduced"), (1.79, "undecided")):
-        for record in results.load("karat-pictures"):
-            size = 1000 * (times if record.arm == "damped" else 1)
-            results.save(replace(record, metrics={**record.metrics, "parameters": size}))
+        for run in results.load("karat-pictures"):
+            size = 1000 * (times if run.arm == "damped" else 1)
+            results.save(replace(run, metrics={**run.metrics, "parameters": size}))
         assert rows("karat-pictures")[claim]["verdict"] == verdict
 
 
 def full(recipe: str, arm: str, steps: int, metrics: dict[str, float], *, seed=0, **changes) -> None:
     """A record of a full run, as ``gkalib train --keep`` writes it."""
-    record = records({arm: 0.0}, seeds=[seed])[0]
-    own = {
-        "experiment": recipe,
-        "scale": "full",
-        "recipe": {"steps": steps, "data": "whole"},
-        "metrics": metrics,
-    }
-    results.save(replace(record, **(own | changes)))
+    own = {"experiment": recipe, "arm": arm, "scale": "full", "seed": seed, "metrics": metrics}
+    results.save(record(recipe={"steps": steps, "data": "whole"}, **own | changes))
 
 
 def test_full_runs_of_the_papers_recipe_decide_as_soon_as_all_arms_have_one(store):
