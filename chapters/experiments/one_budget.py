@@ -6,9 +6,8 @@ Arms share batches, held-out items and, where shapes match, initial weights. Cha
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import final
 
 import torch
 from torch import Tensor
@@ -191,29 +190,7 @@ NAMES = ("parameters", "Mflop", "ms", "MiB")
 STUDIED = {"one-budget-images": images, "one-budget-text": text}
 
 
-@final
-@dataclass(frozen=True)
-class Standings:
-    """The variants of an experiment as rows, which a page lets a reader sort and filter.
-
-    Args:
-        header: the names of the columns.
-        cells: the rows as text; what was not run is a dash.
-    """
-
-    header: tuple[str, ...]
-    cells: tuple[tuple[str, ...], ...]
-
-    def __str__(self) -> str:
-        return results.as_text(self.header, self.cells)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return results.as_html(self.header, self.cells, kind="gkalib-standings")
-
-
-def standings(name: str) -> Standings:
+def standings(name: str) -> results.Table:
     """What became of each variant of an experiment, and what a training step of it costs.
 
     A row has the variant, the mean of its outcome over seeds and their standard deviation, the difference
@@ -252,7 +229,7 @@ def standings(name: str) -> Standings:
         )
     outcome = "accuracy, %" if said.contrasts[0].metric == "accuracy" else "loss, nats"
     header = ("variant", outcome, "spread", "minus softmax", "interval", "verdict", "rate", *NAMES)
-    return Standings(header, tuple(rows))
+    return results.Table(header, rows, "gkalib-standings")
 
 
 def comparison(name: str) -> Stated:

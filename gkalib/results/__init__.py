@@ -3,7 +3,7 @@
 from gkalib.results.checkout import find_or_clone, repository
 from gkalib.results.record import BUSY, SCALES, SOURCES, Record, digest, load_average, processor, provenance
 from gkalib.results.store import by_arm, experiments, find, folder, items, load, missing, rows, save
-from gkalib.results.table import Table, as_html, as_text, table
+from gkalib.results.table import Table, table
 
 __all__ = [
     "BUSY",
@@ -11,8 +11,6 @@ __all__ = [
     "SOURCES",
     "Record",
     "Table",
-    "as_html",
-    "as_text",
     "by_arm",
     "digest",
     "experiments",

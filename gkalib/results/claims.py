@@ -9,7 +9,7 @@ from typing import Any, final
 from gkalib.results.contrasts import Check, Contrast, Stated, stated
 from gkalib.results.record import Record
 from gkalib.results.store import experiments, items, load, missing
-from gkalib.results.table import as_html
+from gkalib.results.table import Table
 from gkalib.results.verdicts import Estimate, Judgment, pooled, verdicts, with_items
 
 SEEDS = 5  # below so many nothing is decided
@@ -78,7 +78,7 @@ class Claims:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return as_html(HEADER, self.cells, kind="gkalib-claims")
+        return Table(HEADER, self.cells, "gkalib-claims")._repr_html_()
 
 
 def claims(name: str, said: Stated | None = None, *, root: Path | None = None) -> Claims:
@@ -215,10 +215,10 @@ def decide(
             kept = _items(records, contrast, table, root)
             estimates |= with_items(one, kept, named) if kept else one
             found[contrast.claim] = contrast
-    primary = {claim: each.stated for claim, each in found.items() if each.primary}
+    primary = {claim: each for claim, each in found.items() if each.primary}
     judged = verdicts(primary, estimates) if primary else {}
     for claim in found.keys() - primary.keys():
-        judged |= verdicts({claim: found[claim].stated}, estimates)
+        judged |= verdicts({claim: found[claim]}, estimates)
     failed = {
         (arm, metric)
         for check in checks

@@ -18,17 +18,13 @@ from gkalib.results.verdicts import Claim
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Contrast:
-    """A weighted sum of one metric over arms, which a claim says something about.
+class Contrast(Claim):
+    """A weighted sum of one metric over arms, and what is claimed of it: ``sign``, ``delta``, ``between``.
 
     Args:
         claim: in words.
         metric: of the records.
         weights: of the arms; they add up to zero, or one arm alone has the weight 1.
-        sign: of the sum, if the claim is true; 0 where the claim is that there is no difference, or gives
-            an interval.
-        delta: the smallest sum that matters, in units of the metric.
-        between: the interval that the sum lies in, if the claim is true, instead of a sign.
         primary: whether it is among those that a table is adjusted for.
         paper: what its paper has, in words or numbers.
         unit: of the metric; of ``"points"`` there are a hundred in 1.
@@ -40,24 +36,11 @@ class Contrast:
     claim: str
     metric: str
     weights: Mapping[str, float]
-    sign: int = 0
-    delta: float = 0.0
-    between: Sequence[float] | None = None
     primary: bool = True
     paper: str = ""
     unit: str = "nats"
     size: float = math.inf
     own: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse what claims nothing."""
-        _ = self.stated
-
-    @property
-    def stated(self) -> Claim:
-        """What is claimed of the sum."""
-        between = (self.between[0], self.between[1]) if self.between else None
-        return Claim(sign=self.sign, delta=self.delta, between=between)
 
 
 @final
@@ -93,7 +76,7 @@ class Full:
     """
 
     recipe: str
-    arms: Mapping[str, tuple[str, int]]
+    arms: Mapping[str, Sequence[Any]]
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -128,12 +111,7 @@ def stated(name: str, *, root: Path | None = None) -> Stated:
                 tuple(Contrast(**one) for one in said["contrasts"]),
                 tuple(Check(**one) for one in said["checks"]),
                 said["arms"],
-                _full(**said["full"]) if "full" in said else None,
+                Full(**said["full"]) if "full" in said else None,
             )
     missing = "" if repository() else f": {absent()}"
     raise ValueError(f"claims: no experiment {name!r} states what decides it{missing}")
-
-
-def _full(*, arms: Mapping[str, Sequence[Any]], **others: Any) -> Full:
-    """What a file says of the paper's recipe."""
-    return Full(arms={ours: (theirs, steps) for ours, (theirs, steps) in arms.items()}, **others)

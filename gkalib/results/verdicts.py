@@ -10,11 +10,10 @@ from scipy.special import fdtrc, stdtr, stdtrit
 
 VERDICTS = ("reproduced", "as good as", "partly", "not reproduced", "undecided")
 APART = 0.05  # the level, over all arms, of the test of whose spread differs
-Contrast = Mapping[str, int | float]
-"""The weight of each arm: ``{"bank": 1, "rope": -1}`` is a difference, of four arms it is an interaction."""
+Weights = Mapping[str, int | float]
+"""Of a contrast's arms: ``{"bank": 1, "rope": -1}`` is a difference, of four arms it is an interaction."""
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """What was written down about a contrast before the run.
@@ -30,7 +29,7 @@ class Claim:
 
     sign: int = 0
     delta: int | float = 0.0
-    between: tuple[int | float, int | float] | None = None
+    between: Sequence[int | float] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no claim."""
@@ -76,7 +75,7 @@ class Judgment:
 
 
 def pooled(
-    outcomes: Mapping[str, Mapping[int, int | float]], contrasts: Mapping[str, Contrast]
+    outcomes: Mapping[str, Mapping[int, int | float]], contrasts: Mapping[str, Weights]
 ) -> dict[str, Estimate]:
     """Contrasts of arms that share their seeds, with the residual of all arms of like spread.
 
@@ -113,7 +112,7 @@ def pooled(
 
 
 def by_seed(
-    outcomes: Mapping[str, Mapping[int, int | float]], contrasts: Mapping[str, Contrast]
+    outcomes: Mapping[str, Mapping[int, int | float]], contrasts: Mapping[str, Weights]
 ) -> dict[str, list[float]]:
     """Each contrast seed by seed, Σ w_a y_as, in the order of the seeds; refused where ``pooled`` is."""
     table = _complete(outcomes, contrasts)
@@ -149,7 +148,7 @@ def alike(outcomes: Mapping[str, Mapping[int, int | float]]) -> tuple[str, ...]:
 def with_items(
     estimates: Mapping[str, Estimate],
     outcomes: Mapping[str, Mapping[int, Any]],
-    contrasts: Mapping[str, Contrast],
+    contrasts: Mapping[str, Weights],
 ) -> dict[str, Estimate]:
     """Estimates whose errors count held-out items as a sample too, as they count seeds.
 
@@ -268,7 +267,7 @@ def together(found: Iterable[str]) -> str:
 
 
 def _complete(
-    outcomes: Mapping[str, Mapping[int, int | float]], contrasts: Mapping[str, Contrast]
+    outcomes: Mapping[str, Mapping[int, int | float]], contrasts: Mapping[str, Weights]
 ) -> dict[str, list[float]]:
     """The outcomes of each arm in the order of the seeds, refused unless every cell is there."""
     seeds = sorted({seed for runs in outcomes.values() for seed in runs})

@@ -1,38 +1,17 @@
 """How a paper trains and how its recipe does: what is printed, what the recipe has, and why."""
 
 import csv
-from dataclasses import dataclass
 from functools import reduce
-from typing import Any, final
+from typing import Any
 
 from gkalib.results.checkout import absent, repository
-from gkalib.results.table import as_html, as_text
+from gkalib.results.table import Table
 from gkalib.training.recipes import recipe
 
 HEADER = ("setting", "the paper", "here", "why")
 
 
-@final
-@dataclass(frozen=True)
-class Protocol:
-    """A table of settings; a notebook shows it as HTML, a terminal as text.
-
-    Args:
-        cells: for each setting what the paper prints, what the recipe has, and why.
-    """
-
-    cells: tuple[tuple[str, str, str, str], ...]
-
-    def __str__(self) -> str:
-        return as_text(HEADER, self.cells)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return as_html(HEADER, self.cells, kind="gkalib-protocol")
-
-
-def protocol(name: str) -> Protocol:
+def protocol(name: str) -> Table:
     """How a paper trains, setting by setting, beside its recipe's own values at full size.
 
     Args:
@@ -49,12 +28,11 @@ def protocol(name: str) -> Protocol:
     if not rows:
         raise ValueError(f"protocol: there is no table for {name!r}")
     settings = arms[rows[0]["arm"]]().settings()
-    return Protocol(
-        tuple(
-            (row["setting"], row["paper"] or "not printed", _ours(row["ours"], settings), row["why"])
-            for row in rows
-        )
-    )
+    cells = [
+        (row["setting"], row["paper"] or "not printed", _ours(row["ours"], settings), row["why"])
+        for row in rows
+    ]
+    return Table(HEADER, cells, "gkalib-protocol")
 
 
 # What a value is called in its cell, where the setting's own name would not do.

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from chapters.experiments.one_budget import Standings
+from gkalib.results import Table
 from tests.book.conftest import ROOT
 from tests.book.test_browser import Watch, barriers, chromium, serve, sideways  # noqa: F401  one is a fixture
 
@@ -14,7 +14,7 @@ PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</t
 <link rel="stylesheet" href="book.css"><link rel="icon" href="data:,">
 <script defer src="sort.js"></script></head>
 <body style="margin: 8px"><main class="bd-article"><h1>t</h1>{}</main></body></html>"""
-TABLE = Standings(
+TABLE = Table(
     ("variant", "parameters", "minus softmax", "verdict"),
     (
         ("softmax", "205,066", "–", "–"),
@@ -22,6 +22,7 @@ TABLE = Standings(
         ("l2", "1,205,066", "+0.5", "as good as"),
         ("karat", "–", "−10.5", "behind"),
     ),
+    "gkalib-standings",
 )
 ORDERS = {  # by the click on a column's name: once and twice
     "variant": ("gka karat l2 softmax", "softmax l2 karat gka"),
