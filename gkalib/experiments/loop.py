@@ -68,31 +68,30 @@ def train(study: Study, *, measure: Measure | None = None, keep: bool = False) -
     metrics, items = _evaluated(model, learned)
     metrics["train_loss"] = sum(row["train_loss"] for row in rows[-2:]) / len(rows[-2:])
     metrics["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    measured: Mapping[str, float | Tensor] = {}
-    if observer is not None:
-        measured = observer.measure(model, learned)
-        rows = observer.rows(rows)
-    elif measure is not None:
-        measured = cast(Any, measure)(model, learned)
-    for name, value in measured.items():
+    further = observer.measure if observer else cast(Any, measure)
+    for name, value in (further(model, learned) if further else {}).items():
         if isinstance(value, Tensor):
             items[name], value = value.numpy(), value.double().mean().item()
         metrics[name] = value
-    record = results.Record(
-        experiment=study.experiment,
-        arm=study.arm,
-        scale=study.scale,
-        recipe=study.recorded(),
-        seed=study.seed,
+    record = record_of(study, metrics, seconds)
+    if keep:
+        results.save(record, rows=observer.rows(rows) if observer else rows, items=items)
+    return record
+
+
+def record_of(
+    study: Study, metrics: dict[str, int | float], seconds: float, **changes: Any
+) -> results.Record:
+    """The record of a study on this processor; the changes are of its own fields."""
+    own = {name: getattr(study, name) for name in ("experiment", "arm", "scale", "seed")}
+    return results.Record(
+        **own | {"recipe": study.recorded()} | changes,
         device=results.processor(),
         wall_seconds=round(seconds, 1),
         metrics=metrics,
         data_sha256=checksum(study.task),
         **results.provenance("torch", "numpy"),
     )
-    if keep:
-        results.save(record, rows=rows, items=items)
-    return record
 
 
 @final

@@ -1,8 +1,9 @@
 """Runs an experiment, trained or measured, and keeps a record of every arm and seed."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
@@ -115,71 +116,39 @@ def run(
         ValueError: if there is no such arm, or what is measured is given rates or a smoke form.
     """
     name = experiment.name
-    if isinstance(experiment, Measured) and (smoke or rates is not None):
-        raise ValueError(
-            f"experiment: {name} is measured, not trained, and has no {'smoke form' if smoke else 'rates'}"
-        )
     if isinstance(experiment, Measured):
-        call = _measured(experiment)
+        if smoke or rates is not None:
+            lacks = "smoke form" if smoke else "rates"
+            raise ValueError(f"experiment: {name} is measured, not trained, and has no {lacks}")
+        recipes = {arm: (experiment.scale, experiment.recipe(arm)) for arm in experiment.arms}
+        make = partial(experiment.measure, load=results.load_average())
     else:
-        call = _trained(experiment, smoke=smoke, threads=threads, rates=rates, seeds=seeds)
-    unknown = [arm for arm in arms if arm not in call]
-    if unknown:
-        raise ValueError(f"experiment: no arm {unknown[0]!r} in {name!r}. Known: {', '.join(call)}")
-    if rates is not None:
-        return list(_records(call, [(arm, SEED) for arm in arms or call]))
-    there = _there(name) if missing else set()
-    wanted = [(arm, one) for one in range(seed, seed + seeds) for arm in arms or call]
-    recipes = _recipes(experiment, smoke=smoke) if missing else {}
-    return list(_records(call, [(arm, one) for arm, one in wanted if (one, recipes.get(arm)) not in there]))
+        studies = {one.arm: one.smoke() if smoke else one for one in experiment.studies()}
+        recipes = {arm: (one.scale, one.recorded()) for arm, one in studies.items()}
 
-
-def _there(name: str) -> set[tuple[int, Any]]:
-    """The seed and the recipe of each measured record of an experiment."""
-    if name not in results.experiments():
-        return set()
-    return {
-        (record.seed, (record.arm, record.scale, record.recipe_hash))
-        for record in results.load(name)
-        if record.source == "measured"
-    }
-
-
-def _recipes(experiment: Trained | Measured, *, smoke: bool) -> dict[str, tuple[str, str, str]]:
-    """The arm, the scale and the recipe of each arm, as records have them."""
-    if isinstance(experiment, Measured):
-        return {arm: (arm, experiment.scale, digest(experiment.recipe(arm))) for arm in experiment.arms}
-    studies = [study.smoke() if smoke else study for study in experiment.studies()]
-    return {one.arm: (one.arm, one.scale, digest(one.recorded())) for one in studies}
-
-
-def _records(
-    call: Mapping[str, Callable[[int], results.Record]], wanted: Sequence[tuple[str, int]]
-) -> Iterator[results.Record]:
-    for arm, seed in wanted:
-        record = call[arm](seed)
-        shown = list(record.metrics.items())[:4]
-        print(record.run, *(f" {name} {value:.4g}" for name, value in shown), flush=True)
-        yield record
-
-
-def _measured(experiment: Measured) -> dict[str, Callable[[int], results.Record]]:
-    load = results.load_average()
-    return {arm: lambda seed, arm=arm: experiment.measure(arm, seed, load=load) for arm in experiment.arms}
-
-
-def _trained(
-    experiment: Trained, *, smoke: bool, threads: int, rates: Sequence[float] | None, seeds: int
-) -> dict[str, Callable[[int], results.Record]]:
-    def run_one(study: Study, seed: int) -> results.Record:
-        chosen = replace(study.smoke() if smoke else study, seed=seed)
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        try:
+        def make(arm: str, seed: int) -> results.Record:
+            torch.set_num_threads(threads)
+            study = replace(studies[arm], seed=seed)
             if rates is not None:
-                return sweep(chosen, rates=rates or RATES, seeds=seeds)
-            return train(chosen, measure=experiment.measure, keep=True)
-        finally:
-            torch.set_num_threads(before)
+                return sweep(study, rates=rates or RATES, seeds=seeds)
+            return train(study, measure=experiment.measure, keep=True)
 
-    return {study.arm: lambda seed, study=study: run_one(study, seed) for study in experiment.studies()}
+    if unknown := [arm for arm in arms if arm not in recipes]:
+        raise ValueError(f"experiment: no arm {unknown[0]!r} in {name!r}. Known: {', '.join(recipes)}")
+    wanted = [(arm, number) for number in range(seed, seed + seeds) for arm in arms or recipes]
+    if rates is not None:
+        wanted = [(arm, SEED) for arm in arms or recipes]
+    elif missing and name in results.experiments():
+        there = [each for each in results.load(name) if each.source == "measured"]
+        done = {(each.arm, each.seed, each.scale, each.recipe_hash) for each in there}
+        hashes = {arm: (scale, digest(recipe)) for arm, (scale, recipe) in recipes.items()}
+        wanted = [(arm, number) for arm, number in wanted if (arm, number, *hashes[arm]) not in done]
+    made, before = [], torch.get_num_threads()
+    try:
+        for arm, number in wanted:
+            made.append(record := make(arm, number))
+            shown = list(record.metrics.items())[:4]
+            print(record.run, *(f" {metric} {value:.4g}" for metric, value in shown), flush=True)
+    finally:
+        torch.set_num_threads(before)
+    return made

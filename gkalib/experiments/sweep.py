@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gkalib import results
-from gkalib.data.registry import checksum
-from gkalib.experiments.loop import evaluate, fit
+from gkalib.experiments.loop import evaluate, fit, record_of
 from gkalib.experiments.study import Study
 from gkalib.training.loop import NotFinite
 
@@ -56,17 +55,12 @@ def sweep(study: Study, *, rates: Sequence[float] = RATES, seeds: int = 1) -> re
     if math.isinf(loss_at(best * FACTOR)):
         best /= FACTOR
         loss_at(best / FACTOR)  # it lies between two others as well
-    record = results.Record(
+    record = record_of(
+        study,
+        {"lr": best, "val_loss": loss_at(best)},
+        time.perf_counter() - start,
         experiment=f"{study.experiment}-rates",
-        arm=study.arm,
-        scale=study.scale,
         recipe={**replace(study, data=data).recorded(), "lr": "swept"},
-        seed=study.seed,
-        device=results.processor(),
-        wall_seconds=round(time.perf_counter() - start, 1),
-        metrics={"lr": best, "val_loss": loss_at(best)},
-        data_sha256=checksum(study.task),
-        **results.provenance("torch", "numpy"),
     )
     rows = [
         {"lr": lr, "val_loss": loss_at(lr)}

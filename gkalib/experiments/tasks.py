@@ -99,9 +99,9 @@ class Pictures(Task):
         images: np.ndarray,
         labels: np.ndarray,
         *,
-        train: int,
-        test: int,
-        patch: int,
+        train: int = 6000,
+        test: int = 1000,
+        patch: int = 4,
         published: bool = False,
     ):
         order = np.random.default_rng(0).permutation(len(images))[: train + test]
@@ -232,55 +232,27 @@ def _log_frequencies(labels: Tensor, classes: int) -> Tensor:
     return counts.log() - math.log(counts.sum().item())
 
 
-def _digits(*, train: int = 1300, test: int = 497, patch: int = 2) -> Task:
-    images, labels = gkalib.data.digits()
-    return Pictures(images, labels, train=train, test=test, patch=patch)
+def _cifar10() -> tuple[np.ndarray, np.ndarray]:
+    """Pictures and labels, the published test set last."""
+    train, held_out, _ = gkalib.data.cifar10()
+    pixels, labels = ((getattr(part, name) for part in (train, held_out)) for name in ("pixels", "labels"))
+    return np.concatenate([*pixels]), np.concatenate([*labels])
 
 
-def _fashion_mnist(*, train: int = 6000, test: int = 1000, patch: int = 4, published: bool = False) -> Task:
-    images, labels = gkalib.data.fashion_mnist()
-    return Pictures(images, labels, train=train, test=test, patch=patch, published=published)
-
-
-def _mnist(*, train: int = 6000, test: int = 1000, patch: int = 4) -> Task:
-    images, labels = gkalib.data.mnist()
-    return Pictures(images, labels, train=train, test=test, patch=patch)
-
-
-def _cifar10(*, train: int = 50_000, test: int = 10_000, patch: int = 4) -> Task:
-    data = gkalib.data.cifar10()
-    images, labels = (
-        np.concatenate([getattr(part, name) for part in (data.train, data.held_out)])
-        for name in ("pixels", "labels")
-    )
-    return Pictures(images, labels, train=train, test=test, patch=patch, published=True)
-
-
-def _state_of_the_union(**data: Any) -> Task:
-    return Characters(gkalib.data.state_of_the_union(), **data)
-
-
-def _tinystories(**data: Any) -> Task:
-    return Characters(gkalib.data.tinystories(), **data)
-
-
-def _tinystories_pieces(**data: Any) -> Task:
-    return Pieces(gkalib.data.tinystories(), **data)
-
-
-def _dickens(**data: Any) -> Task:
-    return Characters(gkalib.data.dickens(), **data)
-
-
+# Of the pictures whose training and test parts are not those of most.
+PARTS: dict[str, dict[str, Any]] = {
+    "digits": {"train": 1300, "test": 497, "patch": 2},
+    "cifar10": {"train": 50_000, "test": 10_000, "published": True},
+}
 TASKS: dict[str, Callable[..., Task]] = {
-    "digits": _digits,
-    "fashion-mnist": _fashion_mnist,
-    "mnist": _mnist,
-    "cifar10": _cifar10,
-    "state-of-the-union": _state_of_the_union,
-    "tinystories": _tinystories,
-    "tinystories-pieces": _tinystories_pieces,
-    "dickens": _dickens,
+    "digits": lambda **data: Pictures(*gkalib.data.digits(), **PARTS["digits"] | data),
+    "fashion-mnist": lambda **data: Pictures(*gkalib.data.fashion_mnist(), **data),
+    "mnist": lambda **data: Pictures(*gkalib.data.mnist(), **data),
+    "cifar10": lambda **data: Pictures(*_cifar10(), **PARTS["cifar10"] | data),
+    "state-of-the-union": lambda **data: Characters(gkalib.data.state_of_the_union(), **data),
+    "tinystories": lambda **data: Characters(gkalib.data.tinystories(), **data),
+    "tinystories-pieces": lambda **data: Pieces(gkalib.data.tinystories(), **data),
+    "dickens": lambda **data: Characters(gkalib.data.dickens(), **data),
 }
 
 
