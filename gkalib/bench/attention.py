@@ -1,6 +1,5 @@
 """Fused operations against all that could be taken in their place, at the shapes of the papers' models."""
 
-import copy
 import functools
 import re
 from collections.abc import Callable, Iterator
@@ -14,14 +13,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from gkalib.bench import roofline, timing
-from gkalib.bench.problems import Recipe, problem, softmax
+from gkalib.bench.problems import Compute, Recipe, exact_problem, leaves, problem, softmax, values
 from gkalib.bench.timing import Row
 from gkalib.kernels import Kernel, over_heads
 from gkalib.masks import Causal, Mask
 from gkalib.normalizers import Normalizer, RowSum
 from gkalib.smoothing import Problem, make_problem, smooth
-
-Compute = Callable[[Problem], Tensor]
 
 WRONG = "wrong result"  # how the reason of such a row begins
 # ‖out − exact‖ / ‖exact‖ against float64; gradients may have twice that, and parameters' are seen in float32
@@ -148,37 +145,6 @@ def chosen(recipe: Recipe) -> dict[str, Arm]:
     return {name: arm for name, arm in every.items() if name in wanted}
 
 
-def leaves(given: Problem) -> dict[str, Tensor]:
-    """What gets a gradient, by name: query, key and value where they differ, and what learns."""
-    tensors = {"query": given.query, "key": given.grouped_key, "value": given.grouped_value}
-    first = {id(tensor): name for name, tensor in reversed(tensors.items())}
-    parameters = [*given.kernel.named_parameters(), *given.normalizer.named_parameters()]
-    named = {name: tensor.requires_grad_() for name, tensor in tensors.items() if first[id(tensor)] == name}
-    return named | {name: each for name, each in parameters if each.requires_grad}
-
-
-def _values(compute: Compute, given: Problem, grad: Tensor, *, backward: bool) -> dict[str, Tensor]:
-    """The output, and the gradients where there is a backward pass."""
-    if not backward:
-        with torch.no_grad():
-            return {"out": compute(given)}
-    named = leaves(given)
-    out = compute(given)
-    # A row operator has scales that its default basis does not use.
-    gradients = torch.autograd.grad(out, [*named.values()], grad.to(out.dtype), allow_unused=True)
-    pairs = zip(named, gradients, strict=True)
-    return {"out": out.detach(), **{name: gradient for name, gradient in pairs if gradient is not None}}
-
-
-def _exact(given: Problem, whole: bool) -> Problem:
-    """The problem in float64, of the first sequence alone unless the whole batch is wanted."""
-    tensors = given.query, given.grouped_key, given.grouped_value
-    wide = {id(tensor): tensor.detach().double()[: None if whole else 1] for tensor in tensors}
-    query, key, value = (wide[id(tensor)] for tensor in tensors)
-    kernel, normalizer = copy.deepcopy(given.kernel).double(), copy.deepcopy(given.normalizer).double()
-    return make_problem(query, key, value, kernel, mask=given.mask, normalizer=normalizer)
-
-
 def check(name: str, compute: Compute, given: Problem, *, backward: bool = True) -> None:
     """Compare what computes a problem with the definition in float64: output and gradients.
 
@@ -193,9 +159,9 @@ def check(name: str, compute: Compute, given: Problem, *, backward: bool = True)
     definition = by("reference" if given.sizes[3] <= 512 else "dense")
     shape = *given.query.shape[:3], given.grouped_value.shape[3]
     grad = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(given.query)
-    actual = _values(compute, given, grad, backward=backward)
-    wide, part = _exact(given, whole), grad if whole else grad[:1]
-    exact = _values(definition, wide, part.double(), backward=backward)
+    actual = values(compute, given, grad, backward=backward)
+    wide, part = exact_problem(given, None if whole else 1), grad if whole else grad[:1]
+    exact = values(definition, wide, part.double(), backward=backward)
     assert actual.keys() == exact.keys(), f"{name}: gradients of {', '.join(actual.keys() ^ exact.keys())}"
     for key in exact if whole else [key for key in ("out", "query", "key", "value") if key in exact]:
         found = actual[key] if whole else actual[key][:1]

@@ -3,7 +3,7 @@
 The shapes are those of table 4 of the former's paper, and of table 13 of the latter's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,8 +24,7 @@ from gkalib.training.recipes import recipe
 MODELS = {"ti": ("tiny", 192, 3), "s": ("small", 384, 6), "b": ("base", 768, 12)}
 """Whole models by DeiT's names for them: our name, width and heads."""
 TRAINING, INFERENCE = (64, 128), (64, 256, 512)  # images in a batch
-DEIT = ("sdpa-cudnn", "sdpa-flash")
-GKA = ("fused", "dense")
+ARMS = ("deit-sdpa-cudnn", "deit-sdpa-flash", "gka-fused", "gka-dense")
 KARAT = {
     "tiny": ("tiny-softmax", "tiny-g3b", "tiny-g3u"),
     "small": ("small-softmax", "small-g3b", "small-g3u"),
@@ -46,33 +45,20 @@ def shapes(scale: str, device: str) -> dict[str, Recipe]:
     if scale != "smoke" and device == "cpu":
         raise ValueError("bench: models is sized for a GPU: name --device cuda, or --scale smoke")
     small = scale == "smoke"
-    where = {"compiled": device == "cuda", "device": device, "scale": scale}
-    beside_deit = {
-        f"{size}-{mode}": {
-            "shape": f"{size}-{mode}",
-            "size": size,
-            "mode": mode,
-            "batches": [2] if small else list(TRAINING if mode == "training" else INFERENCE),
-            "arms": [*(f"deit-{name}" for name in DEIT), *(f"gka-{name}" for name in GKA)],
-            **where,
-        }
-        for mode in ("training", "inference")
-        for size in (("ti",) if small else MODELS)
-    }
-    karat = {
-        f"karat-{size}-{mode}": {
-            "shape": f"karat-{size}-{mode}",
-            "recipe": "karat-cifar10",
-            "mode": mode,
-            "batches": [2 if small else 32],
-            "arms": [*arms],
-            **where,
-        }
-        for mode in ("training", "inference")
-        for size, arms in KARAT.items()
-        if size == "tiny" or not small
-    }
-    return beside_deit | karat
+    found: dict[str, Recipe] = {}
+
+    def add(name: str, mode: str, batches: Sequence[int], arms: Sequence[str], **model: str) -> None:
+        sizes = {"batches": [2] if small else [*batches], "arms": [*arms], "compiled": device == "cuda"}
+        where = {"device": device, "scale": scale}
+        found[f"{name}-{mode}"] = {"shape": f"{name}-{mode}", **model, "mode": mode, **sizes, **where}
+
+    for mode, batches in (("training", TRAINING), ("inference", INFERENCE)):
+        for size in ("ti",) if small else MODELS:
+            add(size, mode, batches, ARMS, size=size)
+    for mode in ("training", "inference"):
+        for size in ("tiny",) if small else KARAT:
+            add(f"karat-{size}", mode, [32], KARAT[size], recipe="karat-cifar10")
+    return found
 
 
 def time_models(case: Recipe) -> list[Row]:
@@ -81,23 +67,22 @@ def time_models(case: Recipe) -> list[Row]:
     The fused model is not timed unless its logits are those of the same weights in float64.
     """
     rows: list[Row] = []
-    wrong = ""
+    empty = dict.fromkeys(("images_per_second", "ms", "ms_q10", "ms_q90", "peak_mib"), "")
     for arm in case["arms"]:
+        checked = arm != "gka-fused"
         for batch in case["batches"]:
-            times, reason = {}, ""
+            row = {"arm": arm, "batch": batch, "reason": "", **empty}
             try:
                 with backend(arm):
-                    if arm == "gka-fused" and batch == case["batches"][0]:
+                    if not checked:
                         check(case)
-                    if arm != "gka-fused" or not wrong:
-                        times = _step_times(arm, batch, case)
-                    reason = "" if times else wrong
+                        checked = True
+                    row |= _step_times(arm, batch, case)
             except AssertionError as error:
-                reason = wrong = f"{WRONG}: {error}"
+                row["reason"] = f"{WRONG}: {error}"
             except Exception as error:  # whatever keeps an arm from running is what its row says
-                reason = reason_of(error)
-            empty = dict.fromkeys(("images_per_second", "ms", "ms_q10", "ms_q90", "peak_mib"), "")
-            rows.append({"arm": arm, "batch": batch, "reason": reason, **empty, **times})
+                row["reason"] = reason_of(error)
+            rows.append(row)
             timing.free()
     return rows
 

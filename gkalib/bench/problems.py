@@ -1,5 +1,7 @@
 """The attentions of the papers' models as problems, each by a recipe of its sizes."""
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from gkalib.smoothing import Problem, make_problem
 
 Recipe = dict[str, Any]
 """What is timed, as JSON: the sizes, the type, the device and the passes."""
+Compute = Callable[[Problem], Tensor]
 
 PASSES = ("forward", "backward", "both")
 HARMONICS, RANK = 3, 12  # KArAt's Fourier units
@@ -127,3 +130,40 @@ def softmax(given: Problem) -> Problem:
     key = given.grouped_key.detach()
     key, value = (torch.empty_like(key).copy_(key.roll(turn, dims=2)) for turn in (1, 2))
     return make_problem(given.query, key, value, ExpDot(), mask=given.mask)
+
+
+def leaves(given: Problem) -> dict[str, Tensor]:
+    """What gets a gradient, by name: query, key and value where they differ, and what learns."""
+    tensors = {"query": given.query, "key": given.grouped_key, "value": given.grouped_value}
+    first = {id(tensor): name for name, tensor in reversed(tensors.items())}
+    parameters = [*given.kernel.named_parameters(), *given.normalizer.named_parameters()]
+    named = {name: tensor.requires_grad_() for name, tensor in tensors.items() if first[id(tensor)] == name}
+    return named | {name: each for name, each in parameters if each.requires_grad}
+
+
+def values(compute: Compute, given: Problem, grad: Tensor, *, backward: bool = True) -> dict[str, Tensor]:
+    """The output, and where there is a backward pass the gradients of the leaves, by their names.
+
+    Args:
+        compute: from a problem to its output.
+        given: the problem.
+        grad: what a gradient of the output begins with.
+        backward: whether there is a backward pass.
+    """
+    if not backward:
+        with torch.no_grad():
+            return {"out": compute(given)}
+    named = leaves(given)
+    out = compute(given)
+    # A row operator has scales that its default basis does not use.
+    gradients = torch.autograd.grad(out, [*named.values()], grad.to(out.dtype), materialize_grads=True)
+    return {"out": out.detach(), **dict(zip(named, gradients, strict=True))}
+
+
+def exact_problem(given: Problem, batch: int | None = None) -> Problem:
+    """The problem in float64, of the first so many sequences or of all."""
+    tensors = given.query, given.grouped_key, given.grouped_value
+    wide = {id(tensor): tensor.detach().double()[:batch] for tensor in tensors}
+    query, key, value = (wide[id(tensor)] for tensor in tensors)
+    kernel, normalizer = copy.deepcopy(given.kernel).double(), copy.deepcopy(given.normalizer).double()
+    return make_problem(query, key, value, kernel, mask=given.mask, normalizer=normalizer)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from gkalib.bench import timing
 from gkalib.masks import Causal, Window
@@ -112,9 +113,7 @@ def least(problem: Problem, direction: str, rates: Rates) -> tuple[float, Number
 
 def visible(queries: int, keys: int, *, causal: bool = False, window: int | None = None) -> int:
     """How many pairs of query and key a mask allows; the last query sits on the last key."""
-    positions = torch.arange(keys - queries, keys)
-    last = positions if causal else (positions + (keys if window is None else window - 1)).clamp(max=keys - 1)
-    first = torch.zeros_like(positions) if window is None else (positions - window + 1).clamp(min=0)
+    first, last = _seen(queries, keys, causal, window)
     return int((last - first + 1).clamp(min=0).sum())
 
 
@@ -122,17 +121,18 @@ def padding(
     queries: int, keys: int, *, causal: bool = False, window: int | None = None, tile: int = TILE
 ) -> float:
     """The pairs in the square tiles that a mask touches, over the pairs that it allows."""
-    rows = torch.arange(0, queries, tile)
-    positions = torch.arange(keys - queries, keys)
-    tiles = 0
-    for start in rows.tolist():
-        inside = positions[start : start + tile]
-        low = 0 if window is None else max(0, int(inside[0]) - window + 1)
-        high = int(inside[-1]) if causal else keys - 1
-        if window is not None:
-            high = min(high, int(inside[-1]) + window - 1)
-        tiles += high // tile - low // tile + 1
+    first, last = _seen(queries, keys, causal, window)
+    low, high = first[::tile], torch.cat([last[tile - 1 :: tile], last[-1:]])  # of the first and last rows
+    tiles = int((high[: len(low)] // tile - low // tile + 1).sum())
     return tiles * tile**2 / visible(queries, keys, causal=causal, window=window)
+
+
+def _seen(queries: int, keys: int, causal: bool, window: int | None) -> tuple[Tensor, Tensor]:
+    """The first and the last key that each query sees, ``[n]``."""
+    positions = torch.arange(keys - queries, keys)
+    last = positions if causal else (positions + (keys if window is None else window - 1)).clamp(max=keys - 1)
+    first = torch.zeros_like(positions) if window is None else (positions - window + 1).clamp(min=0)
+    return first, last
 
 
 RANK, GRID = 16, 3  # of a row operator: 12 features, which a program rounds up to 16; harmonics

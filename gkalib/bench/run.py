@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -128,12 +128,10 @@ def _in_fresh_process(call: Callable[..., Any], *arguments: Any) -> Any:
 
 def _show(rows: Sequence[Row]) -> None:
     """Print the rows, each with the reason where it did not run."""
-    columns = [column for column in SHOWN if column in rows[0]]
-    print(_line(columns))
-    for row in rows:
-        print(_line(row.get(column, "") for column in columns), "", row.get("reason", ""), flush=True)
+    columns = [*(column for column in SHOWN if column in rows[0]), "reason"]
+    texts = [[_text(row.get(column, "")) for column in columns] for row in rows]
+    print(results.Table(columns, texts, "gkalib-bench"), flush=True)
 
 
-def _line(cells: Iterable[object]) -> str:
-    texts = (f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in cells)
-    return "  ".join(f"{cell:>18}" for cell in texts)
+def _text(cell: object) -> str:
+    return f"{cell:.3g}" if isinstance(cell, float) else str(cell)

@@ -27,12 +27,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(roofline, "ceilings", lambda device: RATES)
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """Shapes run in this process."""
-    monkeypatch.setattr(run, "_in_fresh_process", lambda call, *arguments: call(*arguments))
-
-
 def smoke(name, shape, **changes):
     return problems.shapes(name, "smoke", "cpu")[shape] | changes
 
@@ -100,10 +94,10 @@ def test_every_arm_computes_what_it_is_named_for(name, shape):
 def test_problems_are_those_of_the_papers():
     gka, rbf = problem(smoke("gka", "text-512")), problem(smoke("rbf", "text"))
     assert gka.one_tensor and not rbf.one_tensor and isinstance(rbf.kernel, Gaussian)
-    assert [*attention.leaves(gka)] == ["query", "log_sigma"], "GKA learns its bandwidths"
-    assert [*attention.leaves(rbf)] == ["query", "key", "value"], "RBF attention does not"
+    assert [*problems.leaves(gka)] == ["query", "log_sigma"], "GKA learns its bandwidths"
+    assert [*problems.leaves(rbf)] == ["query", "key", "value"], "RBF attention does not"
     assert roofline.band(gka) == (True, 7) and roofline.band(rbf) == (True, None)
-    assert "bias" in str([*attention.leaves(problem(smoke("gpa", "dickens")))])
+    assert "bias" in str([*problems.leaves(problem(smoke("gpa", "dickens")))])
     cache = problem(smoke("decode", "gka"))
     assert cache.grouped_key is cache.grouped_value and cache.sizes[2] == 1
     softmax = problems.softmax(gka)
@@ -114,8 +108,7 @@ def test_problems_are_those_of_the_papers():
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
-def test_a_wrong_result_of_ours_is_not_timed_and_its_rivals_are(quick, here, monkeypatch, tmp_path):
-    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+def test_a_wrong_result_of_ours_is_not_timed_and_its_rivals_are(quick, here, monkeypatch, store):
     fused = by("padded")
     only(monkeypatch, sdpa_flash=None, fused=Arm(lambda given: 1.01 * fused(given)))
     wrong = (
@@ -193,8 +186,7 @@ def test_compiled_rivals_run_in_a_process_of_their_own():
     assert "fused operations run on a CUDA device" in lines["fused"]
 
 
-def test_a_shape_is_kept_as_one_record(quick, here, monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path))
+def test_a_shape_is_kept_as_one_record(quick, here, monkeypatch, capsys, store):
     monkeypatch.setattr(results, "load_average", lambda: 0.75)
     only(monkeypatch, padded=None, sdpa_cudnn=None)
     run.run("gka", ["vit-ti"], scale="smoke", keep=True)
@@ -215,18 +207,27 @@ def test_recipes_have_the_fields_of_the_recorded_run():
     assert problems.shapes("gka", "reduced", "cpu")["vit-ti"] == old.recipe
 
 
-def test_what_cannot_be_asked_for():
-    with pytest.raises(ValueError, match="bench: gka at full scale is sized for a GPU"):
-        run.run("gka")
-    with pytest.raises(ValueError, match="bench: models is sized for a GPU"):
-        run.run("models")
-    with pytest.raises(
-        ValueError, match=r"bench: gka has no shape 'vit'\. Known: vit-ti, vit-s, vit-b, text"
-    ):
-        run.run("gka", ["vit"], scale="smoke")
-    if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="and no CUDA device is there"):
-            run.run("gka", device="cuda")
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"name": "gkaa"}, r"no benchmark named 'gkaa'\. Known: gka, rbf"),
+        ({"name": "gka", "scale": "full"}, "gka at full scale is sized for a GPU"),
+        ({"name": "models", "scale": "full"}, "models is sized for a GPU"),
+        ({"name": "gka", "shapes": ["vit"]}, r"gka has no shape 'vit'\. Known: vit-ti, vit-s, vit-b, text"),
+        ({"name": "gka", "arms": ["sdpa"]}, r"gka vit-ti has no arm 'sdpa'\. Known: fused, "),
+        (
+            {"name": "models", "arms": ["gka-dense", "deit"]},
+            r"models ti-training has no arm 'deit'\. Known: deit-",
+        ),
+        ({"name": "gka", "device": "cuda"}, "gka was asked for on cuda, and no CUDA device is there"),
+    ],
+)
+def test_what_cannot_be_asked_for(asked, said):
+    """It is refused before anything is timed."""
+    if "device" in asked and torch.cuda.is_available():
+        pytest.skip("there is one here")
+    with pytest.raises(ValueError, match=f"^bench: {said}"):
+        run.run(**{"scale": "smoke"} | asked)
 
 
 def test_reasons_name_no_path_of_the_machine():

@@ -15,12 +15,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(models, "SECONDS", 0.0)
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """Shapes run in this process."""
-    monkeypatch.setattr(run, "_in_fresh_process", lambda call, *arguments: call(*arguments))
-
-
 def recipe(mode):
     return models.shapes("smoke", "cpu")[f"ti-{mode}"]
 
@@ -46,12 +40,6 @@ def test_whole_models_run_beside_deit(quick, here):
     assert ran.keys() == {"deit-sdpa-flash", "gka-fused", "gka-dense"} and min(ran.values()) > 0
     metrics = models.summarize(rows)
     assert metrics["throughput_best"] == ran["gka-fused"] / ran["deit-sdpa-flash"]
-
-
-@pytest.mark.parametrize("arm", ["gka-fast", "deit"])
-def test_an_arm_that_no_model_has_is_refused_before_anything_is_timed(arm, here):
-    with pytest.raises(ValueError, match=f"models ti-training has no arm '{arm}'. Known: deit-sdpa-cudnn, "):
-        run.run("models", arms=["gka-dense", arm], scale="smoke")
 
 
 def test_training_steps_change_the_model(quick):
