@@ -1,32 +1,25 @@
 """Compile fused programs for a card on a machine without one, and read what the machine code says of them.
 
-The host function runs on CPU tensors under ``collected()``, which lists its launches; Triton's own rules
-then specialize each argument as a launch would, and the wheel's ptxas and cuobjdump do the rest:
-
-    python -m gkalib.gpu.ahead gka_forward --width 64 --rows 128 --columns 64 --warps 4 --stages 2
+A problem is computed on CPU tensors under ``collected()``, which lists its launches; Triton's own rules then
+specialize each argument as a launch would, and the wheel's ptxas and cuobjdump do the rest.
 """
 
-import argparse
 import contextlib
 import io
 import re
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from gkalib.gpu.samples import CALLS, Sample, prepared
-from gkalib.smoothing.fused.configs import Config, forced
-from gkalib.smoothing.fused.launch import Launch, collected, interpreting
+from gkalib.smoothing.fused.launch import Launch
 
 TARGET = GPUTarget("cuda", 90, 32)
 """An H100: what is compiled for where nothing else is asked for."""
@@ -82,19 +75,6 @@ class Report:
             f"  atomics {self.atomics}  local {self.local}"
             f"  instr/score {score}  loops {list(self.loops)}{'  SERIALIZED' if self.serialized else ''}"
         )
-
-
-def launches(case: Sample, config: Config | None = None) -> list[Launch]:
-    """What the host function of a case would launch, with its own configurations or all with this one."""
-    if interpreting():
-        raise ValueError(
-            "ahead: programs were imported for the interpreter; unset TRITON_INTERPRET and start again"
-        )
-    call = prepared(case)
-    context = forced(config) if config else contextlib.nullcontext()
-    with collected() as launched, context:
-        call()
-    return launched
 
 
 def source_of(launch: Launch, target: GPUTarget = TARGET) -> tuple[ASTSource, Any]:
@@ -223,30 +203,3 @@ def _number(pattern: str, log: str) -> int:
     if match is None:
         raise ValueError(f"ahead: ptxas did not say {pattern!r}, but: {log}")
     return int(match[1])
-
-
-def main() -> int:
-    """Compile one case and print a line for each program that it launches."""
-    parser = argparse.ArgumentParser(prog="python -m gkalib.gpu.ahead", description=main.__doc__)
-    option = parser.add_argument
-    option("case", choices=CALLS, metavar="CASE", help=", ".join(CALLS))
-    option("--width", type=int, default=64, help="of a head (%(default)s)")
-    option("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"], help="(%(default)s)")
-    option("--mask", default="all", choices=["all", "band", "given"], help="(%(default)s)")
-    option("--length", type=int, default=1024, help="queries and keys (%(default)s)")
-    option("--rows", type=int, help="with the next three, a configuration for every program, not the table's")
-    option("--columns", type=int)
-    option("--warps", type=int)
-    option("--stages", type=int)
-    option("--keep", type=Path, metavar="FOLDER", help="leave PTX and machine code there")
-    options = parser.parse_args()
-    case = Sample(options.case, options.width, getattr(torch, options.dtype), options.mask, options.length)
-    sizes = {name: value for name in Config.__dataclass_fields__ if (value := getattr(options, name))}
-    config = Config(**({"rows": 64, "columns": 64} | sizes)) if sizes else None
-    for launch in launches(case, config):
-        print(build(launch, options.keep), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

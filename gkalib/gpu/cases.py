@@ -1,8 +1,10 @@
-"""Problems of every fused operation, what they are in float64, and whether a row of a result is wrong."""
+"""Problems of every fused operation: what they start, what they are in float64, which rows are wrong."""
 
 import copy
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
@@ -11,8 +13,9 @@ import torch
 from torch import Tensor
 
 from gkalib import kernels, masks, normalizers
-from gkalib.smoothing import Problem, compute_output, make_problem
+from gkalib.smoothing import Fused, Problem, compute_output, make_problem
 from gkalib.smoothing.fused.cards import DIRECTIONS
+from gkalib.smoothing.fused.launch import Launch, collected, interpreting
 
 ROW = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 """What a row of an output may be off, as ``compare`` measures it."""
@@ -26,13 +29,11 @@ MASKS: dict[str, Callable[[int], masks.Mask | None]] = {
     "causal": lambda keys: masks.Causal(),
     "window": lambda keys: masks.Causal() & masks.Window(keys // 3),
     "documents": lambda keys: masks.Document(torch.arange(keys) // (keys // 3)),
+    "band": lambda keys: masks.Causal() & masks.Window(keys // 2),
+    "given": lambda keys: masks.Causal() & masks.Document(torch.arange(keys) // (keys // 2)),
 }
 Make = Callable[[int, int, int], kernels.Kernel]
 """A kernel from heads, width and keys."""
-
-
-def _dot(heads: int, width: int, keys: int) -> kernels.Kernel:
-    return kernels.ExpDot()
 
 
 def _gaussian(heads: int, width: int, keys: int) -> kernels.Kernel:
@@ -40,26 +41,23 @@ def _gaussian(heads: int, width: int, keys: int) -> kernels.Kernel:
     return kernels.Gaussian(torch.linspace(0.4, 0.9, heads) * width**0.5, learn=True)
 
 
-def _gaussian_dot(heads: int, width: int, keys: int) -> kernels.Kernel:
-    return _gaussian(heads, width, keys) * kernels.ExpDot()
-
-
 def _bank(heads: int, width: int, keys: int) -> kernels.Kernel:
-    return kernels.ExpDot() * kernels.DecayingPeriodicBank(heads, 8, sigma=0.3, length=20.0)
-
-
-def _kerple(heads: int, width: int, keys: int) -> kernels.Kernel:
-    return kernels.ExpDot() * kernels.Kerple(heads)
+    return kernels.DecayingPeriodicBank(heads, sigma=0.1, length=20.0)
 
 
 def _table(heads: int, width: int, keys: int) -> kernels.Kernel:
     made = kernels.LagTable(heads, keys)
     made.bias.data.normal_()
-    return kernels.ExpDot() * made
+    return made
 
 
-def _gaussian_bank(heads: int, width: int, keys: int) -> kernels.Kernel:
-    return _gaussian(heads, width, keys) * kernels.DecayingPeriodicBank(heads, 8, sigma=0.3, length=20.0)
+def _dot(*others: Make) -> Make:
+    """The dot product, times other kernels."""
+    return lambda *sizes: functools.reduce(operator.mul, (made(*sizes) for made in others), kernels.ExpDot())
+
+
+GAUSSIANS = _gaussian, _dot(_gaussian)
+LAGS = _dot(_bank), _dot(lambda heads, width, keys: kernels.Kerple(heads)), _dot(_table)
 
 
 def _row_sum(turn: int, heads: int, keys: int) -> normalizers.Normalizer:
@@ -67,8 +65,8 @@ def _row_sum(turn: int, heads: int, keys: int) -> normalizers.Normalizer:
 
 
 def _row_sum_eps(turn: int, heads: int, keys: int) -> normalizers.Normalizer:
-    """With an ε in every second turn."""
-    return normalizers.RowSum(eps=0.5 * (turn % 2))
+    """With an ε in two turns of four."""
+    return normalizers.RowSum(eps=0.5 * (turn // 2 % 2))
 
 
 def _unnormalized(turn: int, heads: int, keys: int) -> normalizers.Normalizer:
@@ -94,21 +92,21 @@ class Operation:
     kernels: tuple[Make, ...]
     normalizer: Callable[[int, int, int], normalizers.Normalizer] = _row_sum
     one: str = ""
-    masks: tuple[str, ...] = tuple(MASKS)
+    masks: tuple[str, ...] = ("all", "causal", "window", "documents")
 
 
 OPERATIONS = {
     "gka": Operation((_gaussian,), _row_sum_eps, one="tensor"),
-    "smooth": Operation((_dot,)),
-    "smooth-gaussian": Operation((_gaussian, _gaussian_dot)),
-    "smooth-lags": Operation((_bank, _kerple, _table)),
-    "smooth-gaussian-lags": Operation((_gaussian_bank,)),
-    "smooth-unnormalized": Operation((_dot,), _unnormalized),
-    "smooth-gaussian-unnormalized": Operation((_gaussian, _gaussian_dot), _unnormalized),
-    "decode": Operation((_dot,), _row_sum_eps, one="token"),
-    "decode-gaussian": Operation((_gaussian, _gaussian_dot), _row_sum_eps, one="token"),
-    "decode-lags": Operation((_bank, _kerple, _table), _row_sum_eps, one="token"),
-    "rows": Operation((_dot,), _rows, masks=("all",)),
+    "smooth": Operation((_dot(),)),
+    "smooth-gaussian": Operation(GAUSSIANS),
+    "smooth-lags": Operation(LAGS),
+    "smooth-gaussian-lags": Operation((lambda *sizes: _gaussian(*sizes) * _bank(*sizes),)),
+    "smooth-unnormalized": Operation((_dot(),), _unnormalized),
+    "smooth-gaussian-unnormalized": Operation(GAUSSIANS, _unnormalized),
+    "decode": Operation((_dot(),), _row_sum_eps, one="token"),
+    "decode-gaussian": Operation(GAUSSIANS, _row_sum_eps, one="token"),
+    "decode-lags": Operation(LAGS, _row_sum_eps, one="token"),
+    "rows": Operation((_dot(),), _rows, masks=("all",)),
 }
 """By their names, as ``fused.operation_of`` has them."""
 
@@ -187,12 +185,82 @@ class Case:
         gradients = torch.autograd.grad(out, [*leaves.values()], grad, materialize_grads=True)
         return {"out": out.detach(), **dict(zip(leaves, gradients, strict=True))}
 
+    def launches(self) -> dict[str, list[Launch]]:
+        """The programs that each direction starts; nothing runs.
+
+        Raises:
+            ValueError: in the interpreter.
+        """
+        if interpreting():
+            raise ValueError(
+                "gpu: programs were imported for the interpreter: unset TRITON_INTERPRET and start again, "
+                "behind `if __name__ == '__main__'`, since processes that compile import what started them"
+            )
+        with collected() as launched:
+            problem, leaves = self.problem()
+            out = Fused()(problem)
+            forward = list(launched)
+            if leaves:
+                torch.autograd.grad(out, [*leaves.values()], self.grad, allow_unused=True)
+        return dict(zip(self.directions, (forward, launched[len(forward) :]), strict=False))
+
     def exact(self) -> dict[str, Tensor]:
         """The same by the definition in float64."""
         kernel, normalizer = copy.deepcopy(self.kernel).double(), copy.deepcopy(self.normalizer).double()
         tensors = {name: tensor.double() for name, tensor in self.tensors.items()}
         wide = replace(self, tensors=tensors, kernel=kernel, normalizer=normalizer, grad=self.grad.double())
         return wide.values("dense")
+
+
+SAMPLES = {
+    **{
+        f"{name}_{direction}": (operation, direction)
+        for name, operation in {
+            "gka": "gka", "rbf": "smooth-gaussian", "softmax": "smooth", "gpa": "smooth-lags",
+        }.items()
+        for direction in DIRECTIONS
+    },
+    "bank_table": ("smooth-lags", "forward"),
+    "bank_gradient": ("smooth-lags", "backward"),
+    "unnormalized_forward": ("smooth-gaussian-unnormalized", "forward"),
+    "unnormalized_backward": ("smooth-gaussian-unnormalized", "backward"),
+    "row_features": ("rows", "forward"),
+    "row_features_backward": ("rows", "backward"),
+    "gka_decode": ("decode-gaussian", "forward"),
+    "rbf_decode": ("decode-gaussian", "forward"),
+    "gpa_decode": ("decode-lags", "forward"),
+    "group_decode": ("decode", "forward"),
+}  # fmt: skip
+"""What is compiled ahead of time, operation and direction by a name as records have it."""
+
+
+@final
+@dataclass(frozen=True)
+class Sample:
+    """One of SAMPLES at a width, a type, a mask and a number of tokens."""
+
+    name: str
+    width: int = 64
+    dtype: torch.dtype = torch.bfloat16
+    mask: str = "all"
+    length: int = 1024
+
+    @property
+    def where(self) -> tuple[str, int, str, str, int]:
+        """Name, width, type, mask and length, as records have them."""
+        return self.name, self.width, str(self.dtype).removeprefix("torch."), self.mask, self.length
+
+    def launches(self) -> list[Launch]:
+        """The programs that it starts; those of the bank have names of their own."""
+        operation, direction = SAMPLES[self.name]
+        need = Need(operation, str(self.dtype).removeprefix("torch."), self.width)
+        case = need.case(self.mask, self.length, turn=int(self.name == "group_decode"))
+        if self.name == "gka_decode":  # where keys are the values
+            case.tensors.pop("value")
+        if operation == "rows":  # a rank that fills what a product takes
+            case = replace(case, normalizer=normalizers.RowOperator(4, self.length, rank=16))
+        started, of_bank = case.launches()[direction], self.name.startswith("bank")
+        return [launch for launch in started if launch.name.startswith("bank") == of_bank]
 
 
 def compare(actual: dict[str, Tensor], exact: dict[str, Tensor], dtype: torch.dtype) -> tuple[float, str]:

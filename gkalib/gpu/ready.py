@@ -25,12 +25,12 @@ from torch._functorch import config as functorch
 from gkalib import layers
 from gkalib.gpu.cases import OPERATIONS, Case, Need, compare_all, first_line
 from gkalib.layers.base import Smoother
-from gkalib.smoothing import Fused, compute_output
+from gkalib.smoothing import compute_output
 from gkalib.smoothing.api import ON_GPU
 from gkalib.smoothing.fused import WIDTHS, cards, no_operation, operation_of
 from gkalib.smoothing.fused.cards import Card, Line
 from gkalib.smoothing.fused.configs import Config, forced, served, table
-from gkalib.smoothing.fused.launch import Launch, collected, interpreting
+from gkalib.smoothing.fused.launch import Launch, interpreting
 
 DEFAULT = "gka", "rbf", "gpa", "softmax"
 LENGTHS = {"short": (77, 197), "long": (515, 1030)}
@@ -130,22 +130,9 @@ def _of_recipe_or_model(name: str) -> Iterator[tuple[str, int]]:
 
 def launches(need: Need, length: int, mask: str) -> dict[str, list[Launch]]:
     """The programs that each direction starts, one token's with shared keys too; nothing runs."""
-    if interpreting():
-        raise ValueError(
-            "ready: import it behind `if __name__ == '__main__'`, since processes that compile do too"
-        )
-    found: dict[str, list[Launch]] = {direction: [] for direction in need.directions}
-    for turn in range(2 if OPERATIONS[need.operation].one == "token" else 1):
-        case = need.case(mask, length, turn)
-        with collected() as launched:
-            problem, leaves = case.problem()
-            out = Fused()(problem)
-            forward = list(launched)
-            if leaves:
-                torch.autograd.grad(out, [*leaves.values()], case.grad, allow_unused=True)
-        for direction, started in zip(need.directions, (forward, launched[len(forward) :]), strict=False):
-            found[direction] += started
-    return found
+    turns = range(2 if OPERATIONS[need.operation].one == "token" else 1)
+    every = [need.case(mask, length, turn).launches() for turn in turns]
+    return {name: [launch for each in every for launch in each[name]] for name in need.directions}
 
 
 def choices(need: Need, length: str) -> dict[str, dict[str, list[Sizes]]]:

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gkalib.gpu.ahead import Report, build, launches
-from gkalib.gpu.cases import OPERATIONS, Need
+from gkalib.gpu.ahead import Report, build
+from gkalib.gpu.cases import OPERATIONS, SAMPLES, Need, Sample
 from gkalib.gpu.ready import Compiler, choices, for_a_card
-from gkalib.gpu.samples import CALLS, Sample
 from gkalib.smoothing.fused.cards import SHARED, card_of
 
 BASELINE, CHIPS = (Path(__file__).with_name(name) for name in ("ahead.json", "chips.csv"))
@@ -39,9 +38,9 @@ SHARING = {
     "gpa_decode",
 }  # fmt: skip
 """Cases whose programs and entries of the table are another case's too."""
-OF_LAGS = {"bank_table", "bank_at", "bank_gradient"}
+OF_LAGS = {"bank_table", "bank_gradient"}
 """Cases that read no heads, whose widths and types are nothing to them."""
-MASKLESS = {name for name in CALLS if name.endswith("decode") or name.startswith("row_features")} | OF_LAGS
+MASKLESS = {name for name in SAMPLES if name.endswith("decode") or name.startswith("row_features")} | OF_LAGS
 
 GOALS = {
     ("gka_forward", "smooth_forward"): 5.95,
@@ -93,7 +92,7 @@ def everything() -> list[Sample]:
     """Each entry of the table at least once: all widths in both sizes of element, each mask, two lengths."""
     half, single = torch.bfloat16, torch.float32
     samples = []
-    for name in CALLS:
+    for name in SAMPLES:
         if name in OF_LAGS:
             samples += [Sample(name, 64, half)]
             continue
@@ -116,7 +115,7 @@ def everything() -> list[Sample]:
 
 def survey(case: Sample) -> list[Program]:
     """Compile what a case launches. A program launched in two ways has a number behind its name."""
-    reports = list(dict.fromkeys(build(launch) for launch in launches(case)))
+    reports = list(dict.fromkeys(build(launch) for launch in case.launches()))
     names = [report.program for report in reports]
     numbered = (
         replace(report, program=f"{report.program} {again + 1}") if again else report

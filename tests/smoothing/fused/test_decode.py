@@ -367,13 +367,24 @@ def test_a_growing_cache_compiles_nothing_anew():
     assert [case for case in cases if not case.endswith(" 2")] == []
 
 
+COMPILES = """
+import sys
+from pathlib import Path
+from gkalib.gpu.ahead import build
+from gkalib.gpu.cases import Sample
+from gkalib.smoothing.fused.configs import Config, forced
+with forced(Config(16, 32)):
+    for launch in Sample("gka_decode", 128).launches():
+        print(build(launch, Path(sys.argv[1])))
+"""
+
+
 @pytest.mark.slow
 def test_machine_code_reads_sixteen_bytes_at_a_time(tmp_path: Path):
     """Compiled for an H100 in a process of its own: no register spilled, no load of keys narrower."""
-    words = ["gka_decode", "--width", "128", "--rows", "16", "--columns", "32", "--keep", str(tmp_path)]
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-m", "gkalib.gpu.ahead", *words],
+        [sys.executable, "-c", COMPILES, str(tmp_path)],
         env=environment,
         capture_output=True,
         text=True,
