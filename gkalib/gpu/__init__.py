@@ -11,6 +11,7 @@ __getattr__ = moved(
         **{name: "gkalib.gpu.run" for name in ("jobs", "pack", "plan", "queue", "trainings")},
         **{name: "gkalib.gpu.ready" for name in ("candidates", "proofs", "tune")},
         "limits": "gkalib.bench.roofline",
+        "samples": "gkalib.gpu.cases",
         **{name: "pytest -m gpu" for name in ("correctness", "invariance", "operations")},
     },
 )

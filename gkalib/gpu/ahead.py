@@ -10,7 +10,6 @@ import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import triton
@@ -95,31 +94,28 @@ def source_of(launch: Launch, target: GPUTarget = TARGET) -> tuple[ASTSource, An
 _reports: dict[tuple, Report] = {}
 
 
-def build(launch: Launch, keep: Path | None = None, target: GPUTarget = TARGET) -> Report:
-    """Compile one launch exactly as Triton would on a card, and read the result, once in a process."""
+def build(launch: Launch, target: GPUTarget = TARGET) -> Report:
+    """Compile one launch and read the result, once in a process."""
     source, options = source_of(launch, target)
     key = (source.hash(), options.hash(), launch.config, target)
-    if key in _reports and keep is None:
-        return _reports[key]
+    if key not in _reports:
+        _reports[key] = read(launch, *compiled(source, options, target))
+    return _reports[key]
+
+
+def compiled(source: ASTSource, options: Any, target: GPUTarget = TARGET) -> tuple[Any, str]:
+    """What Triton compiles exactly as it would on a card, and what ptxas says of it."""
     log = io.StringIO()
     with knobs.compilation.scope(), knobs.nvidia.scope(), contextlib.redirect_stdout(log):
         knobs.compilation.always_compile = True
         knobs.nvidia.dump_ptxas_log = True
-        compiled = triton.compile(source, target=target, options=options.__dict__)
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        code = "\n".join(f"{address:06x}  {words}" for address, words in disassemble(compiled.asm["cubin"]))
-        (keep / f"{launch.name}.sass").write_text(code + "\n")
-        for stage in ("ttgir", "ptx"):
-            (keep / f"{launch.name}.{stage}").write_text(compiled.asm[stage])
-    _reports[key] = read(launch, compiled, log.getvalue())
-    return _reports[key]
+        return triton.compile(source, target=target, options=options.__dict__), log.getvalue()
 
 
 def read(launch: Launch, compiled: Any, log: str) -> Report:
     """The report of compiled code, from ptxas's words and the disassembly."""
     code = disassemble(compiled.asm["cubin"])
-    instructions, every_loop = [words for _, words in code], _loops(code)
+    instructions, every_loop = [words for _, words in code], loops(code)
     config, warps = launch.config, compiled.metadata.num_warps
     # One row is no product: there the loop that computes exponentials is the hot one.
     kinds = ("HGMMA", "HMMA", "MUFU.EX2") if config.rows == 1 else ("HGMMA", "HMMA")
@@ -164,9 +160,15 @@ def disassemble(cubin: bytes) -> list[tuple[int, str]]:
     return [(int(address, 16), words.strip()) for address, words in instructions]
 
 
-def loops(code: list[tuple[int, str]]) -> list[list[str]]:
+def loops(code: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
     """The instructions of every loop, from where a branch jumps back to up to it; shortest loop first."""
-    return [_words(loop) for loop in _loops(code)]
+    place = {address: index for index, (address, _) in enumerate(code)}
+    spans = []
+    for index, (address, words) in enumerate(code):
+        jump = re.search(r"\bBRA\b.*?(0x[0-9a-f]+)", words)
+        if jump and int(jump[1], 16) < address:
+            spans.append((place[int(jump[1], 16)], index + 1))
+    return sorted((code[start:stop] for start, stop in spans), key=len)
 
 
 def passed_over(loop: list[tuple[int, str]]) -> int:
@@ -177,17 +179,6 @@ def passed_over(loop: list[tuple[int, str]]) -> int:
         if jump and address < int(jump[1], 16) <= loop[-1][0]:
             passed |= {between for between, _ in loop if address < between < int(jump[1], 16)}
     return len(passed)
-
-
-def _loops(code: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
-    """The same with addresses."""
-    place = {address: index for index, (address, _) in enumerate(code)}
-    spans = []
-    for index, (address, words) in enumerate(code):
-        jump = re.search(r"\bBRA\b.*?(0x[0-9a-f]+)", words)
-        if jump and int(jump[1], 16) < address:
-            spans.append((place[int(jump[1], 16)], index + 1))
-    return sorted((code[start:stop] for start, stop in spans), key=len)
 
 
 def _words(loop: list[tuple[int, str]]) -> list[str]:
