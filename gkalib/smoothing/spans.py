@@ -1,5 +1,6 @@
 """Masks as one interval of keys for each query, which a loop over blocks of keys can start and stop at."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -39,13 +40,21 @@ class Spans(NamedTuple):
         at = torch.arange(keys - queries, keys, device=device)[None]
         return (at - self.left).clamp(0, keys), (at + self.right + 1).clamp(0, keys)
 
-    def inverse(self, queries: int, keys: int) -> "Spans":
-        """The queries that see key j, as an interval for each key."""
+    def inverse(self, queries: int, keys: int, derived: Callable[..., Tensor] | None = None) -> "Spans":
+        """The queries that see key j, as an interval for each key; ``derived`` calls functions of tensors."""
         if self.first is None or self.last is None:
             return Spans(self.right, self.left)
-        index = torch.arange(keys, device=self.first.device, dtype=torch.int32).expand(len(self.first), keys)
-        first = torch.searchsorted(self.last.contiguous(), index.contiguous(), right=True, out_int32=True)
-        last = torch.searchsorted(self.first.contiguous(), index.contiguous(), right=True, out_int32=True)
+        derived = derived or (lambda function, *tensors: function(*tensors))
+
+        def indices(ends: Tensor) -> Tensor:
+            every = torch.arange(keys, device=ends.device, dtype=torch.int32)
+            return every.expand(len(ends), keys).contiguous()
+
+        def reached(ends: Tensor, index: Tensor) -> Tensor:
+            return torch.searchsorted(ends.contiguous(), index, right=True, out_int32=True)
+
+        index = derived(indices, self.first)
+        first, last = (derived(reached, ends, index) for ends in (self.last, self.first))
         return Spans(self.right, self.left, first, last)
 
 

@@ -63,10 +63,10 @@ class Fused(Method):
     def refuses(self, problem: Problem) -> str | None:
         reason = _no_machine(problem) or no_operation(problem)
         reason = reason or (_no_center(problem) if self.center else None)
-        return reason or cards.refusal(*_asked(problem))
+        return reason or cards.refusal(_asked(problem))
 
     def unproved(self, problem: Problem) -> str | None:
-        return cards.passed_over(*_asked(problem))
+        return cards.passed_over(_asked(problem))
 
     def __call__(self, problem: Problem) -> Tensor:
         if isinstance(problem.normalizer, RowOperator):
@@ -187,8 +187,8 @@ def operation_of(problem: Problem) -> str:
     )
 
 
-def _asked(problem: Problem) -> tuple[str, bool, torch.dtype, int, str, torch.device]:
-    """What a card's file is asked: operation, gradients or not, type, width, class of length, device."""
+def _asked(problem: Problem) -> cards.Asked:
+    """What a card's file is asked."""
     query, widest = problem.query, max(problem.query.shape[-1], problem.grouped_value.shape[-1])
     if isinstance(problem.normalizer, RowOperator):
         widest = query.shape[-1]  # values are mixed by PyTorch
@@ -257,12 +257,12 @@ def _table(problem: Problem, form: Form) -> Tensor | None:
     return table if table.shape[0] == heads else table.expand(heads, -1)
 
 
-def _formed(bank: Bank, problem: Problem, queries: int, keys: int) -> Tensor:
-    """A table at the lags 1 − n … m − 1, by one program."""
+def _formed(bank: Bank, problem: Problem, queries: int, keys: int, lags: Tensor | None = None) -> Tensor:
+    """A table at the lags 1 − n … m − 1, by one program; or at m given ones, for one query."""
     from gkalib.smoothing.fused import op
 
     device = problem.query.device
-    return _summed(op.bank_table(*(one.to(device) for one in bank), queries, keys), problem)
+    return _summed(op.bank_table(*(one.to(device) for one in bank), queries, keys, lags), problem)
 
 
 def _lag_row(problem: Problem, form: Form) -> Tensor | None:
@@ -271,12 +271,9 @@ def _lag_row(problem: Problem, form: Form) -> Tensor | None:
         return None
     _, heads, _, keys = problem.sizes
     if problem.positions is not None and form.formed_of is not None:
-        from gkalib.smoothing.fused import op
-
-        device = problem.query.device
-        row = op.bank_at(*(one.to(device) for one in form.formed_of), problem.lag().reshape(-1).to(device))
+        lags = problem.lag().reshape(-1).to(problem.query.device)
         # [h b·m] to [b h m], or [1 h m]
-        row = _summed(row, problem).unflatten(1, (-1, keys)).transpose(0, 1)
+        row = _formed(form.formed_of, problem, 1, len(lags), lags).unflatten(1, (-1, keys)).transpose(0, 1)
     elif problem.positions is not None:
         # [h 1 m] or [b h 1 m]
         row = problem.lag_scores().squeeze(-2)

@@ -15,7 +15,6 @@ Here whole blocks come last, since the other way about each product waits for th
 
 from typing import Any, NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -28,6 +27,7 @@ from gkalib.smoothing.fused.backward_key import (
 )
 from gkalib.smoothing.fused.cards import operation
 from gkalib.smoothing.fused.configs import Config, config
+from gkalib.smoothing.fused.forward import squared_norms
 from gkalib.smoothing.fused.lag_bias import (
     add_lags,
     end_lags,
@@ -38,14 +38,14 @@ from gkalib.smoothing.fused.lag_bias import (
 )
 from gkalib.smoothing.fused.launch import (
     dense_rows,
+    derived,
     heads_of,
     launch,
     mask_of,
     numbers_of,
-    statistics_type,
+    statistics,
     token_major,
 )
-from gkalib.smoothing.fused.norms import squared_norms
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
     at_the_end,
@@ -105,10 +105,10 @@ def smooth_backward(
     batch, heads, rows, width = query.shape
     groups, columns, value_width = key.shape[1], key.shape[2], value.shape[3]
     grad_out, query, key, value, out = (dense_rows(each) for each in (grad_out, query, key, value, out))
-    vector = torch.empty(batch, heads, rows, dtype=statistics_type(query), device=query.device)
+    vector = statistics(query, batch, heads, rows)
     has_norm = norm is not None or sigma is not None
-    of_scale = vector.new_empty(batch, heads, rows) if want_numbers and sigma is None else None
-    of_norm = vector.new_empty(batch, heads, rows + columns) if want_numbers and has_norm else None
+    of_scale = statistics(query, batch, heads, rows) if want_numbers and sigma is None else None
+    of_norm = statistics(query, batch, heads, rows + columns) if want_numbers and has_norm else None
     table = None if table is None else padded(table)
     grad_query, grad_key, grad_value = (token_major(each) for each in (query, key, value))
     shared = {
@@ -171,7 +171,7 @@ def smooth_backward(
         columns=rows,
         blocks=blocks,
         # Where loops begin at a known 0, as without a mask, ptxas puts waits between products.
-        mask=mask_of(spans.inverse(rows, columns), columns, rows, band=True),
+        mask=mask_of(spans.inverse(rows, columns, derived), columns, rows, band=True),
         GROUP=heads // groups,
         **shared,
     )

@@ -33,12 +33,14 @@ MODULES = {
     "smooth": ("forward", "backward"),
     "decode": ("decode",),
     "rows": ("row_operator",),
-    "lags": ("bank",),
+    "lags": ("lag_bias",),
 }
 """The modules that start the programs of an operation, by the words of its name."""
 
 Key = tuple[str, str, str, int, str]
 """Operation, direction, type, width and class of length."""
+Asked = tuple[str, bool, torch.dtype, int, str, torch.device]
+"""Operation, gradients or not, type, width and class of length, and where the tensors lie."""
 
 
 def _triton() -> str:
@@ -237,10 +239,9 @@ def known(card: Card) -> dict[Key, Line]:
     }
 
 
-def lines(
-    operation: str, backward: bool, dtype: torch.dtype, width: int, length: str, device: torch.device
-) -> list[Line | None]:
+def lines(asked: Asked) -> list[Line | None]:
     """The line of each direction that is asked for, None where there is none; nothing at all on a CPU."""
+    operation, backward, dtype, width, length, device = asked
     card, kind = here(device), str(dtype).removeprefix("torch.")
     keys = [(operation, direction, kind, width, length) for direction in DIRECTIONS[: 1 + backward]]
     return [] if card is None else [known(card).get(key) for key in keys]
@@ -251,7 +252,7 @@ def blocks(
     operation: str, dtype: torch.dtype, width: int, length: str, device: torch.device
 ) -> dict[str, list[int]]:
     """Rows, columns, warps and stages of programs, where a card's file has them."""
-    found = [line for line in lines(operation, True, dtype, width, length, device) if line is not None]
+    found = [line for line in lines((operation, True, dtype, width, length, device)) if line is not None]
     return {name: sizes for line in found for name, sizes in line.blocks.items()}
 
 
@@ -263,45 +264,36 @@ def too_old(device: torch.device) -> str | None:
 
 
 @constant
-def refusal(
-    operation: str, backward: bool, dtype: torch.dtype, width: int, length: str, device: torch.device
-) -> str | None:
-    """Why an operation cannot run on a card, or None; arguments as in ``passed_over``."""
-    return _refusal(operation, backward, dtype, width, length, device)
+def refusal(asked: Asked) -> str | None:
+    """Why an operation cannot run on a card, or None."""
+    return _refusal(asked)
 
 
 @constant
-def passed_over(
-    operation: str, backward: bool, dtype: torch.dtype, width: int, length: str, device: torch.device
-) -> str | None:
+def passed_over(asked: Asked) -> str | None:
     """Why ``auto`` takes another method than the fused operation, or None if it takes it.
 
     Right and, with gradients both passes together, no slower than its rival: so it has to be. For a line that
-    is missing there is a warning too, once, with the command that makes it.
-
-    Args:
-        operation: as ``operation`` names it.
-        backward: whether gradients are asked for too.
-        dtype, width, length: of the heads; the width is the next power of two, the length a class.
-        device: where the tensors lie; on a CPU nothing has to be known.
+    is missing there is a warning too, once, with the command that makes it. On a CPU nothing has to be known.
     """
-    return _passed_over(operation, backward, dtype, width, length, device)
+    return _passed_over(asked)
 
 
 @functools.cache
-def _refusal(operation, backward, dtype, width, length, device) -> str | None:
-    card = here(device)
+def _refusal(asked: Asked) -> str | None:
+    card = here(asked[-1])
     if card is None or card.why_not():
         return card and card.why_not()
-    for line in lines(operation, backward, dtype, width, length, device):
+    for line in lines(asked):
         if line is not None and line.verdict == "refused":
             return f"{line} cannot run on {card.name}: {line.why}"
     return None
 
 
 @functools.cache
-def _passed_over(operation, backward, dtype, width, length, device) -> str | None:
-    card, found = here(device), lines(operation, backward, dtype, width, length, device)
+def _passed_over(asked: Asked) -> str | None:
+    operation, _, dtype, width, _, device = asked
+    card, found = here(device), lines(asked)
     if card is None:
         return None
     tried = [line for line in found if line is not None]

@@ -143,14 +143,14 @@ def blocks() -> str:
 
 
 @contextmanager
-def forced(sizes: Config | Mapping[str, Config], *programs: str) -> Iterator[None]:
-    """Within it these programs, or all, get this configuration, or each its own of several.
+def forced(sizes: Config | Mapping[str, Config]) -> Iterator[None]:
+    """Within it all programs get this configuration, or each that is named its own.
 
     For tests of block edges, and for ``ready``.
     """
     global _forced
     before = _forced
-    _forced = dict.fromkeys(programs or [""], sizes) if isinstance(sizes, Config) else sizes
+    _forced = {"": sizes} if isinstance(sizes, Config) else sizes
     try:
         yield
     finally:

@@ -16,7 +16,8 @@ from gkalib.smoothing.fused.launch import (
     launch,
     name_of,
     numbers_of,
-    statistics_type,
+    statistics,
+    token_major,
 )
 from gkalib.smoothing.fused.scores import LOG2_E, Heads, block_width, dot, head_of, norm_of, scale_of
 
@@ -362,13 +363,12 @@ def decode(
     )
     most = most_splits(batch * rows, processors(query.device))
     splits, _ = parts(batch * rows, keys, block.columns, processors(query.device))
-    kind = statistics_type(query)
-    total = query.new_empty(batch, heads, splits, dtype=kind)
-    partial = query.new_empty(batch, heads, splits, value_width, dtype=kind)
-    out = query.new_empty(batch, 1, heads, value_width).transpose(1, 2)
+    total = statistics(query, batch, heads, splits)
+    partial = statistics(query, batch, heads, splits, value_width)
+    out = token_major(query, value_width)
     common = {
         "total": total,
-        "largest": torch.empty_like(total) if normalize else None,
+        "largest": statistics(query, batch, heads, splits) if normalize else None,
         "partial": partial,
         "heads": heads,
         "splits": splits,

@@ -26,13 +26,14 @@ from gkalib.smoothing.fused.launch import (
     launch,
     mask_of,
     numbers_of,
-    statistics_type,
+    statistics,
+    step_of,
     token_major,
 )
-from gkalib.smoothing.fused.norms import squared_norms
 from gkalib.smoothing.fused.scores import (
     LOG2_E,
     Heads,
+    Numbers,
     block_width,
     dot,
     edge_block,
@@ -103,7 +104,7 @@ def smooth_forward(
     batch, heads, rows, width = query.shape
     groups, keys, value_width = key.shape[1], key.shape[2], value.shape[3]
     out = token_major(query, value_width)
-    log_sum = query.new_empty((batch, heads, rows) if normalize else (0,), dtype=statistics_type(query))
+    log_sum = statistics(query, *((batch, heads, rows) if normalize else (0,)))
     if query.numel() == 0:
         return out, log_sum
     table = None if table is None else padded(table)
@@ -337,6 +338,49 @@ def log2_scores(inputs, shift, key_block, at, ONE: tl.constexpr, EDGE: tl.conste
             # [rows BLOCK]
             scores += lag_scores(inputs.table, inputs.row_start, at, inputs.keys, ROWS, BLOCK)
     return scores
+
+
+def squared_norms(tensor: Tensor, whole: int = 1, sigma: Tensor | None = None) -> Tensor:
+    r"""The squared lengths $|x_i|^2$ ``[b h n]`` of the rows of ``[b h n d]``, as they are rounded.
+
+    Zeros follow up to a multiple of ``whole``, so that blocks which end past n may be read without a mask.
+    With a σ, ``[h]`` or ``[1]``, they are $|x_i|^2 \log_2 e / 2\sigma^2$, and ∞ follows: what lies there
+    weighs nothing.
+    """
+    batch, heads, length, width = tensor.shape
+    pitch = triton.cdiv(length, whole) * whole
+    squares = statistics(tensor, batch, heads, pitch)
+    block = config("squared_norms_kernel", width=block_width(width), dtype=tensor.dtype, length=length)
+    launch(
+        squared_norms_kernel,
+        triton.cdiv(pitch, block.rows) * batch * heads,
+        block,
+        tensor=heads_of(tensor),
+        squares=squares,
+        numbers=Numbers(None, None, sigma, 0 if sigma is None else step_of(sigma)),
+        length=length,
+        pitch=pitch,
+        heads=heads,
+        WIDTH=width,
+    )
+    return squares
+
+
+@triton.jit
+def squared_norms_kernel(
+    tensor, squares, numbers, length, pitch, heads, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr
+):  # fmt: skip
+    """One block of rows of one head, zero past its length; with a σ |x_i|² log2(e)/(2σ²), ∞ past it."""
+    batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
+    # [BLOCK_ROWS block_width]
+    block = load_block(head_of(tensor, batch, head), start, length, BLOCK_ROWS, WIDTH, True)
+    row = start + tl.arange(0, BLOCK_ROWS)
+    if numbers.sigma is None:
+        wide = block.to(sum_type(block.dtype))
+        norm = tl.sum(wide * wide, 1)
+    else:
+        norm = tl.where(row < length, half_norm(block, LOG2_E * scale_of(numbers, head)), float("inf"))
+    tl.store(squares + sequence * pitch + row, norm, mask=row < pitch)
 
 
 def limit(dtype: torch.dtype) -> float:

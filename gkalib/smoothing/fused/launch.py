@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -157,10 +157,31 @@ def statistics_type(tensor: Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
+def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Memory on a tensor's device, of its type unless told. The programs' Python asks for it here only."""
+    made = like.new_empty(shape, dtype=dtype)
+    if (recorder := getattr(_thread, "recorder", None)) is not None:
+        recorder.made(made)
+    return made
+
+
+def derived(function: Callable[..., Tensor], *given: Tensor) -> Tensor:
+    """What PyTorch makes of tensors, each given to an operator or made here; no view or copy else is kept."""
+    result = function(*given)
+    if (recorder := getattr(_thread, "recorder", None)) is not None:
+        recorder.derived(function, given, result)
+    return result
+
+
+def statistics(like: Tensor, *shape: int) -> Tensor:
+    """Memory for row sums and such."""
+    return empty(like, *shape, dtype=statistics_type(like))
+
+
 def token_major(tensor: Tensor, width: int | None = None) -> Tensor:
     """An empty ``[b h n width]`` whose memory runs b, n, h, width, as the next projection reads it."""
     batch, heads, length, own = tensor.shape
-    return tensor.new_empty(batch, length, heads, own if width is None else width).transpose(1, 2)
+    return empty(tensor, batch, length, heads, own if width is None else width).transpose(1, 2)
 
 
 def heads_of(tensor: Tensor) -> Heads:
@@ -180,7 +201,7 @@ def step_of(numbers: Tensor) -> int:
 
 def dense_rows(tensor: Tensor) -> Tensor:
     """The tensor itself where each row's numbers lie side by side, else a copy that has them so."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+    return tensor if tensor.stride(-1) == 1 else derived(Tensor.contiguous, tensor)
 
 
 def mask_of(spans: Spans, queries: int, keys: int, band: bool = False) -> Mask:

@@ -8,10 +8,9 @@ from torch.library import register_fake
 from torch.utils.flop_counter import register_flop_formula
 
 from gkalib.kernels import Bank
-from gkalib.smoothing.fused import backward, forward, row_operator, symmetric
-from gkalib.smoothing.fused import bank as banks
+from gkalib.smoothing.fused import backward, forward, lag_bias, row_operator, symmetric
 from gkalib.smoothing.fused import decode as decoding
-from gkalib.smoothing.fused.launch import interpreting, statistics_type, token_major
+from gkalib.smoothing.fused.launch import interpreting, statistics, token_major
 from gkalib.smoothing.fused.register import differentiable, once_only, operator
 from gkalib.smoothing.spans import Spans
 
@@ -19,10 +18,6 @@ from gkalib.smoothing.spans import Spans
 def _runnable(tensor: Tensor) -> Tensor:
     """Triton's interpreter computes nonsense in bfloat16: there the same numbers go in as float32."""
     return tensor.float() if interpreting() and tensor.dtype == torch.bfloat16 else tensor
-
-
-def _statistics(tensor: Tensor, *shape: int) -> Tensor:
-    return tensor.new_empty(shape, dtype=statistics_type(tensor))
 
 
 def _number_gradient(share: Tensor, numbers: Tensor) -> Tensor:
@@ -50,7 +45,7 @@ def gka(
 
 @register_fake(gka)
 def _(x, sigma, left, right, first, last, eps):
-    return token_major(x), _statistics(x, *x.shape[:3])
+    return token_major(x), statistics(x, *x.shape[:3])
 
 
 @operator
@@ -73,7 +68,7 @@ def gka_backward(
 
 @register_fake(gka_backward)
 def _(grad_out, x, out, total, sigma, left, right, first, last):
-    return token_major(x), _statistics(x, *x.shape[:3])
+    return token_major(x), statistics(x, *x.shape[:3])
 
 
 def _keep_gka(ctx, inputs, output):
@@ -126,7 +121,7 @@ def smooth(
 
 @register_fake(smooth)
 def _(query, key, value, scale, norm, sigma, table, left, right, first, last, normalize):
-    return token_major(query, value.shape[-1]), _statistics(query, *(query.shape[:3] if normalize else (0,)))
+    return token_major(query, value.shape[-1]), statistics(query, *(query.shape[:3] if normalize else (0,)))
 
 
 @operator
@@ -167,7 +162,7 @@ def smooth_backward(
         want_numbers,
     )
     grads = (result.to(query.dtype) for result in results[:3])
-    return *grads, *(_statistics(query, 0) if result is None else result for result in results[3:])
+    return *grads, *(statistics(query, 0) if result is None else result for result in results[3:])
 
 
 @register_fake(smooth_backward)
@@ -177,9 +172,9 @@ def _(grad_out, query, key, value, out, log_sum, scale, norm, sigma, table, left
     has_norm = norm is not None or sigma is not None
     return (
         *(token_major(tensor) for tensor in (query, key, value)),
-        _statistics(query, *((batch, heads, rows) if want_numbers and sigma is None else (0,))),
-        _statistics(query, *((batch, heads, rows + key.shape[2]) if want_numbers and has_norm else (0,))),
-        _statistics(query, *(table.shape if want_table else (0,))),
+        statistics(query, *((batch, heads, rows) if want_numbers and sigma is None else (0,))),
+        statistics(query, *((batch, heads, rows + key.shape[2]) if want_numbers and has_norm else (0,))),
+        statistics(query, *(table.shape if want_table else (0,))),
     )
 
 
@@ -193,25 +188,12 @@ def _keep_smooth(ctx, inputs, output):
 def _smooth_gradients(ctx, grad_out, _):
     if grad_out is None:
         return (None,) * 12
-    query, key, value, out, log_sum, scale, norm, sigma, table, first, last = ctx.saved_tensors
+    *tensors, first, last = ctx.saved_tensors
+    scale, norm, sigma = tensors[5:8]
     *_, for_scale, for_norm, for_sigma, for_table = ctx.needs_input_grad[:7]
+    wanted = for_table, for_scale or for_norm or for_sigma
     *grads, of_scale, of_norm, grad_table = smooth_backward(
-        grad_out,
-        query,
-        key,
-        value,
-        out,
-        log_sum,
-        scale,
-        norm,
-        sigma,
-        table,
-        *ctx.band,
-        first,
-        last,
-        ctx.normalize,
-        for_table,
-        for_scale or for_norm or for_sigma,
+        grad_out, *tensors, *ctx.band, first, last, ctx.normalize, *wanted
     )
     numbers = (
         _number_gradient(of_scale, scale) if for_scale else None,
@@ -230,26 +212,21 @@ once_only(smooth_backward)
 
 @operator
 def bank_table(
-    alpha: Tensor, sigma: Tensor, log_length: Tensor, log_tau: Tensor, queries: int, keys: int
+    alpha: Tensor,
+    sigma: Tensor,
+    log_length: Tensor,
+    log_tau: Tensor,
+    queries: int,
+    keys: int,
+    lags: Tensor | None,
 ) -> Tensor:
-    """The table ``[h n+m−1]`` of a bank with parameters ``[h M]``."""
-    return banks.bank_table(Bank(alpha, sigma, log_length, log_tau), queries, keys)
+    """The table ``[h n+m−1]`` of a bank with parameters ``[h M]``; or G at m lags, without a gradient."""
+    return lag_bias.bank_table(Bank(alpha, sigma, log_length, log_tau), queries, keys, lags)
 
 
 @register_fake(bank_table)
-def _(alpha, sigma, log_length, log_tau, queries, keys):
-    return _statistics(alpha, alpha.shape[0], queries + keys - 1)
-
-
-@operator
-def bank_at(alpha: Tensor, sigma: Tensor, log_length: Tensor, log_tau: Tensor, lags: Tensor) -> Tensor:
-    """A bank at any lags ``[l]``, ``[h l]``; it has no gradient."""
-    return banks.bank_table(Bank(alpha, sigma, log_length, log_tau), 1, len(lags), lags)
-
-
-@register_fake(bank_at)
-def _(alpha, sigma, log_length, log_tau, lags):
-    return _statistics(alpha, alpha.shape[0], len(lags))
+def _(alpha, sigma, log_length, log_tau, queries, keys, lags):
+    return statistics(alpha, alpha.shape[0], queries + keys - 1)
 
 
 @operator
@@ -257,7 +234,7 @@ def bank_gradient(
     grad_table: Tensor, alpha: Tensor, sigma: Tensor, log_length: Tensor, log_tau: Tensor, queries: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients for the four parameters."""
-    return tuple(banks.bank_gradient(grad_table, Bank(alpha, sigma, log_length, log_tau), queries))
+    return tuple(lag_bias.bank_gradient(grad_table, Bank(alpha, sigma, log_length, log_tau), queries))
 
 
 @register_fake(bank_gradient)
@@ -266,12 +243,13 @@ def _(grad_table, alpha, sigma, log_length, log_tau, queries):
 
 
 def _keep_bank(ctx, inputs, output):
-    *parameters, ctx.queries, _ = inputs
+    *parameters, ctx.queries, _, lags = inputs
+    assert lags is None
     ctx.save_for_backward(*parameters)
 
 
 def _bank_gradients(ctx, grad_table):
-    return *bank_gradient(grad_table, *ctx.saved_tensors, ctx.queries), None, None
+    return *bank_gradient(grad_table, *ctx.saved_tensors, ctx.queries), None, None, None
 
 
 differentiable(bank_table, _bank_gradients, _keep_bank)
@@ -289,7 +267,7 @@ def row_features(query: Tensor, key: Tensor, coefficients: Tensor, scale: Tensor
 
 @register_fake(row_features)
 def _(query, key, coefficients, scale):
-    return _statistics(query, *query.shape[:3], coefficients.shape[-1])
+    return statistics(query, *query.shape[:3], coefficients.shape[-1])
 
 
 @operator
@@ -364,37 +342,37 @@ def _(query, key, value, scale, norm, sigma, lag_scores, allowed, lengths, norma
 # the masked ones too, as PyTorch counts its own attention; five products in a backward pass.
 
 
+def _flops(query: tuple, keys: int, widths: int) -> int:
+    """Of products that are so wide together."""
+    batch, heads, queries, _ = query
+    return 2 * batch * heads * queries * keys * widths
+
+
 @register_flop_formula(torch.ops.gkalib.gka)
 def _(x, *_, **__) -> int:
-    batch, heads, length, width = x
-    return 4 * batch * heads * length * length * width
+    return _flops(x, x[2], 2 * x[3])
 
 
 @register_flop_formula(torch.ops.gkalib.gka_backward)
 def _(grad_out, x, *_, **__) -> int:
-    batch, heads, length, width = x
-    return 10 * batch * heads * length * length * width
+    return _flops(x, x[2], 5 * x[3])
 
 
 @register_flop_formula([torch.ops.gkalib.smooth, torch.ops.gkalib.decode])
 def _(query, key, value, *_, **__) -> int:
-    batch, heads, queries, width = query
-    return 2 * batch * heads * queries * key[2] * (width + (key if value is None else value)[3])
+    return _flops(query, key[2], query[3] + (key if value is None else value)[3])
 
 
 @register_flop_formula(torch.ops.gkalib.smooth_backward)
 def _(grad_out, query, key, value, *_, **__) -> int:
-    batch, heads, queries, width = query
-    return 2 * batch * heads * queries * key[2] * (3 * width + 2 * value[3])
+    return _flops(query, key[2], 3 * query[3] + 2 * value[3])
 
 
 @register_flop_formula(torch.ops.gkalib.row_features)
 def _(query, key, coefficients, *_, **__) -> int:
-    batch, heads, queries, width = query
-    return 2 * batch * heads * queries * key[2] * (width + coefficients[1] * coefficients[3])
+    return _flops(query, key[2], query[3] + coefficients[1] * coefficients[3])
 
 
 @register_flop_formula(torch.ops.gkalib.row_features_backward)
 def _(grad_features, query, key, coefficients, *_, **__) -> int:
-    batch, heads, queries, width = query
-    return 2 * batch * heads * queries * key[2] * (3 * width + 2 * coefficients[1] * coefficients[3])
+    return _flops(query, key[2], 3 * query[3] + 2 * coefficients[1] * coefficients[3])

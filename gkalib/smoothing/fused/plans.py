@@ -1,18 +1,18 @@
 """Launch plans: what an operator did for tensors of one kind, done again without finding out what to do.
 
 The first call with tensors of some shapes, strides, types and alignment runs the operator's Python and lists
-the memory that it asked for and the programs that it started. The next ones follow the list.
+the memory that it asked for (``launch.empty``), what PyTorch made of tensors (``launch.derived``) and the
+programs that it started. The next ones follow the list.
 """
 
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gkalib.smoothing.fused import configs, launch
 from gkalib.smoothing.fused.launch import LAUNCHES, Launch, Size
@@ -29,14 +29,6 @@ GRAIN = 128
 Step = Callable[[list[Tensor]], None]
 """Part of a plan; it reads the list of tensors, which starts with those that were given, and fills it."""
 
-_MEMORY = {
-    torch.ops.aten.empty.memory_format,
-    torch.ops.aten.empty_like.default,
-    torch.ops.aten.empty_strided.default,
-    torch.ops.aten.new_empty.default,
-    torch.ops.aten.new_empty_strided.default,
-}
-
 
 class _Place(int):
     """Where a tensor stands in a plan's list."""
@@ -50,99 +42,73 @@ class _SizeOf:
     axis: int
 
 
-class Action(NamedTuple):
-    """A step that is still to be made, the place that it fills, if any, and those that it reads."""
-
-    fills: int | None
-    reads: set[int]
-    make: Callable[[], Step]
-
-
-class Recorder(TorchDispatchMode):
-    """Within it the steps of a plan are listed; ``possible`` turns false where one cannot be repeated."""
+class Recorder:
+    """Lists the steps of a plan; ``possible`` turns false where something else is read or returned."""
 
     def __init__(self, given: Sequence[Tensor]):
-        super().__init__()
         self.tensors: list[Tensor] = []  # kept, so that no two have the same memory
         self.memory: dict[int, tuple[torch.Size, tuple[int, ...]]] = {}
-        self.actions: list[Action] = []
+        self.steps: list[Callable[[], Step]] = []
         self.possible = True
-        self._reshaped: set[int] = set()
+        self._read: set[int | None] = set()
         self._by_identity: dict[int, int] = {}
         self._by_address: dict[int, int] = {}
         for tensor in given:
             self._add(tensor)
         self.given = len(self.tensors)
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        result = function(*args, **kwargs)
-        if not isinstance(result, Tensor) or function._schema.is_mutable:
-            self.possible = False
-        elif id(result) not in self._by_identity:
-            place = self._add(result)
-            if function in _MEMORY:
-                self.memory[place] = result.shape, result.stride()
-                self.actions.append(Action(place, set(), functools.partial(self._allocation, place)))
-            else:
-                given = self._placed(args, kwargs)
-                reads = {one for one in (*given[0], *given[1].values()) if isinstance(one, _Place)}
-                make = functools.partial(_operation, place, function, *given)
-                self.actions.append(Action(place, reads, make))
-        return result
+    def made(self, tensor: Tensor) -> None:
+        """Memory was asked for."""
+        place = self._add(tensor)
+        self.memory[place] = tensor.shape, tensor.stride()
+        self.steps.append(functools.partial(self._allocation, place))
+
+    def derived(self, function: Callable, given: Sequence[Tensor], result: Tensor) -> None:
+        """PyTorch made a tensor of others."""
+        if id(result) in self._by_identity:
+            return
+        reads = [self._by_identity.get(id(tensor)) for tensor in given]
+        self._read |= {*reads}
+        self.steps.append(functools.partial(_derivation, self._add(result), function, reads))
 
     def started(self, launched: Launch, kernel: Any) -> None:
         """A program was started; ``kernel`` is what it was compiled to, None in the interpreter."""
         names = launched.program.arg_names
-        reads: set[int] = set()
-        template = [self._template(launched.arguments.get(name), reads) for name in names]
+        template = [self._template(launched.arguments.get(name)) for name in names]
         if kernel is None or kernel.metadata.global_scratch_size or launched.arguments.keys() - set(names):
             self.possible = False
             return
         runner = kernel[(launched.grid, 1, 1)]
-        self.actions.append(Action(None, reads, functools.partial(_start, launched.name, runner, template)))
+        self.steps.append(functools.partial(_start, launched.name, runner, template))
 
-    def _template(self, argument: Any, reads: set[int]) -> Any:
-        """A program's argument, or group of them, with places in the place of tensors; they are noted."""
+    def _template(self, argument: Any) -> Any:
+        """A program's argument, or group of them, with places in the place of tensors."""
         if isinstance(argument, tuple):
-            return tuple(self._template(one, reads) for one in argument)
+            return tuple(map(self._template, argument))
         if isinstance(argument, Size):
-            return _SizeOf(self._template(argument.tensor, reads), argument.axis)
+            return _SizeOf(self._template(argument.tensor), argument.axis)
         if not isinstance(argument, Tensor):
             return argument
         place = self._by_address.get(argument.data_ptr())
         self.possible &= place is not None
-        reads.add(place or 0)
         return _Place(place or 0)
 
     def plan(self, results: Sequence[Tensor]) -> "Plan | None":
-        """The plan of an operator with these results, without what they do not need; None without one."""
-        places = self._places_of(results)
-        needed, steps = set(places), []
-        for action in reversed(self.actions):
-            if action.fills is None or action.fills in needed:
-                needed |= action.reads
-                # Memory has the shape in which it is returned: an operation may have read it in another.
-                self.possible &= action.fills is None or not action.reads & self._reshaped
-                steps.append(action.make)
-        if not self.possible:
+        """The plan of an operator with these results; None where it cannot be repeated."""
+        places = [self._place_of(result) for result in results]
+        if not self.possible or None in self._read or len({*places}) < len(places):
             return None
-        return Plan([make() for make in reversed(steps)], len(self.tensors) - self.given, places)
+        return Plan([make() for make in self.steps], len(self.tensors) - self.given, places)
 
-    def _places_of(self, results: Sequence[Tensor]) -> list[int]:
-        """Where an operator's results stand; memory takes the shape in which it is returned."""
-        places = []
-        for result in results:
-            place = self._by_identity.get(id(result))
-            address = self._by_address.get(result.data_ptr())
-            if place not in self.memory and address in self.memory:
-                place = address
-                self.memory[place] = result.shape, result.stride()
-                self._reshaped.add(place)
-                self.possible &= result.numel() == self.tensors[place].numel()
-            self.possible &= place is not None and place >= self.given
-            places.append(place)
-        return places
+    def _place_of(self, result: Tensor) -> int:
+        """Where an operator's result stands; memory takes the shape in which it is returned."""
+        place, own = self._by_identity.get(id(result), -1), (result.shape, result.stride())
+        if place < 0 and (place := self._by_address.get(result.data_ptr(), -1)) in self.memory:
+            # What was made of memory may have read it in another shape.
+            self.possible &= result.numel() == self.tensors[place].numel() and place not in self._read
+            self.memory[place] = own
+        self.possible &= place >= self.given and own == self.memory.get(place, own)
+        return place
 
     def _add(self, tensor: Tensor) -> int:
         place = len(self.tensors)
@@ -150,20 +116,6 @@ class Recorder(TorchDispatchMode):
         self._by_identity[id(tensor)] = place
         self._by_address.setdefault(tensor.data_ptr(), place)
         return place
-
-    def _placed(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """The arguments of an operation with places in the place of tensors."""
-
-        def placed(argument: Any) -> Any:
-            if isinstance(argument, list | tuple):
-                self.possible &= not any(isinstance(one, Tensor) for one in argument)
-            if not isinstance(argument, Tensor):
-                return argument
-            place = self._by_identity.get(id(argument))
-            self.possible &= place is not None
-            return _Place(place or 0)
-
-        return tuple(map(placed, args)), {name: placed(value) for name, value in kwargs.items()}
 
     def _allocation(self, place: int) -> Step:
         shape, strides = self.memory[place]
@@ -176,14 +128,9 @@ class Recorder(TorchDispatchMode):
         return step
 
 
-def _operation(place: int, function: Callable, args: tuple, kwargs: dict) -> Step:
-    alone, named = _places(args), [(name, one) for name, one in kwargs.items() if isinstance(one, _Place)]
-
+def _derivation(place: int, function: Callable, reads: list[int]) -> Step:
     def step(tensors: list[Tensor]) -> None:
-        own = [*args]
-        for at, one in alone:
-            own[at] = tensors[one]
-        tensors[place] = function(*own, **(kwargs | {name: tensors[one] for name, one in named}))
+        tensors[place] = function(*(tensors[each] for each in reads))
 
     return step
 
@@ -275,7 +222,7 @@ class Planned:
 
     def _record(self, arguments: tuple, tensors: list[Tensor], kind: tuple) -> Any:
         recorder = Recorder(tensors)
-        with launch.recorded_by(recorder), recorder:
+        with launch.recorded_by(recorder):
             results = self.function(*arguments)
         if len(self.plans) == MOST:
             self.plans.clear()

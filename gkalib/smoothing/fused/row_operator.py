@@ -16,11 +16,12 @@ from triton.language.extra import libdevice
 from gkalib.smoothing.fused.configs import config
 from gkalib.smoothing.fused.launch import (
     dense_rows,
+    derived,
     heads_of,
     interpreting,
     launch,
     numbers_of,
-    statistics_type,
+    statistics,
     token_major,
 )
 from gkalib.smoothing.fused.scores import (
@@ -267,7 +268,7 @@ def row_features(query: Tensor, key: Tensor, coefficients: Tensor, scale: Tensor
     rank = coefficients.shape[-1]
     query, key = dense_rows(query), dense_rows(key)
     table = _padded(coefficients, query.dtype)
-    features = query.new_empty(batch, heads, rows, rank, dtype=statistics_type(query))
+    features = statistics(query, batch, heads, rows, rank)
     sizes = config("row_operator_forward", **_wanted(query, key))
     launch(
         row_operator_forward_kernel,
@@ -301,8 +302,7 @@ def row_features_backward(
     batch, heads, rows, width = query.shape
     keys, (count, rank) = key.shape[2], (coefficients.shape[1], coefficients.shape[-1])
     query, key = dense_rows(query), dense_rows(key)
-    order = torch.arange(1, count // 2 + 1, device=key.device, dtype=coefficients.dtype).repeat(2)
-    slopes = _padded(coefficients * order[:, None, None], query.dtype)
+    slopes = _padded(coefficients, query.dtype, harmonics=count // 2)
     common = _common(query, key, scale, slopes, rank)
     common |= {"slopes": slopes, "grad_features": _padded(grad_features, query.dtype)}
     grad_query, grad_key = token_major(query), token_major(key)
@@ -318,7 +318,7 @@ def row_features_backward(
     blocks = triton.cdiv(keys, sizes.rows) * heads
     batches_each = triton.cdiv(batch, triton.cdiv(PROGRAMS, blocks))
     parts = triton.cdiv(batch, batches_each)
-    grad_table = query.new_empty(parts, *coefficients.shape, dtype=statistics_type(query))
+    grad_table = statistics(query, parts, *coefficients.shape)
     sums = block_width(width) + slopes.shape[1] * slopes.shape[-1]
     together = sums <= TOGETHER // (2 if query.dtype == torch.float32 else 1)
     for of_key, of_table in [(True, True)] if together else [(True, False), (False, True)]:
@@ -334,7 +334,8 @@ def row_features_backward(
             OF_TABLE=of_table,
             **common,
         )
-    return grad_query, grad_key, grad_table.sum(0).to(coefficients.dtype)
+    dtype = coefficients.dtype
+    return grad_query, grad_key, derived(lambda table: table.sum(0).to(dtype), grad_table)
 
 
 def _common(query: Tensor, key: Tensor, scale: Tensor, table: Tensor, rank: int) -> dict[str, object]:
@@ -354,6 +355,16 @@ def _common(query: Tensor, key: Tensor, scale: Tensor, table: Tensor, rank: int)
     }
 
 
-def _padded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """The tensor in this type, without gaps, its last axis filled up with zeros to a block's width."""
-    return pad(tensor.to(dtype), (0, block_width(tensor.shape[-1]) - tensor.shape[-1])).contiguous()
+def _padded(tensor: Tensor, dtype: torch.dtype, harmonics: int = 0) -> Tensor:
+    """The tensor in this type, without gaps, its last axis filled up with zeros to a block's width.
+
+    With so many harmonics it is coefficients ``[h 2G N r]``, and each is multiplied by its own first.
+    """
+
+    def made(tensor: Tensor) -> Tensor:
+        if harmonics:
+            order = torch.arange(1, harmonics + 1, device=tensor.device, dtype=tensor.dtype).repeat(2)
+            tensor = tensor * order[:, None, None]
+        return pad(tensor.to(dtype), (0, block_width(tensor.shape[-1]) - tensor.shape[-1])).contiguous()
+
+    return derived(made, tensor)

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -11,10 +10,11 @@ from gkalib.smoothing.fused.configs import config
 from gkalib.smoothing.fused.forward import smooth_forward
 from gkalib.smoothing.fused.launch import (
     dense_rows,
+    derived,
+    empty,
     heads_of,
     launch,
     mask_of,
-    name_of,
     numbers_of,
     token_major,
 )
@@ -58,36 +58,6 @@ def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Ten
     return smooth_forward(x, None, None, None, None, None, spans, True, sigma, eps)
 
 
-def pitch_of(x: Tensor) -> int:
-    """How far apart two heads' numbers of tokens lie."""
-    return triton.cdiv(x.shape[2], PITCH) * PITCH
-
-
-def start_program(
-    program: Any,
-    x: Tensor,
-    sigma: Tensor,
-    *,
-    masked: bool = False,
-    rows: int | None = None,
-    **arguments: Any,
-) -> None:
-    """Start one program a block of x's rows, or of so many, and a head, with the arguments it names."""
-    batch, heads, length, width = x.shape
-    wide = block_width(width)
-    chosen = config(
-        name_of(program), width=wide, dtype=x.dtype, masked=masked, length=length, device=x.device,
-        operation="gka",
-    )  # fmt: skip
-    assert max(chosen.rows, chosen.columns) <= PITCH
-    arguments |= {"x": heads_of(x), "numbers": numbers_of(None, None, sigma), "WIDTH": width, "heads": heads}
-    arguments |= {"length": length, "pitch": pitch_of(x)}
-    grid = batch * heads * triton.cdiv(rows or length, chosen.rows)
-    launch(
-        program, grid, chosen, **{name: arguments[name] for name in arguments if name in program.arg_names}
-    )
-
-
 def gka_backward(
     grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, sigma: Tensor, spans: Spans
 ) -> tuple[Tensor, Tensor]:
@@ -107,26 +77,51 @@ def gka_backward(
         dx as ``[b h n d]``, and each row's term of dL/dσ as ``[b h n]``.
     """
     x, grad_out, out = dense_rows(x), dense_rows(grad_out), dense_rows(out)
-    length = x.shape[2]
-    grad_x, total = token_major(x), total.contiguous()
-    share = torch.empty_like(total)
+    batch, heads, length, width = x.shape
+    grad_x, total = token_major(x), derived(Tensor.contiguous, total)
+    share = empty(total, *total.shape)
     if x.numel() == 0:
         return grad_x, share
     masked = not spans.all(length, length)
     # Where every query sees itself, documents are symmetric, and a band is if both its sides are alike.
     mutual = not masked or spans.left == spans.right
-    seen = spans if mutual else spans.inverse(length, length)
-    g = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    pairs = total.new_empty(*x.shape[:2], pitch_of(x), 2)
-    prepared = {"g": g, "pairs": pairs, "share": share, "mask": mask_of(spans, length, length)}
-    start_program(
-        gka_prepare_kernel, x, sigma, rows=pitch_of(x), grad_out=heads_of(grad_out), out=heads_of(out),
-        total_sum=total, **prepared,
-    )  # fmt: skip
-    start_program(
-        gka_backward_kernel, x, sigma, masked=not mutual, grad_x=heads_of(grad_x),
-        seen_mask=mask_of(seen, length, length), MUTUAL=mutual, **prepared,
-    )  # fmt: skip
+    seen = spans if mutual else spans.inverse(length, length, derived)
+    pitch = triton.cdiv(length, PITCH) * PITCH
+    wanted = {"width": block_width(width), "dtype": x.dtype, "length": length}
+    wanted |= {"device": x.device, "operation": "gka"}
+    shared = {
+        "x": heads_of(x),
+        "numbers": numbers_of(None, None, sigma),
+        "g": empty(x, *x.shape),
+        "pairs": empty(total, batch, heads, pitch, 2),
+        "share": share,
+        "heads": heads,
+        "length": length,
+        "pitch": pitch,
+        "WIDTH": width,
+    }
+    own = config("gka_prepare", **wanted)
+    launch(
+        gka_prepare_kernel,
+        triton.cdiv(pitch, own.rows) * batch * heads,
+        own,
+        grad_out=heads_of(grad_out),
+        out=heads_of(out),
+        total_sum=total,
+        **shared,
+    )
+    own = config("gka_backward", masked=not mutual, **wanted)
+    assert max(own.rows, own.columns) <= PITCH
+    launch(
+        gka_backward_kernel,
+        triton.cdiv(length, own.rows) * batch * heads,
+        own,
+        grad_x=heads_of(grad_x),
+        mask=mask_of(spans, length, length),
+        seen_mask=mask_of(seen, length, length),
+        MUTUAL=mutual,
+        **shared,
+    )
     return grad_x, share
 
 
@@ -135,15 +130,30 @@ def gka_prepare_kernel(
     grad_out, x, out, total_sum, numbers, g, pairs, share, heads, length, pitch,
     WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
-    """`prepare_rows` of one block of rows of one head."""
+    """What the backward pass needs of each row: g_i = dO_i / total_i, n_i and <g_i, O_i>/σ², and <dO_i, O_i>.
+
+    Past the end n is ∞, so that no weight there differs from zero.
+
+    The inner product by σ² takes g as it was rounded, so that the gradient is that of a nearby dO.
+    """
     batch, head, sequence, start = place(heads, pitch, BLOCK_ROWS)
     vector = sequence * length
-    g = Head(g + vector * WIDTH, WIDTH)
-    tokens = Tokens(head_of(x, batch, head), g, pairs + 2 * sequence * pitch, length)
-    prepare_rows(
-        tokens, start, head_of(grad_out, batch, head), head_of(out, batch, head), total_sum + vector,
-        share + vector, scale_of(numbers, head), pitch, WIDTH, BLOCK_ROWS,
-    )  # fmt: skip
+    x, grad_out, out = head_of(x, batch, head), head_of(grad_out, batch, head), head_of(out, batch, head)
+    scale = scale_of(numbers, head)
+    row = start + tl.arange(0, BLOCK_ROWS)
+    # [BLOCK_ROWS block_width] three times, [BLOCK_ROWS]
+    block = load_block(x, start, length, BLOCK_ROWS, WIDTH, True)
+    grad = load_block(grad_out, start, length, BLOCK_ROWS, WIDTH, True)
+    result = load_block(out, start, length, BLOCK_ROWS, WIDTH, True)
+    ACC: tl.constexpr = sum_type(block.dtype)
+    total = tl.load(total_sum + vector + row, mask=row < length, other=1.0)
+    own_g = (grad.to(ACC) / total[:, None]).to(block.dtype)
+    store_block(Head(g + vector * WIDTH, WIDTH), own_g, start, length, WIDTH)
+    tl.store(share + vector + row, tl.sum(grad.to(ACC) * result.to(ACC), 1), mask=row < length)
+    pair = pairs + 2 * sequence * pitch + 2 * row
+    own_norm = tl.where(row < length, half_norm(block, LOG2_E * scale), float("inf"))
+    tl.store(pair, own_norm, mask=row < pitch)
+    tl.store(pair + 1, tl.sum(own_g.to(ACC) * result.to(ACC), 1) * scale, mask=row < pitch)
 
 
 @triton.jit
@@ -151,7 +161,9 @@ def gka_backward_kernel(
     x, g, pairs, numbers, grad_x, share, mask, seen_mask, heads, length, pitch, MUTUAL: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """dx_i = Σ_j m_ji E_ij g_j + Σ_j W_ij (x_j − x_i), and (<O_i, dO_i> − <x_i, dx_i>)/σ for a block of rows.
+    """dx_i = Σ_j m_ji E_ij g_j + Σ_j W_ij (x_j − x_i) for a block of rows.
+
+    A row's share <O_i, dO_i> becomes (<O_i, dO_i> − <x_i, dx_i>)/σ.
 
     MUTUAL: j sees i wherever i sees j, so that one walk over the columns does; else there are two.
     """
@@ -161,29 +173,29 @@ def gka_backward_kernel(
     tokens = Tokens(head_of(x, batch, head), g, pairs + 2 * sequence * pitch, length)
     scale = scale_of(numbers, head)
     row = start + tl.arange(0, BLOCK_ROWS)
-    rows = load_rows(tokens, start, BLOCK_ROWS, WIDTH)
+    # [BLOCK_ROWS block_width] twice, [BLOCK_ROWS] twice
+    row_x = load_block(tokens.x, start, length, BLOCK_ROWS, WIDTH, True)
+    row_g = load_block(tokens.g, start, length, BLOCK_ROWS, WIDTH, True)
+    norm, delta = load_pairs(tokens.pairs, start, BLOCK_ROWS)
+    rows = Rows(row_x, row_g, norm, delta)
     ACC: tl.constexpr = sum_type(rows.x.dtype)
     acc = tl.zeros([BLOCK_ROWS, block_width(WIDTH)], ACC)
     slope_sum = tl.zeros([BLOCK_ROWS, 4], ACC)
     acc, slope_sum = backward_span(
-        acc, slope_sum, rows, tokens, row, mask, batch, scale, True, MUTUAL, WIDTH, BLOCK_COLUMNS,
-        BLOCK_COLUMNS,
-    )  # fmt: skip
+        acc, slope_sum, rows, tokens, row, mask, batch, scale, True, MUTUAL, WIDTH, BLOCK_COLUMNS
+    )
     if not MUTUAL:
         acc, slope_sum = backward_span(
-            acc, slope_sum, rows, tokens, row, seen_mask, batch, scale, False, True, WIDTH, BLOCK_COLUMNS,
-            BLOCK_COLUMNS,
-        )  # fmt: skip
-    end_rows(
-        acc, slope_sum, start, tokens.x, head_of(grad_x, batch, head), share + vector,
-        numbers.sigma + head * numbers.step, length, WIDTH, BLOCK_ROWS,
-    )  # fmt: skip
-
-
-@triton.jit
-def gaussian_block(row_x, column_x, row_norm, column_norm, factor):
-    """E_ij = exp2(factor x_i·x_j − n_i − n_j) = exp(−|x_i − x_j|²/(2σ²)): at most 1, and 1 where i = j."""
-    return tl.exp2(dot(row_x, tl.trans(column_x)) * factor - (row_norm[:, None] + column_norm[None, :]))
+            acc, slope_sum, rows, tokens, row, seen_mask, batch, scale, False, True, WIDTH, BLOCK_COLUMNS
+        )
+    # [BLOCK_ROWS block_width]
+    again = load_again(tokens.x, row, length, WIDTH).to(ACC)
+    grad = acc - again * tl.sum(slope_sum, 1)[:, None]
+    share += vector
+    euler = tl.load(share + row, mask=row < length, other=0.0) - tl.sum(again * grad, 1)
+    euler /= tl.load(numbers.sigma + head * numbers.step, eviction_policy="evict_first")
+    tl.store(share + row, euler, mask=row < length)
+    store_block(head_of(grad_x, batch, head), grad, start, length, WIDTH)
 
 
 class Tokens(NamedTuple):
@@ -205,44 +217,6 @@ class Rows(NamedTuple):
 
 
 @triton.jit
-def load_rows(tokens, start, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
-    """The block of rows from start on."""
-    # [BLOCK block_width] twice, [BLOCK] twice
-    x = load_block(tokens.x, start, tokens.length, BLOCK, WIDTH, True)
-    g = load_block(tokens.g, start, tokens.length, BLOCK, WIDTH, True)
-    norm, delta = load_pairs(tokens.pairs, start, BLOCK)
-    return Rows(x, g, norm, delta)
-
-
-@triton.jit
-def prepare_rows(
-    tokens, start, grad_out, out, total_sum, share, scale, pitch, WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """What the backward pass needs of each row: g_i = dO_i / total_i, n_i and <g_i, O_i>/σ², and <dO_i, O_i>.
-
-    Past the end n is ∞, so that no weight there differs from zero.
-
-    The inner product by σ² takes g as it was rounded, so that the gradient is that of a nearby dO.
-    """
-    length = tokens.length
-    row = start + tl.arange(0, BLOCK)
-    # [BLOCK block_width] three times, [BLOCK]
-    block = load_block(tokens.x, start, length, BLOCK, WIDTH, True)
-    grad = load_block(grad_out, start, length, BLOCK, WIDTH, True)
-    result = load_block(out, start, length, BLOCK, WIDTH, True)
-    ACC: tl.constexpr = sum_type(block.dtype)
-    total = tl.load(total_sum + row, mask=row < length, other=1.0)
-    g = (grad.to(ACC) / total[:, None]).to(block.dtype)
-    store_block(tokens.g, g, start, length, WIDTH)
-    tl.store(share + row, tl.sum(grad.to(ACC) * result.to(ACC), 1), mask=row < length)
-    norm, delta = tokens.pairs + 2 * row, tokens.pairs + 2 * row + 1
-    own_norm = tl.where(row < length, half_norm(block, LOG2_E * scale), float("inf"))
-    tl.store(norm, own_norm, mask=row < pitch)
-    tl.store(delta, tl.sum(g.to(ACC) * result.to(ACC), 1) * scale, mask=row < pitch)
-
-
-@triton.jit
 def backward_block(
     acc, slope_sum, rows, tokens, walk, at, scale, SEES: tl.constexpr, SEEN: tl.constexpr,
     MASKED: tl.constexpr, EDGE: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
@@ -255,7 +229,9 @@ def backward_block(
     # [BLOCK block_width], [BLOCK] twice
     column_x = load_block(tokens.x, at, tokens.length, BLOCK, WIDTH, EDGE)
     column_norm, column_delta = load_pairs(tokens.pairs, at, BLOCK)
-    weight = gaussian_block(rows.x, column_x, rows.norm, column_norm, LOG2_E * scale)
+    # E_ij = exp(−|x_i − x_j|²/(2σ²)): at most 1, and 1 where i = j.
+    score = dot(rows.x, tl.trans(column_x)) * (LOG2_E * scale)
+    weight = tl.exp2(score - (rows.norm[:, None] + column_norm[None, :]))
     if MASKED:
         weight = tl.where(seen(walk, at, BLOCK), weight, 0.0)
     if SEEN:
@@ -276,33 +252,18 @@ def backward_block(
 @triton.jit
 def backward_span(
     acc, slope_sum, rows, tokens, row, mask, batch, scale, SEES: tl.constexpr, SEEN: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EDGE: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The sums of `backward_block` over all columns of a span, at its edges in blocks of BLOCK_EDGE."""
+    """The sums of `backward_block` over all columns of a span."""
     MASKED: tl.constexpr = mask.first is not None or mask.left is not None
-    walk = walk_of(row, mask, batch, tokens.length, tokens.length, BLOCK, BLOCK_EDGE)
+    walk = walk_of(row, mask, batch, tokens.length, tokens.length, BLOCK)
     for k in tl.range(0, walk.edges):
-        at = edge_block(walk, k, BLOCK_EDGE)
+        at = edge_block(walk, k, BLOCK)
         acc, slope_sum = backward_block(
-            acc, slope_sum, rows, tokens, walk, at, scale, SEES, SEEN, MASKED, True, WIDTH, BLOCK_EDGE
+            acc, slope_sum, rows, tokens, walk, at, scale, SEES, SEEN, MASKED, True, WIDTH, BLOCK
         )
     for at in tl.range(walk.inner_start, walk.inner_stop, BLOCK):
         acc, slope_sum = backward_block(
             acc, slope_sum, rows, tokens, walk, at, scale, SEES, SEEN, False, False, WIDTH, BLOCK
         )
     return acc, slope_sum
-
-
-@triton.jit
-def end_rows(
-    acc, slope_sum, start, x, grad_x, share, sigma, length, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Store dx_i = acc_i − x_i Σ_j W_ij; a row's share <O_i, dO_i> becomes (<O_i, dO_i> − <x_i, dx_i>)/σ."""
-    row = start + tl.arange(0, BLOCK)
-    # [BLOCK block_width]
-    again = load_again(x, row, length, WIDTH).to(acc.dtype)
-    grad = acc - again * tl.sum(slope_sum, 1)[:, None]
-    euler = tl.load(share + row, mask=row < length, other=0.0) - tl.sum(again * grad, 1)
-    euler /= tl.load(sigma, eviction_policy="evict_first")
-    tl.store(share + row, euler, mask=row < length)
-    store_block(grad_x, grad, start, length, WIDTH)

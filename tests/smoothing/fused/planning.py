@@ -14,7 +14,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
-from gkalib.smoothing.fused import backward, bank, decode, forward, op, symmetric
+from gkalib.smoothing.fused import backward, decode, forward, lag_bias, op, symmetric
 
 STARTED: list[tuple] = []
 
@@ -100,8 +100,14 @@ def of_decoding(one: bool) -> dict[str, Callable]:
 
 def of_lags() -> dict[str, Callable]:
     return {
-        "bank_table": lambda: (op.bank_table, *(numbers(2, 3) for _ in range(4)), 40, 40),
-        "bank_at": lambda: (op.bank_at, *(numbers(2, 3) for _ in range(4)), torch.arange(40)),
+        "bank_table": lambda: (op.bank_table, *(numbers(2, 3) for _ in range(4)), 40, 40, None),
+        "bank_table at lags": lambda: (
+            op.bank_table,
+            *(numbers(2, 3) for _ in range(4)),
+            1,
+            40,
+            torch.arange(40),
+        ),
         "bank_gradient": lambda: (op.bank_gradient, numbers(2, 79), *(numbers(2, 3) for _ in range(4)), 40),
     }
 
@@ -119,7 +125,7 @@ CASES = {
 GROWN = ["a cache that grows: decode", "a cache that grows, with lags: decode"]
 PYTHON = [
     (symmetric, "gka_forward"), (symmetric, "gka_backward"), (forward, "smooth_forward"),
-    (backward, "smooth_backward"), (bank, "bank_table"), (bank, "bank_gradient"), (decode, "decode"),
+    (backward, "smooth_backward"), (lag_bias, "bank_table"), (lag_bias, "bank_gradient"), (decode, "decode"),
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from gkalib import smooth
 from gkalib.kernels import ALiBi, Bank, DecayingPeriodicBank, ExpDot, Gaussian, Kernel
 from gkalib.smoothing import make_problem
 from gkalib.smoothing.fused import _lag_row, op
-from gkalib.smoothing.fused.bank import GRADIENT, TABLE
+from gkalib.smoothing.fused.lag_bias import GRADIENT, TABLE
 from gkalib.smoothing.fused.launch import LAUNCHES, collected
 from gkalib.smoothing.fused.plans import GRAIN
 from tests.smoothing.fused.test_backward import FLOAT64
@@ -45,7 +45,9 @@ def test_the_table_and_its_gradient_are_the_formulas(
 ):
     """And to the bit the same a second time."""
     bank = random_bank(terms, torch.float64, device)
-    actual, again = (table_and_gradients(op.bank_table(*bank.bank(), queries, keys), bank) for _ in range(2))
+    actual, again = (
+        table_and_gradients(op.bank_table(*bank.bank(), queries, keys, None), bank) for _ in range(2)
+    )
     exact = table_and_gradients(bank.table(queries, keys), bank)
     for fused, same, reference in zip(actual, again, exact, strict=True):
         oracle(fused, reference)
@@ -56,7 +58,7 @@ def test_the_table_and_its_gradient_are_the_formulas(
 def test_in_other_types_it_is_as_exact_as_the_formula(dtype: torch.dtype, device: torch.device):
     """Sums are float32 at least: a lag above 256 is no number of half precision's shortest type."""
     bank = random_bank(5, dtype, device)
-    fused = table_and_gradients(op.bank_table(*bank.bank(), 300, 300), bank)
+    fused = table_and_gradients(op.bank_table(*bank.bank(), 300, 300, None), bank)
     plain = table_and_gradients(bank.table(300, 300), bank)
     assert fused[0].dtype == torch.float32 and fused[1].dtype == dtype
     wide = bank.double()
@@ -152,7 +154,7 @@ def test_a_table_in_the_place_of_the_parameters(device: torch.device):
 def test_a_bank_is_read_as_it_is_on_its_device():
     """Views of longer tensors too."""
     bank = DecayingPeriodicBank(2, 4).bank()
-    exact = op.bank_table(*bank, 9, 9)
+    exact = op.bank_table(*bank, 9, 9, None)
     apart = Bank(*(torch.stack([one, one], -1)[..., 0] for one in bank))
     assert not apart.alpha.is_contiguous()
-    assert torch.equal(op.bank_table(*apart, 9, 9), exact)
+    assert torch.equal(op.bank_table(*apart, 9, 9, None), exact)

@@ -133,7 +133,7 @@ def test_the_answer_is_a_constant_of_a_compiled_graph(play):
     asked = "gka", False, torch.float32, 16, "short", torch.device("cpu")
 
     def choose(x):
-        return x + 1 if cards.passed_over(*asked) is None and cards.refusal(*asked) is None else x - 1
+        return x + 1 if cards.passed_over(asked) is None and cards.refusal(asked) is None else x - 1
 
     assert torch.compile(choose, fullgraph=True, backend="eager")(torch.zeros(2)).tolist() == [1.0, 1.0]
 

@@ -77,8 +77,8 @@ def _calls() -> dict[str, tuple]:
                 True,
             ),
         ),
-        "bank_table": (op.bank_table, (*bank, 17, 20)),
-        "bank_at": (op.bank_at, (*(one.detach() for one in bank), torch.arange(-3, 9))),
+        "bank_table": (op.bank_table, (*bank, 17, 20, None)),
+        "bank_table at lags": (op.bank_table, (*(one.detach() for one in bank), 1, 12, torch.arange(-3, 9))),
         "bank_gradient": (op.bank_gradient, (table.detach(), *(one.detach() for one in bank), 17)),
         "row_features": (op.row_features, (x, key, coefficients, scale)),
         "row_features_backward": (

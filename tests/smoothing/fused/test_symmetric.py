@@ -98,7 +98,7 @@ def test_values_and_gradients_are_autograds(mask: str, length: int):
 def test_blocks_at_the_edge_are_narrower_where_few_columns_are_left(length: int, columns: int):
     rest = length % columns
     assert edge_columns(length, columns) == (16 if 0 < rest <= columns // 2 else columns)
-    with forced(Config(32, columns), "smooth_forward"):
+    with forced({"smooth_forward": Config(32, columns)}):
         assert_same(tokens(length, 16, batch=1), WHOLE, eps=0.3)
 
 
