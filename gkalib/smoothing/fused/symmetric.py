@@ -188,14 +188,15 @@ def gka_backward_kernel(
         acc, slope_sum = backward_span(
             acc, slope_sum, rows, tokens, row, seen_mask, batch, scale, False, True, WIDTH, BLOCK_COLUMNS
         )
+    grad_x, share, sigma = head_of(grad_x, batch, head), share + vector, numbers.sigma + head * numbers.step
+    row = start + tl.arange(0, BLOCK_ROWS)  # formed again, so that the loops do not hold it
     # [BLOCK_ROWS block_width]
     again = load_again(tokens.x, row, length, WIDTH).to(ACC)
     grad = acc - again * tl.sum(slope_sum, 1)[:, None]
-    share += vector
     euler = tl.load(share + row, mask=row < length, other=0.0) - tl.sum(again * grad, 1)
-    euler /= tl.load(numbers.sigma + head * numbers.step, eviction_policy="evict_first")
+    euler /= tl.load(sigma, eviction_policy="evict_first")
     tl.store(share + row, euler, mask=row < length)
-    store_block(head_of(grad_x, batch, head), grad, start, length, WIDTH)
+    store_block(grad_x, grad, start, length, WIDTH)
 
 
 class Tokens(NamedTuple):
@@ -230,7 +231,8 @@ def backward_block(
     column_x = load_block(tokens.x, at, tokens.length, BLOCK, WIDTH, EDGE)
     column_norm, column_delta = load_pairs(tokens.pairs, at, BLOCK)
     # E_ij = exp(−|x_i − x_j|²/(2σ²)): at most 1, and 1 where i = j.
-    score = dot(rows.x, tl.trans(column_x)) * (LOG2_E * scale)
+    factor = LOG2_E * scale
+    score = dot(rows.x, tl.trans(column_x)) * factor
     weight = tl.exp2(score - (rows.norm[:, None] + column_norm[None, :]))
     if MASKED:
         weight = tl.where(seen(walk, at, BLOCK), weight, 0.0)
