@@ -225,7 +225,7 @@ def test_recipes_have_the_fields_of_the_recorded_run():
 def test_what_cannot_be_asked_for(asked, said):
     """It is refused before anything is timed."""
     if "device" in asked and torch.cuda.is_available():
-        pytest.skip("there is one here")
+        pytest.skip("a CUDA device is here: machines without one ask for it in vain")
     with pytest.raises(ValueError, match=f"^bench: {said}"):
         run.run(**{"scale": "smoke"} | asked)
 
