@@ -86,13 +86,24 @@ def test_what_follows_a_right_attempt_is_printed_and_only_then(capsys):
         assert ("then" in capsys.readouterr().out.splitlines()) == right
 
 
-def test_what_lies_outside_is_said_and_not_done(capsys):
+def test_what_lies_outside_is_said(capsys):
     """Tensors that are neighbors in memory: what is read past the one is not the other."""
     x, out = torch.randn(2, 37, 1, dtype=torch.float64)
     for _ in range(20):
         attempt(kernels.loose_kernel, 3, x, out, 37, expected={"out": 2 * x}, then=lambda: "then", B=16)
         said = ["instance 2 loads 11 elements outside x", "instance 2 stores 11 elements outside out"]
         assert capsys.readouterr().out.splitlines()[:2] == said
+
+
+def test_nothing_is_stored_outside():
+    x, around, strays = torch.ones(48).double(), torch.full((48,), 7.0).double(), []
+    out = around[:37]
+    with watched(strays, x=x, out=out):
+        kernels.loose_kernel[(3,)](x, out, 37, B=16)
+    assert (out == 2).all() and (around[37:] == 7).all()
+    assert [(one.kind, one.tensor, one.elements.tolist()) for one in strays] == [
+        ("store", "out", list(range(37, 48)))
+    ]
 
 
 def test_a_masked_element_without_other_is_nan(capsys):
