@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import gkalib
+from gkalib.data.image_set import ImageData
 from gkalib.data.tokenizers import train_bpe
 from gkalib.layers import Attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
@@ -232,11 +233,10 @@ def _log_frequencies(labels: Tensor, classes: int) -> Tensor:
     return counts.log() - math.log(counts.sum().item())
 
 
-def _cifar10() -> tuple[np.ndarray, np.ndarray]:
-    """Pictures and labels, the published test set last."""
-    train, held_out, _ = gkalib.data.cifar10()
-    pixels, labels = ((getattr(part, name) for part in (train, held_out)) for name in ("pixels", "labels"))
-    return np.concatenate([*pixels]), np.concatenate([*labels])
+def whole(data: ImageData) -> tuple[np.ndarray, np.ndarray]:
+    """The pictures and the labels of both parts, those that are held out last."""
+    parts = data.train, data.held_out
+    return np.concatenate([one.pixels for one in parts]), np.concatenate([one.labels for one in parts])
 
 
 # Of the pictures whose training and test parts are not those of most.
@@ -248,7 +248,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "digits": lambda **data: Pictures(*gkalib.data.digits(), **PARTS["digits"] | data),
     "fashion-mnist": lambda **data: Pictures(*gkalib.data.fashion_mnist(), **data),
     "mnist": lambda **data: Pictures(*gkalib.data.mnist(), **data),
-    "cifar10": lambda **data: Pictures(*_cifar10(), **PARTS["cifar10"] | data),
+    "cifar10": lambda **data: Pictures(*whole(gkalib.data.cifar10()), **PARTS["cifar10"] | data),
     "state-of-the-union": lambda **data: Characters(gkalib.data.state_of_the_union(), **data),
     "tinystories": lambda **data: Characters(gkalib.data.tinystories(), **data),
     "tinystories-pieces": lambda **data: Pieces(gkalib.data.tinystories(), **data),

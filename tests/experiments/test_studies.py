@@ -5,14 +5,17 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
 from chapters.experiments import FILES, experiment
 from chapters.experiments.__main__ import main as run
 from gkalib import results
-from gkalib.data import DATASETS
+from gkalib.data import DATASETS, digits
+from gkalib.data.images import image_data
 from gkalib.experiments import Study, Trained, evaluate, fit, task, train
+from gkalib.experiments.tasks import whole
 from gkalib.layers import attention, for_model, variants
 from gkalib.training.optim import learning_rate
 from tests.training.test_optimizer import decayed
@@ -122,6 +125,12 @@ def test_every_experiment_is_listed_under_the_file_that_defines_it(capsys):
     for name, file in FILES.items():
         defined = import_module(f"chapters.experiments.{file}").EXPERIMENTS
         assert defined[name].name == name and {*defined} <= {*FILES}
+
+
+def test_pictures_and_labels_of_both_parts_stand_in_the_order_of_the_set():
+    pixels, labels = whole(image_data("digits"))
+    np.testing.assert_array_equal(pixels.squeeze(), np.round(digits().images * 255))
+    np.testing.assert_array_equal(labels, digits().labels)
 
 
 def test_an_unknown_task_names_the_known_ones():
