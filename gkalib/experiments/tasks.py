@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import gkalib
-from gkalib.data.image_set import ImageData
+from gkalib.data.image_set import Arrays, ImageData
 from gkalib.data.tokenizers import train_bpe
 from gkalib.layers import Attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
@@ -235,8 +235,12 @@ def _log_frequencies(labels: Tensor, classes: int) -> Tensor:
 
 def whole(data: ImageData) -> tuple[np.ndarray, np.ndarray]:
     """The pictures and the labels of both parts, those that are held out last."""
-    parts = data.train, data.held_out
-    return np.concatenate([one.pixels for one in parts]), np.concatenate([one.labels for one in parts])
+    train, held_out, _ = data
+    assert isinstance(train, Arrays) and isinstance(held_out, Arrays)
+    return (
+        np.concatenate([train.pixels, held_out.pixels]),
+        np.concatenate([train.labels, held_out.labels]),
+    )
 
 
 # Of the pictures whose training and test parts are not those of most.
