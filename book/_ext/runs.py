@@ -34,6 +34,7 @@ WHOLE = {
     "gpa-dickens": ("gpa",),
     "gpa-characters": ("gpa",),
     "gpa-novels": ("gpa",),
+    "gpa-novels-1000": ("gpa",),
     "gpa-bump": ("gpa",),
     "rbf-arms": ("rbf-tiny",),
     "rbf-stories": ("rbf-tiny",),
