@@ -1,6 +1,7 @@
 /* Keeps pages as wide as the screen: a wide inline formula scrolls in its own box, a tooltip stays inside the window.
    Names the arrows of the sidebar, which the theme leaves to the eye. On a phone the panels of a wide picture stand below
-   one another; what cannot be cut stays large enough to read and scrolls in its own box. */
+   one another; what cannot be cut stays large enough to read and scrolls in its own box. A picture of one panel is drawn
+   so narrow that it fits (gkalib/viz/style.py). */
 
 (function () {
   "use strict";

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from gkalib.viz.explore import Explore, explore
-from gkalib.viz.style import COLUMN, PALETTE
+from gkalib.viz.style import COLUMN, PALETTE, PANEL
 
 Place = int | float
 HARMONICS = 8
@@ -30,7 +30,7 @@ def tile(down: int, across: int, *, tokens: int = 12, block: int = 4) -> Figure:
     if not (0 <= first <= tokens - block and 0 <= second <= tokens - block):
         raise ValueError(f"tile: {tokens} tokens have no tile of {block} at {down}, {across}")
     figure, (above, below) = plt.subplots(
-        2, 1, figsize=(COLUMN, 4.6), height_ratios=[6, 1], layout="constrained"
+        2, 1, figsize=(PANEL, 4.6), height_ratios=[6, 1], layout="constrained"
     )
     colors = {"cmap": "RdBu_r", "vmin": 1 - tokens, "vmax": tokens - 1}
     lags = np.arange(tokens)[:, None] - np.arange(tokens)
@@ -38,7 +38,7 @@ def tile(down: int, across: int, *, tokens: int = 12, block: int = 4) -> Figure:
     for i in range(first, first + block):
         for j in range(second, second + block):
             shade = "white" if abs(lags[i, j]) > tokens / 2 else "black"
-            above.text(j, i, str(lags[i, j]), ha="center", va="center", fontsize=8, color=shade)
+            above.text(j, i, str(lags[i, j]), ha="center", va="center", color=shade)
     _frame(above, second - 0.5, first - 0.5, block, block)
     above.set(xlabel="key j", ylabel="query i")
     places = (0.5 - tokens, tokens - 0.5, 0, 1)
@@ -58,7 +58,7 @@ def tiles() -> Explore:
         across=[0, 1, 2],
         labels={"down": "tile, down", "across": "tile, across"},
         start={"down": 1, "across": 0},
-        dpi=75,
+        dpi=100,
         alt="A 12 by 12 matrix colored by lag with the tile in block row {down} and block column "
         "{across} framed, and below it a strip of 23 lags of which the tile's seven are framed.",
     )
@@ -126,15 +126,15 @@ def recurrence(rng: np.random.Generator, *, count: int = 200_000) -> Figure:
         rng: draws the scores, evenly.
         count: how many of each range.
     """
-    figure, axes = plt.subplots(figsize=(COLUMN, 2.8))
+    figure, axes = plt.subplots(figsize=(PANEL, 3.2))
     g = np.arange(1, HARMONICS + 1)
     for reach, shade in ((np.pi, "blue"), (30.0, "orange"), (300.0, "vermilion")):
         ours, direct = errors(rng.uniform(-reach, reach, count))
         axes.semilogy(g, ours, "o-", color=PALETTE[shade], label=f"|S| up to {reach:.3g}")
         axes.semilogy(g, direct, "--", color=PALETTE[shade])
     axes.axhline(ROUNDING, color="gray", label="bfloat16")
-    axes.set(xlabel="harmonic g", ylabel="largest error", ylim=(3e-8, 0.2))
-    axes.legend(fontsize=8, ncols=4, loc="upper center")
+    axes.set(xlabel="harmonic g", ylabel="largest error", ylim=(3e-8, 20))
+    axes.legend(ncols=2, loc="upper center")
     return figure
 
 

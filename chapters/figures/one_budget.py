@@ -12,7 +12,6 @@ from matplotlib.patches import Rectangle
 from gkalib.results.verdicts import Judgment
 from gkalib.viz import style
 
-SIZE = 8.0  # of the letters, in points
 ROOM = 3.0  # points around a dot that stay free
 DISTANCES = (5, 9, 14, 20, 27, 35)  # points from a dot to its name
 DIRECTIONS = np.pi / 8 * np.arange(16)
@@ -78,7 +77,7 @@ def intervals(
                 textcoords="offset points",
                 ha="right" if right else "left",
                 va="bottom" if reaches else "center",
-                fontsize=8,
+                fontsize=style.TYPE,
                 color=shade,
             )
             continue
@@ -203,7 +202,7 @@ def write(
     drawn = np.concatenate([np.empty((0, 2)), *(_dense(axes.transData.transform(line)) for line in lines)])
     inside = axes.get_window_extent().extents
     texts = {
-        name: axes.annotate(name, point, fontsize=SIZE, color=colors[name], ha="center", va="center")
+        name: axes.annotate(name, point, fontsize=style.TYPE, color=colors[name], ha="center", va="center")
         for name, point in points.items()
     }
     places = {name: _places(dots[name], text.get_window_extent(), unit) for name, text in texts.items()}

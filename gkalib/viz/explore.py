@@ -173,7 +173,11 @@ class Explore:
             address = f"data:image/png;base64,{source}"
             images.append(f'<img class="dark-light" data-at="{at}" alt="{alt}" src="{address}"{hidden}>')
         parts = [f"<style>{_STYLE}</style>", *images, *rows, f"<script>{_SCRIPT}</script>"]
-        return '<div class="gkalib-explore" role="group">\n' + "\n".join(parts) + "\n</div>"
+        inches = self.frames[0].size[0]
+        # A narrow frame would be blown up to the width of the page.
+        narrow = f' style="max-width: min(100%, {130 * inches:.0f}px); margin-inline: auto"'
+        narrow = narrow if inches < style.COLUMN else ""
+        return f'<div class="gkalib-explore" role="group"{narrow}>\n' + "\n".join(parts) + "\n</div>"
 
     def _slider(self, name: str, first: int) -> str:
         label = html.escape(self.labels[name])

@@ -6,6 +6,7 @@ from typing import Any
 import matplotlib as mpl
 from cycler import cycler
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from gkalib.viz.digest import MIME, digest
 
@@ -20,6 +21,9 @@ PALETTE = {
     "black": "#000000",
 }
 COLUMN = 7.0  # inches: the width of the book's text column
+# Of a picture a phone shows 342 px. Panels side by side are cut apart there (book/_static/book.js); any other
+# figure is drawn so that type of TYPE points, the least that it has, stands there in 9 px.
+PANEL, TYPE = 5.2, 10
 SEQUENTIAL = "cividis"
 DIVERGING = "PuOr"
 
@@ -96,10 +100,24 @@ def _bundle(figure: Figure, include=None, exclude=None) -> dict:
     return {MIME: digest(figure)}
 
 
+def _fit(figure: Figure) -> None:
+    # Panels in one column, or one panel with its color bar, which has no place in a grid.
+    specs = [spec.get_topmost_subplotspec() for axes in figure.axes if (spec := axes.get_subplotspec())]
+    if not specs or any(spec.get_gridspec().ncols > 1 for spec in specs):
+        return
+    figure.set_figwidth(min(figure.get_figwidth(), PANEL))
+    for text in figure.findobj(Text):
+        text.set_fontsize(max(text.get_fontsize(), TYPE))
+
+
 def png(figure: Figure, *, colors: int = 256, dpi: int | None = None) -> bytes:
-    """Draw a figure as a PNG of at most `colors` colors, about a third of the usual size."""
+    """Draw a figure as a PNG of at most `colors` colors, about a third of the usual size.
+
+    A figure without panels side by side becomes `PANEL` inches wide at most, its type `TYPE` points at least.
+    """
     from PIL import Image
 
+    _fit(figure)
     raw = io.BytesIO()
     figure.savefig(raw, format="png", dpi="figure" if dpi is None else dpi)
     picture = Image.open(raw).convert("RGB")

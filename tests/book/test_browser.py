@@ -170,6 +170,24 @@ def sideways(page) -> int:
     return page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
+# Of 10 points at 130 dots an inch: no figure that is not cut has less (gkalib/viz/style.py).
+UNFIT = """() => [...document.querySelectorAll(".bd-article .cell_output img:not(.gk-large)")].map((one) => {
+    const { paddingLeft, paddingRight, width } = getComputedStyle(one);
+    const box = one.closest(".output") ?? one.parentElement;
+    const shown = parseFloat(width) - parseFloat(paddingLeft) - parseFloat(paddingRight);
+    const label = (10 / 72) * 130 * shown / one.naturalWidth;
+    const fits = box.scrollWidth <= box.clientWidth;
+    return one.offsetParent && !one.closest(".gk-drag, .gkalib-wipe") && (label < 9 || !fits)
+      ? `${one.alt.slice(0, 60)}: labels of ${label.toFixed(1)} px` : "";
+  }).filter(Boolean)"""
+
+
+def unfit(page) -> list[str]:
+    """Pictures whose labels are under 9 px or whose box scrolls, but for panels that cannot be cut apart."""
+    page.wait_for_function("() => [...document.images].every((one) => one.complete)")
+    return page.evaluate(UNFIT)
+
+
 AXE = ROOT / "book" / "node_modules" / "axe-core" / "axe.min.js"
 # What MathJax draws is its own affair, and would take most of the time.
 BARRIERS = """async () => {
@@ -211,9 +229,11 @@ def test_a_page_is_quiet_and_whole(chromium, address, entry):
         page.wait_for_timeout(100)
         shoot(page, entry, "narrow-light")
         assert sideways(page) == 0, "the page scrolls sideways on a phone"
+        assert unfit(page) == []
         page.emulate_media(color_scheme="dark")
         page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'", timeout=10_000)
         shoot(page, entry, "narrow-dark")
+        assert unfit(page) == []
         assert barriers(page) == []
         page.set_viewport_size(WIDE)
         shoot(page, entry, "wide-dark")

@@ -1,11 +1,15 @@
-"""On a phone the panels of a wide picture stand below one another, in a headless Chromium."""
+"""On a phone panels side by side stand below one another, and one panel fits, in a headless Chromium."""
 
+import base64
 import io
+import json
 import shutil
 
 import pytest
 from PIL import Image, ImageDraw
 
+from gkalib.viz import style
+from gkalib.viz.digest import MIME
 from tests.book.conftest import ROOT
 from tests.book.test_browser import (  # noqa: F401  one is a fixture
     WIDE,
@@ -58,9 +62,21 @@ def test_panels_are_cut_apart_and_the_second_gets_the_numbers_of_the_first(page)
     page.wait_for_function("document.images[0].src.endsWith('two.png')")
 
 
-def test_a_picture_of_one_panel_stays_large_and_scrolls_in_its_box(page):
+def test_a_wide_picture_that_cannot_be_cut_stays_large_and_scrolls_in_its_box(page):
     one = page.locator("img").last
     assert one.bounding_box()["width"] == 464 and sideways(page) == 0
     assert one.evaluate("(image) => getComputedStyle(image.parentElement).overflowX") == "auto"
     page.set_viewport_size(WIDE)
     page.wait_for_function("!document.images[1].classList.contains('gk-large')")
+
+
+def test_no_stored_picture_of_one_panel_is_wider_than_a_phone_shows_whole():
+    wide, narrow = [], 0
+    for path in sorted((ROOT / "chapters").glob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            for data in (output.get("data", {}) for output in cell.get("outputs", [])):
+                if "image/png" in data and sum(name.startswith("axes") for name in data[MIME]) == 1:
+                    width = Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).width
+                    narrow += width <= style.PANEL * 130
+                    wide += [(path.stem, width)] * (width > style.PANEL * 130)
+    assert wide == [] and narrow > 30

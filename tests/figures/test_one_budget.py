@@ -92,7 +92,7 @@ def test_names_of_the_comparison_at_one_budget_are_legible(kind):
 
 def test_a_name_that_stands_away_from_its_dot_is_joined_to_it(axes):
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    crowd = {f"a-long-name-{i}": (0.5 + 0.001 * i, 0.5) for i in range(12)}
+    crowd = {f"a-long-name-{i}": (0.5 + 0.001 * i, 0.5) for i in range(10)}
     figures.write(axes, crowd, colors=dict.fromkeys(crowd, "black"))
     assert covered(axes) == [] and axes.lines
     ends = [line.get_xydata() for line in axes.lines]

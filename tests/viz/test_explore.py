@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gkalib.viz import style
 from gkalib.viz.digest import MIME, digest
 from gkalib.viz.explore import MAX_BYTES, explore
 
@@ -48,6 +49,12 @@ def test_every_frame_is_on_the_page_and_one_is_shown():
     assert len({data for _, _, data, _ in frames}) == 6
     assert all(len(data) < MAX_BYTES for _, _, data, _ in frames)
     assert {Image.open(io.BytesIO(data)).size for _, _, data, _ in frames} == {(520, 260)}
+
+
+def test_narrow_frames_are_not_blown_up_to_the_width_of_a_page():
+    assert 'role="group" style="max-width: min(100%, 520px)' in two().to_html()
+    wide = explore(lambda h: plt.subplots(1, 2, figsize=(style.COLUMN, h))[0], alt="two", h=[1.0])
+    assert 'role="group">' in wide.to_html()
 
 
 def test_the_page_needs_no_other_host_and_says_what_moves():

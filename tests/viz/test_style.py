@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 from PIL import Image
 
 from gkalib.viz import maps, style
@@ -25,13 +26,32 @@ def test_a_picture_is_small_opaque_light_and_the_same_each_time():
     assert first == second
     assert len(first) < 15_000
     picture = Image.open(io.BytesIO(first))
-    assert picture.size == (910, 468)
+    assert picture.size == (676, 468)
     assert min(picture.convert("RGBA").getpixel((2, 2))) >= 250
 
 
 def test_fewer_colours_make_a_smaller_picture():
     assert len(style.png(sine(), colors=16)) < len(style.png(sine()))
-    assert Image.open(io.BytesIO(style.png(sine(), dpi=65))).size == (455, 234)
+    assert Image.open(io.BytesIO(style.png(sine(), dpi=65))).size == (338, 234)
+
+
+def test_panels_below_one_another_are_drawn_as_narrow_as_a_phone_with_type_to_read_there():
+    figure, (top, bottom) = plt.subplots(2, 1, figsize=(style.COLUMN, 4))
+    figure.colorbar(top.imshow(np.eye(3)), ax=top, label="share")
+    top.set_xticks(range(3), ["a", "b", "c"], fontsize=5)
+    bottom.plot([0, 1], label="a line")
+    bottom.legend(fontsize=7, title="named")
+    style.png(figure)
+    assert tuple(figure.get_size_inches()) == (style.PANEL, 4)
+    assert min(text.get_fontsize() for text in figure.findobj(Text)) == style.TYPE
+    assert style.TYPE / 72 * 342 / style.PANEL > 9, "pixels, where a picture is 342 wide"
+
+
+def test_panels_side_by_side_and_a_narrow_picture_keep_their_width():
+    for columns, width in ((2, style.COLUMN), (1, 4.0)):
+        figure, _ = plt.subplots(1, columns, figsize=(width, 2))
+        style.png(figure)
+        assert figure.get_figwidth() == width
 
 
 def simulated(color: str, deficiency: str) -> np.ndarray:
