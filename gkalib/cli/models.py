@@ -52,9 +52,9 @@ class Train:
         import torch
 
         from gkalib.training import recipes
-        from gkalib.training.background import train_all
         from gkalib.training.launch import Launch
         from gkalib.training.recipes import chosen_runs
+        from gkalib.training.record import train_all
 
         if not self.name:
             known = recipes()
@@ -79,14 +79,15 @@ class Train:
             raise ValueError(
                 f"train: --out is the folder of one run, and these are {len(runs)}: leave it out"
             )
+        if not self.plan and self.gpus is None:
+            train_all(runs, self.launch)
+            return
         found = Launch(runs, _without(given, OWN), gpus=gpus, card=self.card)
         if self.plan:
             print(found.plan)
-        elif self.gpus is not None:
+        else:
             found.check()
             os.execv(sys.executable, found.command)
-        else:
-            train_all(runs, self.launch)
 
 
 def _without(words: Sequence[str], options: Mapping[str, int]) -> list[str]:

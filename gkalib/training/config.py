@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Literal, TypeVar, final, get_args, get_origin
 import torch
 from torch import nn
 
+from gkalib.data.images import is_own_folder
+from gkalib.data.tokens import is_own_text
 from gkalib.layers import attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 from gkalib.training.sampler import key
@@ -119,6 +121,11 @@ class TrainConfig(ABC):
     @abstractmethod
     def build(self) -> nn.Module:
         """The model, untrained."""
+
+    @property
+    def own_data(self) -> bool:
+        """Whether its data is a folder of pictures or a text file of one's own."""
+        return False
 
     @property
     def part(self) -> int:
@@ -244,6 +251,11 @@ class VisionConfig(TrainConfig):
     eval_images: int | None = None
     limit: int | None = None
 
+    @property
+    def own_data(self) -> bool:
+        """Whether its data is a folder."""
+        return is_own_folder(self.data)
+
     def build(self) -> nn.Module:
         """The transformer, untrained."""
         return vit(self.model, attention=self.layers())
@@ -276,6 +288,11 @@ class LanguageConfig(TrainConfig):
     kind: ClassVar[str] = "language"
     unit: ClassVar[str] = "tokens"
     measured: ClassVar[str] = "eval_rows"
+
+    @property
+    def own_data(self) -> bool:
+        """Whether its data is a text file."""
+        return is_own_text(self.data)
 
     @property
     def items(self) -> int:
@@ -376,7 +393,7 @@ def config_of(settings: Mapping[str, Any]) -> TrainConfig:
                 values[name] = kind(**_lists_to_tuples(values[name]))
         return KINDS[settings["kind"]](**_lists_to_tuples(values))
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"train: these are not the settings of a run ({error})") from None
+        raise ValueError(f"these are not the settings of a run ({error})") from None
 
 
 def _lists_to_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from gkalib.training import checkpoint
 from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import Processes, Signals, exchange, lock_folder, wrap
-from gkalib.training.fingerprint import Fingerprint
+from gkalib.training.distributed import Processes, exchange, lock_folder, stop_signals, wrap
 from gkalib.training.log import Log
 from gkalib.training.optim import TrainState, optimizer_step, optimizers, set_rates, weight_average
 from gkalib.training.sampler import key
@@ -55,9 +54,10 @@ class Workload(ABC):
         """Of ``train`` or ``held_out``; that of data which is drawn anew for each run is empty."""
         return ""
 
-    def fingerprint(self) -> Fingerprint:
-        """What data is read."""
-        return Fingerprint(self.classes, self.checksum(self.data.train), self.checksum(self.data.held_out))
+    def fingerprint(self) -> dict[str, Any]:
+        """What data is read: the names of the classes, and a checksum of each part."""
+        parts = {"train": self.data.train, "held_out": self.data.held_out}
+        return {"classes": self.classes, **{name: self.checksum(part) for name, part in parts.items()}}
 
     def check(self, *, quiet: bool) -> None:
         """Look at the data once, before the first step of a run; raises a ``ValueError`` where it is bad."""
@@ -176,8 +176,7 @@ class Trainer:
         self._first_bad = torch.full((), config.steps + 1, device=self.processes.device)
         if not launch.in_memory:
             self.processes.first(lambda: self._take_folder(stack))
-        self._signals = Signals(catch=not launch.in_memory)
-        stack.callback(self._signals.close)
+        self._signals = stack.enter_context(stop_signals(catch=not launch.in_memory))
         torch.manual_seed(config.model_seed)
         self.model = workload.build().to(self.processes.device)  # which is evaluated, as is its average
         self.average = weight_average(self.model, config.ema)
@@ -219,7 +218,7 @@ class Trainer:
                 self.measure(step + 1)
             kept = kept_every and (step + 1) % kept_every == 0
             due = time.monotonic() - self._saved_at >= self.launch.save_every and self.processes.main
-            decision = self.processes.most(STOP if self._signals.number else SAVE if due or kept else 0)
+            decision = self.processes.most(STOP if self._signals else SAVE if due or kept else 0)
             if decision:
                 self._save(step + 1)
             if decision == STOP:
@@ -282,21 +281,20 @@ class Trainer:
     def _take_folder(self, stack: contextlib.ExitStack) -> None:
         stack.callback(lock_folder(self.folder).release)
         checkpoint.clear(self.folder)
+        if self.launch.fresh:
+            checkpoint.forget(self.folder)
 
     def _resume(self) -> None:
-        path = None if self.launch.fresh else checkpoint.newest(self.folder)
+        path = checkpoint.newest(self.folder)
         step = checkpoint.step_of(path) if path else 0
         if self.processes.most(step) != -self.processes.most(-step):
             raise ValueError(f"train: {self.folder} is not the same folder for every process")
         if path is not None:
             self.started, self._earlier_seconds = checkpoint.restore(path, self._state)
             self._saved_step = self.started
-        if self.launch.fresh:
-            self.processes.first(lambda: checkpoint.forget(self.folder))
 
     def _stop(self, step: int) -> None:
-        number = self._signals.number
-        name = signal.Signals(number).name if number else "a signal"  # that another process was sent
+        name = signal.Signals(self._signals[0]).name if self._signals else "a signal"  # of another process
         without = " without --fresh" if self.launch.fresh else ""
         self._log.say(
             f"train: stopped by {name} after step {step} of {self.config.steps}; saved to "

@@ -1,5 +1,6 @@
 """A run from its settings to its record, and what is asked of the model that it leaves."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,22 +11,19 @@ import torch
 from torch import nn
 
 from gkalib import results
-from gkalib.data.images import is_own_folder
 from gkalib.data.registry import checksum
 from gkalib.data.tokenizers import Tokenizer, tokenizer_of
-from gkalib.data.tokens import is_own_text
 from gkalib.evaluation import TaskResult, core
 from gkalib.evaluation import evaluate as evaluate_tasks
 from gkalib.models import GPT
 from gkalib.results.record import NAME
 from gkalib.training import checkpoint
-from gkalib.training.checkpoint import TrainedModel, models, read_state
+from gkalib.training.checkpoint import ENDED, TrainedModel, models, read_state, run_folder
 from gkalib.training.checkpoint import load_checkpoint as open_run
 from gkalib.training.config import LanguageConfig, LaunchConfig, TrainConfig, VisionConfig
 from gkalib.training.distributed import Processes, start
-from gkalib.training.fingerprint import Fingerprint, changes
-from gkalib.training.log import thinned
-from gkalib.training.loop import Fitted, Workload, fit
+from gkalib.training.log import CURVE, read_curve, thinned, write_whole
+from gkalib.training.loop import Fitted, NotFinite, Workload, fit
 from gkalib.training.optim import TrainState
 
 PACKAGES = ("torch", "numpy", "timm", "torchvision", "tokenizers", "triton")
@@ -33,12 +31,14 @@ EXPERIMENT = "core"  # what records of tasks belong to
 
 
 def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
-    """Train a model from its settings and measure it on the held-out part.
+    """Train a model from its settings and measure it on the held-out part; a run that has ended is read.
 
     Under ``torchrun`` every process calls it; the record is the same in each. Of images it has ``top1``,
     ``top5`` and ``val_loss``, of text ``val_loss``, nats per token, and ``bits_per_byte``; with ``ema_``
     those of the weights' moving average; ``train_loss`` over the last tenth of the steps, how many
     ``parameters`` there are, how many ``images`` or ``tokens`` were read, and how many a second.
+
+    One's own data may have changed since, so that a run on it is measured again.
 
     Args:
         config: every setting that decides the result; ``recipe("gpa-dickens").run("bank")`` is one.
@@ -51,9 +51,56 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
     Chapter 22 reads the loop.
     """
     launch = launch or LaunchConfig()
-    processes = start(launch.device)
-    workload = workload_of(config, processes, workers=launch.workers)
-    return record_of(workload, fit(workload, launch), keep=launch.keep)
+    processes, folder = start(launch.device), run_folder(config, launch)
+    again = launch.fresh or launch.in_memory or config.own_data
+    record, rows = None if again else ended(config, folder), None
+    absent = processes.most(int(record is None))  # in some process, which may see the folder late
+    if record is None or absent:
+        if launch.compile:
+            torch.compiler.reset()  # it compiles a layer for a handful of models, and then no more
+        workload = workload_of(config, processes, workers=launch.workers)
+        fitted = fit(workload, launch)
+        record, rows = record_of(workload, fitted), fitted.rows
+        text = json.dumps({"settings": config.recorded(), "record": json.loads(record.to_json())}, indent=1)
+        if not launch.in_memory:
+            processes.first(lambda: write_whole(folder / ENDED, text))
+    if launch.keep:
+        kept = record
+        processes.first(lambda: results.save(kept, rows=thinned(rows or read_curve(folder / CURVE))))
+    return record
+
+
+def ended(config: TrainConfig, folder: Path) -> results.Record | None:
+    """The record of a run that has ended with these settings; None of another."""
+    if not (folder / ENDED).exists():
+        return None
+    content = json.loads((folder / ENDED).read_text(encoding="utf-8"))
+    same = content["settings"] == config.recorded()
+    return results.Record.from_json(json.dumps(content["record"]), str(folder / ENDED)) if same else None
+
+
+def train_all(runs: Sequence[TrainConfig], launch: LaunchConfig) -> None:
+    """Train runs one after another, each once, and print a line for the record of each.
+
+    Args:
+        runs: every setting of each.
+        launch: where and how.
+
+    Raises:
+        ValueError: as ``train``; where the loss of a run is no number any more, after the other runs.
+    """
+    failed = []
+    for run in runs:
+        try:
+            record = train(run, launch)
+        except NotFinite as error:
+            failed.append(f"train: {run.arm} seed {run.seed}: {str(error).removeprefix('train: ')}")
+            continue
+        if start(launch.device).main:
+            numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
+            print(f"{run.experiment} {record.run}  {numbers}", flush=True)
+    if failed:
+        raise ValueError("\n".join(failed))
 
 
 def workload_of(
@@ -84,40 +131,31 @@ def workload_of(
 
         assert isinstance(config, LanguageConfig)
         workload = language.TextWorkload(*language.load_data(config, processes), processes)
-    if trained and (there := trained.fingerprint):
-        held_out = workload.checksum(workload.data.held_out)
-        changed = changes(config.data, there, Fingerprint(workload.classes, there.train, held_out))
+    if trained and trained.fingerprint:
+        here = {"classes": workload.classes, "held_out": workload.checksum(workload.data.held_out)}
+        changed = checkpoint.changes(config.data, trained.fingerprint, trained.fingerprint | here)
         if changed and processes.main:
             print(f"train: {changed}", file=sys.stderr)
-    if trained and is_own_text(config.data) and trained.tokenizer_json != workload.tokenizer:
+    if trained and config.own_data and trained.tokenizer_json != workload.tokenizer:
         raise ValueError(f"train: {config.data} gives other tokens than those that the run was trained on")
     return workload
 
 
-def record_of(workload: Workload, fitted: Fitted, *, keep: bool = False) -> results.Record:
-    """The record of a run, which every process gets.
-
-    Args:
-        workload: what it was trained on.
-        fitted: what ``fit`` gave.
-        keep: whether the record and its curve go to ``data/results``.
-    """
-    config, processes = workload.config, workload.processes
-    record = results.Record(
+def record_of(workload: Workload, fitted: Fitted) -> results.Record:
+    """The record of a run, which every process gets, from what it was trained on and what ``fit`` gave."""
+    config = workload.config
+    return results.Record(
         experiment=config.experiment,
         arm=config.arm,
         scale=config.scale,
         recipe=config.recorded(),
         seed=config.seed,
-        device=device_name(processes),
+        device=device_name(workload.processes),
         wall_seconds=round(fitted.seconds, 1),
         metrics=fitted.metrics,
         data_sha256=data_sha256(config),
         **results.provenance(*PACKAGES),
     )
-    if keep:
-        processes.first(lambda: results.save(record, rows=thinned(fitted.rows)))
-    return record
 
 
 def evaluate(
@@ -303,8 +341,7 @@ def device_name(processes: Processes) -> str:
 
 def data_sha256(config: TrainConfig) -> str:
     """The checksum of a run's data, for its record: the registry's; empty for data of one's own."""
-    own = is_own_folder if isinstance(config, VisionConfig) else is_own_text
-    return "" if own(config.data) else checksum(config.data)
+    return "" if config.own_data else checksum(config.data)
 
 
 def load(name_or_folder: str | Path) -> nn.Module:

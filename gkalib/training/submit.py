@@ -4,18 +4,17 @@ import json
 import math
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from gkalib import results
 from gkalib.data.registry import checksum
-from gkalib.training.background import ENDED
-from gkalib.training.config import TrainConfig, VisionConfig
+from gkalib.training.checkpoint import ENDED, differences
+from gkalib.training.config import TrainConfig
 from gkalib.training.log import CURVE, read_curve, thinned
 from gkalib.training.recipes import recipe
 from gkalib.training.record import open_run
 
 # What each process computes at once depends on the cards, and may differ from the recipe.
-FREE = ("device_batch",)
+FREE = {"device_batch"}
 NEEDED = {"vision": ("top1", "val_loss"), "language": ("val_loss", "bits_per_byte")}
 
 
@@ -56,14 +55,14 @@ def faults(record: results.Record) -> list[str]:
     if record.scale == "smoke":
         return ["scale: a smoke run shows that code runs, and measures nothing"]
     found = []
-    if differing := min((_differing(run, record) for run in _sizes(full, record.scale)), key=len):
+    sizes = [differences(record.recipe, run.recorded()).keys() - FREE for run in _sizes(full, record.scale)]
+    if differing := sorted(min(sizes, key=len)):
         found.append(f"settings: not those of the recipe: {', '.join(differing)}")
     if not record.clean or not _known(record):
         found.append(f"code: commit {record.commit} is not in this history, or there were changes beside it")
     if record.data_sha256 != checksum(record.recipe.get("data", "")):
         found.append("data: not what is registered under this name")
-    kind = "vision" if isinstance(full, VisionConfig) else "language"
-    if lacking := [name for name in NEEDED[kind] if name not in record.metrics]:
+    if lacking := [name for name in NEEDED[full.kind] if name not in record.metrics]:
         found.append(f"metrics: without {', '.join(lacking)}")
     return found
 
@@ -71,13 +70,6 @@ def faults(record: results.Record) -> list[str]:
 def _sizes(full: TrainConfig, scale: str) -> list[TrainConfig]:
     """The runs of an arm at a scale: a reduced one has another size on a CPU."""
     return [full] if scale == "full" else [full.reduced(), full.reduced("cpu")]
-
-
-def _differing(run: TrainConfig, record: results.Record) -> list[str]:
-    """The settings in which a record is not a run's."""
-    ours: dict[str, Any] = run.recorded()
-    names = [*ours, *(record.recipe.keys() - ours.keys())]
-    return [name for name in names if name not in FREE and record.recipe.get(name) != ours.get(name)]
 
 
 def _known(record: results.Record) -> bool:
