@@ -113,14 +113,14 @@ def cost(config: TrainConfig) -> Cost:
     if isinstance(config, VisionConfig):
         side = config.model.image_size
         counts = count(model, torch.empty(1, config.model.channels, side, side, device="meta"))
-        items, per_item = config.steps * config.batch, 3 * counts.flops
+        per_item = 3 * counts.flops
         tokens = (side // config.model.patch_size) ** 2 + 1
     else:
         assert isinstance(config, LanguageConfig)
         tokens = config.model.context
         counts = count(model, torch.empty(1, tokens, dtype=torch.long, device="meta"))
-        items = config.steps * config.items
         per_item = counts.flops_per_token or 3 * counts.flops // tokens
+    items = config.steps * config.items
     return Cost(count=counts, items=items, operations=float(items * per_item), run=config, tokens=tokens)
 
 

@@ -137,11 +137,10 @@ class TextWorkload(Workload):
 
     def sizes(self) -> dict[str, int]:
         """How many tokens go through the model, and how many labels it is trained on."""
-        config, rows = self.config, self.data.train
-        tokens = config.steps * config.batch * config.model.context
+        sizes, rows = super().sizes(), self.data.train
         padded = isinstance(rows, Documents)
-        targets = int(rows.targets() @ self.sampler.times(config.steps)) if padded else tokens
-        return {"tokens": tokens, "targets": targets}
+        targets = int(rows.targets() @ self.sampler.times(self.config.steps)) if padded else sizes["tokens"]
+        return {**sizes, "targets": targets}
 
 
 def held_out(config: LanguageConfig, processes: Processes, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:

@@ -83,7 +83,7 @@ class Workload(ABC):
 
     def sizes(self) -> dict[str, int]:
         """How much a whole run reads."""
-        return {}
+        return {self.config.unit: self.config.steps * self.config.items}
 
 
 class Fitted(NamedTuple):
@@ -252,14 +252,9 @@ class Trainer:
             if model is not None:
                 values = self.workload.measure(model)
                 numbers |= {prefix + name: value for name, value in values.items()}
-        rows = [row for row in self._log.rows if row["step"] == str(step)]
-        if numbers and not any(row.get(name) for row in rows for name in numbers):
-            with self._writing():
-                self._log.row(step, **numbers)
         sample = self.workload.sample(self.model)
-        if sample is not None:
-            with self._writing():
-                self._log.sample(step, sample)
+        with self._writing():
+            self._log.measured(step, numbers, sample)
         return numbers
 
     def finish(self) -> Fitted:

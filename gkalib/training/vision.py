@@ -145,10 +145,6 @@ class ImageWorkload(Workload):
             numbers = accuracy(model, self.held_out, total=self.processes.total)
         return {"top1": numbers["top1"], "top5": numbers["top5"], "val_loss": numbers["loss"]}
 
-    def sizes(self) -> dict[str, int]:
-        """How many pictures a run reads."""
-        return {"images": self.config.steps * self.config.batch}
-
 
 def default_workers(processes: Processes) -> int:
     """How many processes load pictures beside each that trains on a GPU; on a CPU training has the cores."""
