@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,22 +141,13 @@ class Evaluate:
         model, processes = self.trained.open()
         say = print if processes.main else (lambda *words, **options: None)
         say(f"{model.config.experiment}, {model.config.arm}, {model.config.scale}, step {model.step:,}")
-        if not self.tasks:
-            begin = time.perf_counter()
-            numbers, items, total = record.evaluate(
-                model, processes, whole=self.whole, training=self.training
-            )
-            say(*record.number_lines(model, numbers, items, total), sep="\n")
-            if self.keep:
-                seconds = time.perf_counter() - begin
-                how = {"items": items}
-                place = record.keep_record(model, processes, "evaluated", how, numbers, seconds=seconds)
-                say(place.name)
-            return
-        scores = record.score_tasks(model, processes, self.tasks, limit=self.limit, shots=self.shots)
-        say(*record.task_lines(scores), sep="\n")
+        if self.tasks:
+            found = record.score_tasks(model, processes, self.tasks, limit=self.limit, shots=self.shots)
+        else:
+            found = record.evaluate(model, processes, whole=self.whole, training=self.training)
+        say(*found.lines, sep="\n")
         if self.keep:
-            say(record.record_tasks(model, processes, scores, limit=self.limit).name)
+            say(record.keep_record(model, processes, found).name)
 
 
 @final

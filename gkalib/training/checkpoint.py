@@ -79,7 +79,6 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float, keep_eve
     """
     target = folder / f"step-{step:08d}"
     try:
-        clear(folder)
         write(target, state, step=step, seconds=seconds)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch.save raises any of the first two
         clear(folder)

@@ -125,7 +125,7 @@ class TrainConfig(ABC):
     @property
     def own_data(self) -> bool:
         """Whether its data is a folder of pictures or a text file of one's own."""
-        return False
+        return is_own_folder(self.data) if self.kind == "vision" else is_own_text(self.data)
 
     @property
     def part(self) -> int:
@@ -251,11 +251,6 @@ class VisionConfig(TrainConfig):
     eval_images: int | None = None
     limit: int | None = None
 
-    @property
-    def own_data(self) -> bool:
-        """Whether its data is a folder."""
-        return is_own_folder(self.data)
-
     def build(self) -> nn.Module:
         """The transformer, untrained."""
         return vit(self.model, attention=self.layers())
@@ -288,11 +283,6 @@ class LanguageConfig(TrainConfig):
     kind: ClassVar[str] = "language"
     unit: ClassVar[str] = "tokens"
     measured: ClassVar[str] = "eval_rows"
-
-    @property
-    def own_data(self) -> bool:
-        """Whether its data is a text file."""
-        return is_own_text(self.data)
 
     @property
     def items(self) -> int:

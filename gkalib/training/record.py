@@ -2,10 +2,11 @@
 
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from torch import nn
 from gkalib import results
 from gkalib.data.registry import checksum
 from gkalib.data.tokenizers import Tokenizer, tokenizer_of
-from gkalib.evaluation import TaskResult, core
+from gkalib.evaluation import core
 from gkalib.evaluation import evaluate as evaluate_tasks
 from gkalib.models import GPT
 from gkalib.results.record import NAME
@@ -27,7 +28,6 @@ from gkalib.training.loop import Fitted, NotFinite, Workload, fit
 from gkalib.training.optim import TrainState
 
 PACKAGES = ("torch", "numpy", "timm", "torchvision", "tokenizers", "triton")
-EXPERIMENT = "core"  # what records of tasks belong to
 
 
 def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
@@ -158,10 +158,35 @@ def record_of(workload: Workload, fitted: Fitted) -> results.Record:
     )
 
 
+class Measured(NamedTuple):
+    """What was measured of a trained model.
+
+    Args:
+        experiment: what a record of it belongs to.
+        metrics: what came out.
+        how: it was asked.
+        seconds: how long it took.
+        lines: for a reader.
+        data: the checksum of what was read.
+        rows: a table beside the record.
+    """
+
+    experiment: str
+    metrics: dict[str, float]
+    how: dict[str, Any]
+    seconds: float
+    lines: list[str]
+    data: str = ""
+    rows: Sequence[Mapping[str, Any]] = ()
+
+
 def evaluate(
     trained: TrainedModel, processes: Processes, *, whole: bool = False, training: bool = False
-) -> tuple[dict[str, float], int, int]:
+) -> Measured:
     """The numbers of a trained model's record, measured again: the same items in the same precision.
+
+    They are ``val_loss`` with ``bits_per_byte`` of text or ``top1`` and ``top5`` of images, and where asked
+    for ``train_bits_per_byte``.
 
     Args:
         trained: what ``open_run`` gave.
@@ -169,28 +194,30 @@ def evaluate(
         whole: whether to measure on everything that was held out, of which a run may read a part.
         training: whether to measure on as many rows of training text too.
 
-    Returns:
-        ``val_loss`` with ``bits_per_byte`` of text or ``top1`` and ``top5`` of images, and where asked for
-        ``train_bits_per_byte``; how many rows or images they are of; and how many were held out.
-
     Raises:
         ValueError: if the data is not here, or has other classes or tokens than the model, or training text
             is asked for where there are images.
     """
-    config = trained.config
+    config, begin = trained.config, time.perf_counter()
     if training and not isinstance(config, LanguageConfig):
         raise ValueError(f"evaluate: {config.experiment} was trained on images; --training is of text")
     if whole:
         config = replace(config, **{config.measured: None})
     workload = workload_of(config, processes, trained=trained)
     model, total = trained.model.to(processes.device), len(workload.data.held_out)
-    numbers = workload.measure(model)
+    items = min(getattr(workload.config, config.measured) or total, total)
+    metrics = workload.measure(model)
+    shown = dict(metrics)
     if training:
         from gkalib.training.language import TextWorkload
 
         assert isinstance(workload, TextWorkload)
-        numbers |= workload.measure_training(model)
-    return numbers, min(getattr(workload.config, config.measured) or total, total), total
+        metrics |= workload.measure_training(model)
+        shown = metrics | {"gap": metrics["bits_per_byte"] - metrics["train_bits_per_byte"]}
+    part = "" if items == total else f", those of its record; --whole takes all {total:,}"
+    lines = [f"on {items:,} held-out {'rows' if trained.tokenizer_json else 'images'}{part}"]
+    lines += [f"{name:<{max(13, *map(len, metrics))}} {value:.6g}" for name, value in shown.items()]
+    return Measured("evaluated", metrics, {"items": items}, time.perf_counter() - begin, lines)
 
 
 def score_tasks(
@@ -200,106 +227,51 @@ def score_tasks(
     *,
     limit: int | None = None,
     shots: int | None = None,
-) -> list[TaskResult]:
+) -> Measured:
     """What a decoder of text reaches in CORE's tasks; the processes share the questions."""
     model, tokenizer = _decoder(trained, processes, "evaluate")
     share = processes.rank, processes.size
-    return evaluate_tasks(
+    scores = evaluate_tasks(
         model, tokenizer, names, limit=limit, shots=shots, share=share, total=processes.total
     )
-
-
-def number_lines(trained: TrainedModel, numbers: dict[str, float], items: int, total: int) -> list[str]:
-    """What ``evaluate`` measured on how many of the held-out items, a line a number."""
-    part = "" if items == total else f", those of its record; --whole takes all {total:,}"
-    kind, width = "rows" if trained.tokenizer_json else "images", max(13, *map(len, numbers))
-    lines = [
-        f"on {items:,} held-out {kind}{part}",
-        *(f"{name:<{width}} {numbers[name]:.6g}" for name in numbers),
-    ]
-    if "train_bits_per_byte" in numbers:
-        gap = numbers["bits_per_byte"] - numbers["train_bits_per_byte"]
-        lines.append(f"{'gap':<{width}} {gap:.6g}")
-    return lines
-
-
-def task_lines(scores: Sequence[TaskResult]) -> list[str]:
-    """A line a task, and the mean over them."""
-    mean = core(scores)
-    return [
-        f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s",
-        *(
+    mean, metrics = core(scores), {}
+    lines = [f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s"]
+    for task in scores:
+        numbers = {
+            "accuracy": task.accuracy,
+            "error": task.error,
+            "centered": task.centered,
+            "items": task.items,
+            "shots": task.shots,
+            "items_per_second": task.items / task.seconds,
+        }
+        metrics |= {f"{task.name.replace('-', '_')}_{name}": number for name, number in numbers.items()}
+        lines.append(
             f"{task.name:<20} {task.items:>6} {task.shots:>5} {task.accuracy:>8.3f} {task.error:>7.3f} "
             f"{task.baseline:>6.3f} {task.centered:>8.3f}  {task.items / task.seconds:.1f}"
-            for task in scores
-        ),
-        f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}",
-    ]
+        )
+    lines.append(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
+    metrics |= {"core": mean.mean, "core_error": mean.error, "tasks": mean.tasks}
+    how = {"limit": limit, "tasks": [task.name for task in scores]}
+    return Measured("core", metrics, how, sum(task.seconds for task in scores), lines)
 
 
-def record_tasks(
-    trained: TrainedModel, processes: Processes, scores: Sequence[TaskResult], *, limit: int | None
-) -> Path:
-    """Save what a model reached as the run ``core/<experiment>-<arm>-<scale>-s<seed>-<device>``."""
-    metrics: dict[str, float] = {}
-    for task in scores:
-        name = task.name.replace("-", "_")
-        metrics |= {
-            f"{name}_accuracy": task.accuracy,
-            f"{name}_error": task.error,
-            f"{name}_centered": task.centered,
-            f"{name}_items": task.items,
-            f"{name}_shots": task.shots,
-            f"{name}_items_per_second": task.items / task.seconds,
-        }
-    mean, tasks = core(scores), [task.name for task in scores]
-    return keep_record(
-        trained,
-        processes,
-        EXPERIMENT,
-        {"limit": limit, "tasks": tasks},
-        {**metrics, "core": mean.mean, "core_error": mean.error, "tasks": mean.tasks},
-        seconds=sum(task.seconds for task in scores),
-    )
-
-
-def keep_record(
-    trained: TrainedModel,
-    processes: Processes,
-    experiment: str,
-    how: dict[str, Any],
-    metrics: dict[str, float],
-    *,
-    seconds: float,
-    data: str = "",
-    rows: Sequence[Mapping[str, Any]] = (),
-) -> Path:
-    """Save what a trained model reached; the settings of its run stand under ``run``.
-
-    Args:
-        trained: what ``open_run`` gave.
-        processes: what it was computed on.
-        experiment: what the record belongs to.
-        how: it was asked.
-        metrics: what came out.
-        seconds: how long it took.
-        data: the checksum of what it read.
-        rows: a table beside the record.
-    """
+def keep_record(trained: TrainedModel, processes: Processes, measured: Measured) -> Path:
+    """Save what was measured of a trained model; the settings of its run stand under ``run``."""
     config = trained.config
     record = results.Record(
-        experiment=experiment,
+        experiment=measured.experiment,
         arm=f"{config.experiment}-{config.arm}",
         scale=config.scale,
-        recipe={**how, "step": trained.step, "run": config.recorded()},
+        recipe={**measured.how, "step": trained.step, "run": config.recorded()},
         seed=config.seed,
         device=device_name(processes),
-        wall_seconds=round(seconds, 1),
-        metrics=metrics,
-        data_sha256=data,
+        wall_seconds=round(measured.seconds, 1),
+        metrics=measured.metrics,
+        data_sha256=measured.data,
         **results.provenance("torch", "numpy", "tokenizers"),
     )
-    processes.first(lambda: results.save(record, rows=rows))
+    processes.first(lambda: results.save(record, rows=measured.rows))
     return results.folder() / record.experiment / record.run
 
 
@@ -385,10 +357,10 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
     if config.ema is not None:
         trained = open_run(run, averaged=True)
     processes = start(device)
-    numbers, items, _ = evaluate(trained, processes)
+    measured = evaluate(trained, processes)
     record = {
-        "metrics": numbers,
-        "items": items,
+        "metrics": measured.metrics,
+        **measured.how,
         "averaged": config.ema is not None,
         "device": device_name(processes),
         "data_sha256": data_sha256(config),
@@ -397,7 +369,7 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
     kept = trained.tokenizer_json, trained.fingerprint
     state = TrainState(config, trained.model, [], None, None, *kept)
     checkpoint.write(models() / name, state, step=step, seconds=seconds, record=record)
-    return numbers
+    return measured.metrics
 
 
 def _decoder(trained: TrainedModel, processes: Processes, command: str) -> tuple[GPT, Tokenizer]:

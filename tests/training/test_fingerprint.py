@@ -47,7 +47,7 @@ def novel(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def evaluate(folder: Path) -> dict[str, float]:
-    return record.evaluate(open_run(folder), ALONE)[0]
+    return record.evaluate(open_run(folder), ALONE).metrics
 
 
 def resume(folder: Path) -> None:
