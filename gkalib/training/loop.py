@@ -130,6 +130,7 @@ def gradient(trainer: "Trainer", parts: Iterator[Part], step: int) -> Tensor:
     of all parts of all processes. So parts add up, of one process or of many, whatever share is padding.
     """
     processes, share, config = trainer.processes, trainer.share, trainer.config
+    scaler = trainer.state.scaler
     trainer.model.zero_grad()
     total = torch.zeros((), device=processes.device)
     for number in share:
@@ -140,7 +141,7 @@ def gradient(trainer: "Trainer", parts: Iterator[Part], step: int) -> Tensor:
             loss = trainer.workload.nats(trainer.module(inputs), labels) / count
         total += loss.detach()
         loss = loss * processes.size  # gradients are averaged over processes, and we want their sum
-        (trainer.scaler.scale(loss) if trainer.scaler else loss).backward()
+        (scaler.scale(loss) if scaler else loss).backward()
     return total
 
 
@@ -179,12 +180,16 @@ class Trainer:
         self._signals = stack.enter_context(stop_signals(catch=not launch.in_memory))
         torch.manual_seed(config.model_seed)
         self.model = workload.build().to(self.processes.device)  # which is evaluated, as is its average
-        self.average = weight_average(self.model, config.ema)
         self.module = wrap(self.processes, self.model, compiled=launch.compile)  # which is called in training
-        self.scaler = GradScaler(self.processes.device.type) if config.dtype == "float16" else None
-        of_model = optimizers(config, self.model)
-        kept = workload.tokenizer, None if launch.in_memory else workload.fingerprint()
-        self._state = TrainState(config, self.model, of_model, self.average, self.scaler, *kept)
+        self.state = TrainState(
+            config,
+            self.model,
+            optimizers(config, self.model),
+            average=weight_average(self.model, config.ema),
+            scaler=GradScaler(self.processes.device.type) if config.dtype == "float16" else None,
+            tokenizer=workload.tokenizer,
+            fingerprint=None if launch.in_memory else workload.fingerprint(),
+        )
         if not launch.in_memory:
             self._resume()
         if self._saved_step is None:  # no earlier life of the run has read the data
@@ -233,11 +238,11 @@ class Trainer:
             step: its number, from 0.
             loss: what this process's parts had of the step's loss.
         """
-        rate = set_rates(self.config, step, self._state.optimizers)
-        norm = optimizer_step(self._state)
+        rate = set_rates(self.config, step, self.state.optimizers)
+        norm = optimizer_step(self.state)
         loss = loss.detach().to(self.processes.device)
         # A gradient that is too large for float16 is no failure: the scaler leaves that step out.
-        for number in [loss] if self.scaler else [loss, norm]:
+        for number in [loss] if self.state.scaler else [loss, norm]:
             bad = self._first_bad.clamp(max=step + 1)
             self._first_bad = torch.where(number.isfinite(), self._first_bad, bad)
         if (step + 1) % self.launch.log_every == 0 or step + 1 == self.config.steps:
@@ -248,7 +253,7 @@ class Trainer:
     def measure(self, step: int) -> dict[str, float]:
         """What is measured of the model, and of its average, after so many steps; the curve keeps it."""
         numbers: dict[str, float] = {}
-        for prefix, model in {"": self.model, "ema_": self.average}.items():
+        for prefix, model in {"": self.model, "ema_": self.state.average}.items():
             if model is not None:
                 values = self.workload.measure(model)
                 numbers |= {prefix + name: value for name, value in values.items()}
@@ -285,7 +290,7 @@ class Trainer:
         if self.processes.most(step) != -self.processes.most(-step):
             raise ValueError(f"train: {self.folder} is not the same folder for every process")
         if path is not None:
-            self.started, self._earlier_seconds = checkpoint.restore(path, self._state)
+            self.started, self._earlier_seconds = checkpoint.restore(path, self.state)
             self._saved_step = self.started
 
     def _stop(self, step: int) -> None:
@@ -342,5 +347,5 @@ class Trainer:
                 self._log.sync()
             self._refuse_nan(step)
             times = {"seconds": self._seconds(), "keep_every": self.launch.snapshots}
-            self.processes.first(lambda: checkpoint.save(self.folder, self._state, step=step, **times))
+            self.processes.first(lambda: checkpoint.save(self.folder, self.state, step=step, **times))
             self._saved_step, self._saved_at = step, time.monotonic()

@@ -40,7 +40,7 @@ def submit(folder: str | Path) -> Path:
     content = json.loads((folder / ENDED).read_text(encoding="utf-8"))
     record = results.Record.from_json(json.dumps(content["record"]), str(folder / ENDED))
     rows = read_curve(folder / CURVE)
-    found = [*faults(record), *_curve_faults(record, rows), *_file_faults(record, folder)]
+    found = [*faults(record), *_folder_faults(record, rows, folder)]
     if found:
         raise ValueError(f"submit: {folder} is not taken.\n" + "\n".join(f"  {fault}" for fault in found))
     return results.save(record, rows=thinned(rows))
@@ -84,23 +84,20 @@ def _known(record: results.Record) -> bool:
     return has(record.commit, "commit") or bool(tree and has(tree, "tree"))
 
 
-def _curve_faults(record: results.Record, rows: list[dict[str, str]]) -> list[str]:
-    """Why a curve is not that of the whole run."""
-    losses = [float(row["loss"]) for row in rows if row.get("loss")]
+def _folder_faults(record: results.Record, rows: list[dict[str, str]], folder: Path) -> list[str]:
+    """Why a curve is not that of the whole run, or the last checkpoint not its end."""
+    found, losses = [], [float(row["loss"]) for row in rows if row.get("loss")]
     steps = [int(row["step"]) for row in rows]
     if not losses or steps != sorted(steps) or steps[-1] != record.recipe.get("steps"):
-        return [f"curve: {CURVE} does not lead to step {record.recipe.get('steps')}"]
-    return [] if all(map(math.isfinite, losses)) else [f"curve: a loss in {CURVE} is no number"]
-
-
-def _file_faults(record: results.Record, folder: Path) -> list[str]:
-    """Why the last checkpoint is not the end of the run."""
+        found.append(f"curve: {CURVE} does not lead to step {record.recipe.get('steps')}")
+    elif not all(map(math.isfinite, losses)):
+        found.append(f"curve: a loss in {CURVE} is no number")
     try:
         trained = open_run(folder)
     except ValueError as error:
-        return [f"files: {error}"]
+        return [*found, f"files: {error}"]
     same = trained.config.recorded() == record.recipe and trained.step == trained.config.steps
     named = (trained.config.experiment, trained.config.arm, trained.config.seed)
     if not same or named != (record.experiment, record.arm, record.seed):
-        return ["files: the last checkpoint is not the end of this run"]
-    return []
+        found.append("files: the last checkpoint is not the end of this run")
+    return found
