@@ -76,13 +76,6 @@ def wrap(processes: "Processes", model: nn.Module, *, compiled: bool) -> nn.Modu
     return torch.compile(model) if compiled else model  # pyright: ignore[reportReturnType]
 
 
-def exchange(module: nn.Module, on: bool) -> None:
-    """Whether the next forward and backward pass exchanges gradients or keeps them for the one after."""
-    inner = getattr(module, "_orig_mod", module)
-    if isinstance(inner, DistributedDataParallel):
-        inner.require_backward_grad_sync = on  # what no_sync() sets; it must hold at the forward pass already
-
-
 @final
 @dataclass(frozen=True)
 class Processes:

@@ -92,7 +92,10 @@ class Log:
             self._columns = list(rows[0]) if rows else ["step"]
             self._write_curve()
             self._drop_later_samples(start)
-            self._board = _board(self._folder / BOARD, start)
+            with contextlib.suppress(ImportError):  # where it is not installed
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._board = SummaryWriter(str(self._folder / BOARD), purge_step=start + 1)
         words = TextColumn("{task.description}"), TextColumn("{task.fields[words]}")
         columns = words[0], BarColumn(), MofNCompleteColumn(), words[1], TimeRemainingColumn()
         hidden = self._quiet or not self._console.is_terminal
@@ -183,12 +186,3 @@ class Log:
             steps = re.finditer(rf"^{SAMPLE}(\d+)$", text, re.M)
             later = [match.start() for match in steps if int(match[1]) > start]
             write_whole(samples, text[: min(later, default=len(text))])
-
-
-def _board(folder: Path, start: int) -> Any:
-    """TensorBoard's writer; None where it is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder), purge_step=start + 1)

@@ -14,7 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from gkalib.training import checkpoint
 from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import Processes, exchange, lock_folder, stop_signals, wrap
+from gkalib.training.distributed import Processes, lock_folder, stop_signals, wrap
 from gkalib.training.log import Log
 from gkalib.training.optim import TrainState, optimizer_step, optimizers, set_rates, weight_average
 from gkalib.training.sampler import key
@@ -135,13 +135,15 @@ def gradient(trainer: "Trainer", parts: Iterator[Part], step: int) -> Tensor:
     total = torch.zeros((), device=processes.device)
     for number in share:
         torch.manual_seed(key(config.seed, 3, step, number))  # of what is random in a part
-        exchange(trainer.module, number == share[-1])
         inputs, labels, count = next(parts)
-        with config.precision(total.device):
-            loss = trainer.workload.nats(trainer.module(inputs), labels) / count
-        total += loss.detach()
-        loss = loss * processes.size  # gradients are averaged over processes, and we want their sum
-        (scaler.scale(loss) if scaler else loss).backward()
+        module: Any = trainer.module  # which exchanges gradients after the last part alone
+        alone = processes.size == 1 or number == share[-1]
+        with contextlib.nullcontext() if alone else module.no_sync():
+            with config.precision(total.device):
+                loss = trainer.workload.nats(module(inputs), labels) / count
+            total += loss.detach()
+            loss = loss * processes.size  # gradients are averaged over processes, and we want their sum
+            (scaler.scale(loss) if scaler else loss).backward()
     return total
 
 
