@@ -197,7 +197,8 @@ def lock_folder(folder: Path) -> FileLock:
         lock.acquire(blocking=False)
         (folder / HOLDER).write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
     except Timeout:
-        holder = (folder / HOLDER).read_text(encoding="utf-8")
+        path = folder / HOLDER
+        holder = path.read_text(encoding="utf-8") if path.exists() else "another process"
         raise ValueError(
             f"train: {folder} is being written to by {holder}. Wait for it, stop it, or choose another "
             "folder with --out"
