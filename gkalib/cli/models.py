@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,9 +51,9 @@ class Train:
         import torch
 
         from gkalib.training import recipes
-        from gkalib.training.background import train_all
         from gkalib.training.launch import Launch
         from gkalib.training.recipes import chosen_runs
+        from gkalib.training.record import train_all
 
         if not self.name:
             known = recipes()
@@ -79,14 +78,15 @@ class Train:
             raise ValueError(
                 f"train: --out is the folder of one run, and these are {len(runs)}: leave it out"
             )
+        if not self.plan and self.gpus is None:
+            train_all(runs, self.launch)
+            return
         found = Launch(runs, _without(given, OWN), gpus=gpus, card=self.card)
         if self.plan:
             print(found.plan)
-        elif self.gpus is not None:
+        else:
             found.check()
             os.execv(sys.executable, found.command)
-        else:
-            train_all(runs, self.launch)
 
 
 def _without(words: Sequence[str], options: Mapping[str, int]) -> list[str]:
@@ -141,22 +141,13 @@ class Evaluate:
         model, processes = self.trained.open()
         say = print if processes.main else (lambda *words, **options: None)
         say(f"{model.config.experiment}, {model.config.arm}, {model.config.scale}, step {model.step:,}")
-        if not self.tasks:
-            begin = time.perf_counter()
-            numbers, items, total = record.evaluate(
-                model, processes, whole=self.whole, training=self.training
-            )
-            say(*record.number_lines(model, numbers, items, total), sep="\n")
-            if self.keep:
-                seconds = time.perf_counter() - begin
-                how = {"items": items}
-                place = record.keep_record(model, processes, "evaluated", how, numbers, seconds=seconds)
-                say(place.name)
-            return
-        scores = record.score_tasks(model, processes, self.tasks, limit=self.limit, shots=self.shots)
-        say(*record.task_lines(scores), sep="\n")
+        if self.tasks:
+            found = record.score_tasks(model, processes, self.tasks, limit=self.limit, shots=self.shots)
+        else:
+            found = record.evaluate(model, processes, whole=self.whole, training=self.training)
+        say(*found.lines, sep="\n")
         if self.keep:
-            say(record.record_tasks(model, processes, scores, limit=self.limit).name)
+            say(record.keep_record(model, processes, found).name)
 
 
 @final

@@ -28,7 +28,7 @@ from gkalib.models import GPT, ViT
 from gkalib.training.checkpoint import TrainedModel, trajectory
 from gkalib.training.config import LanguageConfig, VisionConfig
 from gkalib.training.distributed import Processes
-from gkalib.training.record import data_sha256, keep_record, workload_of
+from gkalib.training.record import Measured, data_sha256, keep_record, workload_of
 from gkalib.viz import figures, style
 from gkalib.viz.paper import gap_figure, head_figure, of_paper
 
@@ -122,8 +122,9 @@ def inspect_run(
         numbers |= spectrum_metrics(model, weights, snapshots) | lost
         rows = picture_rows(model, captured) if isinstance(model, ViT) else text_rows(model, captured)
         how = {"subject": chosen.name, "held_out": held_out}
-        given = {"seconds": time.perf_counter() - begin, "data": data_sha256(loaded.config), "rows": rows}
-        place = keep_record(loaded, processes, EXPERIMENT, how, numbers, **given)
+        seconds, data = time.perf_counter() - begin, data_sha256(loaded.config)
+        measured_now = Measured(EXPERIMENT, numbers, how, seconds, lines, data, rows)
+        place = keep_record(loaded, processes, measured_now)
         lines.append(f"{EXPERIMENT}/{place.name}")
     return lines
 

@@ -1,8 +1,7 @@
-"""What a process of runs does, each run once, and how far they are seen from outside."""
+"""How far runs are, seen from outside: as text, as a picture, beside what a paper prints."""
 
 import csv
 import io
-import json
 import os
 import re
 import subprocess
@@ -10,91 +9,22 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 import gkalib
 from gkalib import results
-from gkalib.data.images import is_own_folder
-from gkalib.data.tokens import is_own_text
 from gkalib.extras import require
-from gkalib.training.checkpoint import newest, run_folder, step_of
-from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import start
-from gkalib.training.log import CURVE, duration, read_curve, thinned, write_whole
-from gkalib.training.loop import NotFinite
-
-ENDED = "ended.json"  # in a run's folder, when it has ended: its settings and its record
+from gkalib.training.checkpoint import newest, step_of
+from gkalib.training.config import TrainConfig
+from gkalib.training.log import CURVE, duration, read_curve
+from gkalib.training.record import ended
 
 Runs = Sequence[tuple[TrainConfig, Path]]  # each with its folder
 Numbers = Mapping[tuple[str, str], float]  # of a paper, by arm and metric
-
-
-def ended(config: TrainConfig, folder: Path) -> results.Record | None:
-    """The record of a run that has ended with these settings; None of another."""
-    if not (folder / ENDED).exists():
-        return None
-    content = json.loads((folder / ENDED).read_text(encoding="utf-8"))
-    same = content["settings"] == config.recorded()
-    return results.Record.from_json(json.dumps(content["record"]), str(folder / ENDED)) if same else None
-
-
-def train_once(run: TrainConfig, launch: LaunchConfig) -> results.Record:
-    """The record of a run: read where it has ended with these settings, else trained for.
-
-    One's own data may have changed since, so that a run on it is measured again.
-
-    Args:
-        run: every setting that decides the result.
-        launch: where and how.
-    """
-    from gkalib.training import train
-
-    processes, folder = start(launch.device), run_folder(run, launch)
-    if launch.fresh:
-        processes.first(lambda: (folder / ENDED).unlink(missing_ok=True))
-    again = launch.in_memory or is_own_folder(run.data) or is_own_text(run.data)
-    record = None if again else ended(run, folder)
-    absent = processes.most(int(record is None))  # in some process, which may see the folder late
-    if record is None or absent:
-        if launch.compile:
-            torch.compiler.reset()  # it compiles a layer for a handful of models, and then no more
-        record = train(run, launch)
-        content = {"settings": run.recorded(), "record": json.loads(record.to_json())}
-        if not launch.in_memory:
-            processes.first(lambda: write_whole(folder / ENDED, json.dumps(content, indent=1)))
-    elif launch.keep:
-        processes.first(partial(results.save, record, rows=thinned(read_curve(folder / CURVE))))
-    return record
-
-
-def train_all(runs: Sequence[TrainConfig], launch: LaunchConfig) -> None:
-    """Train runs one after another, each once, and print a line for the record of each.
-
-    Args:
-        runs: every setting of each.
-        launch: where and how.
-
-    Raises:
-        ValueError: as ``train``; where the loss of a run is no number any more, after the other runs.
-    """
-    failed = []
-    for run in runs:
-        try:
-            record = train_once(run, launch)
-        except NotFinite as error:
-            failed.append(f"train: {run.arm} seed {run.seed}: {str(error).removeprefix('train: ')}")
-            continue
-        if start(launch.device).main:
-            numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
-            print(f"{run.experiment} {record.run}  {numbers}", flush=True)
-    if failed:
-        raise ValueError("\n".join(failed))
 
 
 def steps_done(config: TrainConfig, folder: Path) -> int:

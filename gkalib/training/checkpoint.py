@@ -16,14 +16,14 @@ from safetensors.torch import load_file, load_model, save_file
 from torch import Tensor, nn
 
 from gkalib import results
-from gkalib.data.fetch import sha256_of
+from gkalib.data.fetch import few, sha256_of
 from gkalib.data.images import CLASSES
 from gkalib.training.config import LaunchConfig, TrainConfig, config_of
-from gkalib.training.fingerprint import Fingerprint, changes
 from gkalib.training.optim import TrainState, weight_average
 
 MODEL, AVERAGE, OPTIMIZER = "model.safetensors", "average.safetensors", "optimizer.pt"
 TOKENIZER, STATE = "tokenizer.json", "state.json"
+ENDED = "ended.json"  # in a run's folder, when it has ended: its settings and its record
 FORMAT = 1
 KEPT = 2  # checkpoints from which training can go on
 REMEDY = (
@@ -46,7 +46,7 @@ class TrainedModel(NamedTuple):
     config: TrainConfig
     tokenizer_json: str | None
     step: int
-    fingerprint: Fingerprint | None = None  # of its data; None in a checkpoint of before that was kept
+    fingerprint: dict[str, Any] | None = None  # of its data; None in a checkpoint of before that was kept
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -55,7 +55,8 @@ class TrainedModel(NamedTuple):
         A checkpoint of before they were kept has those of its data set where that is one of CIFAR, digits or
         clothes, and else none.
         """
-        return self.fingerprint.classes if self.fingerprint else CLASSES.get(self.config.data, ())
+        known = self.fingerprint["classes"] if self.fingerprint else CLASSES.get(self.config.data, ())
+        return tuple(known)
 
 
 def save(folder: Path, state: TrainState, *, step: int, seconds: float, keep_every: int = 0) -> Path:
@@ -78,7 +79,6 @@ def save(folder: Path, state: TrainState, *, step: int, seconds: float, keep_eve
     """
     target = folder / f"step-{step:08d}"
     try:
-        clear(folder)
         write(target, state, step=step, seconds=seconds)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch.save raises any of the first two
         clear(folder)
@@ -118,7 +118,7 @@ def write(target: Path, state: TrainState, **content: Any) -> None:
     if state.tokenizer is not None:
         (temporary / TOKENIZER).write_text(state.tokenizer, encoding="utf-8")
     if state.fingerprint:
-        content["data"] = state.fingerprint._asdict()
+        content["data"] = state.fingerprint
     write_state(temporary, {**content, "settings": state.config.settings()})
     if target.exists():
         _delete(target)
@@ -127,7 +127,7 @@ def write(target: Path, state: TrainState, **content: Any) -> None:
 
 
 def restore(path: Path, state: TrainState) -> tuple[int, float]:
-    """Put a checkpoint into a model, its optimizers, average and scaler, when it is whole and of this run.
+    """Put a checkpoint into a model, its optimizers, average and scaler, if it is whole and of this run.
 
     Returns:
         The steps that are done, and the seconds that they took.
@@ -137,18 +137,17 @@ def restore(path: Path, state: TrainState) -> tuple[int, float]:
             can be done.
     """
     try:
-        stored = _check(path, state)
-        _fill(path, state)
+        stored = _fill(path, state)
         content = torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True)
         for optimizer, saved in zip(state.optimizers, content["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         if state.scaler:
             state.scaler.load_state_dict(content["scaler"])
-    except (ValueError, UnpicklingError) as error:
-        problem = error
-        if isinstance(error, UnpicklingError):  # whoever wrote the file wrote its checksum
-            problem = f"train: checkpoint {path} is refused: {OPTIMIZER} holds more than tensors and numbers"
-        raise ValueError(f"{problem}. {REMEDY}") from None
+    except UnpicklingError:  # whoever wrote the file wrote its checksum
+        problem = f"checkpoint {path} is refused: {OPTIMIZER} holds more than tensors and numbers"
+        raise ValueError(f"train: {problem}. {REMEDY}") from None
+    except ValueError as error:
+        raise ValueError(f"train: {error}. {REMEDY}") from None
     return stored["step"], stored["seconds"]
 
 
@@ -183,23 +182,18 @@ def load_checkpoint(
                 f"{wanted}; training writes to runs/RECIPE/ARM-SCALE-sSEED. "
                 f"Known: {', '.join(names) or 'none yet'}"
             )
-    try:
-        path = folder if (folder / STATE).is_file() else newest(folder, step)
-        if path is None:
-            raise ValueError(f"there is no checkpoint in {folder}")
-        config = config_of(read_state(path)["settings"])
-        if averaged and config.ema is None:
-            raise ValueError(f"{path} keeps no moving average; the run has no ema")
-        model = config.build()
-        average = weight_average(model, config.ema) if averaged else None
-        state = TrainState(config, model, [], average)
-        stored = _check(path, state)
-        _fill(path, state)
-    except ValueError as error:
-        raise ValueError(str(error).removeprefix("train: ")) from error
+    path = folder if (folder / STATE).is_file() else newest(folder, step)
+    if path is None:
+        raise ValueError(f"there is no checkpoint in {folder}")
+    config = config_of(read_state(path)["settings"])
+    if averaged and config.ema is None:
+        raise ValueError(f"{path} keeps no moving average; the run has no ema")
+    model = config.build()
+    average = weight_average(model, config.ema) if averaged else None
+    stored = _fill(path, TrainState(config, model, [], average))
     text = (path / TOKENIZER).read_text(encoding="utf-8") if TOKENIZER in stored["files"] else None
     trained = average.module if average else model
-    return TrainedModel(trained, config, text, stored["step"], _fingerprint(stored))
+    return TrainedModel(trained, config, text, stored["step"], stored.get("data"))
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -219,7 +213,7 @@ def newest(folder: Path, step: int | None = None) -> Path | None:
         return by_step[max(by_step)] if by_step else None
     if step not in by_step:
         steps = ", ".join(map(str, by_step)) or "none"
-        raise ValueError(f"train: {folder} has no checkpoint of step {step}. It has: {steps}")
+        raise ValueError(f"{folder} has no checkpoint of step {step}. It has: {steps}")
     return by_step[step]
 
 
@@ -250,7 +244,8 @@ def clear(folder: Path) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Delete all checkpoints, the newest first."""
+    """Delete what says that a run has ended, and all checkpoints, the newest first."""
+    (folder / ENDED).unlink(missing_ok=True)
     for path in reversed(checkpoints(folder)):
         _delete(path)
 
@@ -280,17 +275,16 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         stored = json.loads((path / STATE).read_bytes())
     except FileNotFoundError:
-        raise ValueError(f"train: checkpoint {path} has no {STATE}") from None
+        raise ValueError(f"checkpoint {path} has no {STATE}") from None
     except ValueError:  # no JSON, or no text
-        raise ValueError(f"train: checkpoint {path} is damaged: {STATE} is not JSON") from None
+        raise ValueError(f"checkpoint {path} is damaged: {STATE} is not JSON") from None
     version = stored.get("format") if isinstance(stored, dict) else None
     if version != FORMAT:
         raise ValueError(
-            f"train: checkpoint {path} has format {version!r}, and this version of gkalib reads format "
-            f"{FORMAT}"
+            f"checkpoint {path} has format {version!r}, and this version of gkalib reads format {FORMAT}"
         )
     if stored.pop("seal", None) != _checksum(stored):
-        raise ValueError(f"train: checkpoint {path} is damaged: {STATE} has changed since it was written")
+        raise ValueError(f"checkpoint {path} is damaged: {STATE} has changed since it was written")
     return stored
 
 
@@ -318,36 +312,35 @@ def _delete(path: Path) -> None:
     shutil.rmtree(target)
 
 
-def _fill(path: Path, state: TrainState) -> None:
-    """Give the model and its average what a checkpoint has of them."""
-    for name, module in _modules(state).items():
-        try:
-            load_model(module, path / name)
-        except SafetensorError as error:
-            raise ValueError(
-                f"train: checkpoint {path} is damaged: {name} holds no tensors ({error})"
-            ) from None
-        except RuntimeError as error:
-            problems = "; ".join(line.strip(" .\t") for line in str(error).splitlines()[1:])
-            raise ValueError(f"train: checkpoint {path} does not fit the model: {name}: {problems}") from None
+def _fill(path: Path, state: TrainState) -> dict[str, Any]:
+    """Give the model and its average what a checkpoint has of them; what its ``state.json`` says.
 
-
-def _check(path: Path, state: TrainState) -> dict[str, Any]:
-    """What a checkpoint's ``state.json`` says, if all is whole and of this run."""
+    Raises:
+        ValueError: if not all is whole and of this run; nothing is changed then.
+    """
     stored = read_state(path)
-    different = _differences(stored["settings"], state.config.settings())
+    different = differences(stored["settings"], state.config.settings())
     here = state.fingerprint if different.keys() <= DERIVED else None
-    if here and (changed := changes(state.config.data, _fingerprint(stored), here)):
-        raise ValueError(f"train: {changed}")
+    if here and (changed := changes(state.config.data, stored.get("data"), here)):
+        raise ValueError(changed)
     if different:
         words = "; ".join([*different.values()][:3])
-        raise ValueError(f"train: checkpoint {path} is of another run: {words}")
-    names = [*_modules(state)]
+        raise ValueError(f"checkpoint {path} is of another run: {words}")
+    modules = _modules(state)
+    names = [*modules]
     names += [OPTIMIZER] if state.optimizers else []
     names += [TOKENIZER] if state.tokenizer is not None or TOKENIZER in stored["files"] else []
     _check_files(path, stored, names)
     if state.tokenizer is not None and (path / TOKENIZER).read_text(encoding="utf-8") != state.tokenizer:
-        raise ValueError(f"train: checkpoint {path} was trained with another tokenizer of the same size")
+        raise ValueError(f"checkpoint {path} was trained with another tokenizer of the same size")
+    for name, module in modules.items():
+        try:
+            load_model(module, path / name)
+        except SafetensorError as error:
+            raise ValueError(f"checkpoint {path} is damaged: {name} holds no tensors ({error})") from None
+        except RuntimeError as error:
+            problems = "; ".join(line.strip(" .\t") for line in str(error).splitlines()[1:])
+            raise ValueError(f"checkpoint {path} does not fit the model: {name}: {problems}") from None
     return stored
 
 
@@ -355,31 +348,50 @@ def _check_files(path: Path, stored: Mapping[str, Any], names: list[str]) -> Non
     """Refuse a checkpoint if some of its files are not there or not as they were written."""
     for name in names:
         if name not in stored["files"]:
-            raise ValueError(f"train: checkpoint {path} was written without {name}")
+            raise ValueError(f"checkpoint {path} was written without {name}")
         if not (path / name).is_file():
             alone = "" if (path / OPTIMIZER).exists() else "; --snapshots keeps the weights alone"
-            raise ValueError(f"train: checkpoint {path} is damaged: {name} is missing{alone}")
+            raise ValueError(f"checkpoint {path} is damaged: {name} is missing{alone}")
         if sha256_of(path / name) != stored["files"][name]["sha256"]:
-            raise ValueError(f"train: checkpoint {path} is damaged: {name} has changed since it was written")
+            raise ValueError(f"checkpoint {path} is damaged: {name} has changed since it was written")
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """In which settings a checkpoint differs from the run that wants it, in words by their names."""
+def differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """In which settings a run that was stored differs from one here, in words by their names."""
     words = {}
     for name in dict.fromkeys([*there, *here]):
         old, new = there.get(name), here.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            words |= _differences(old, new, f"{prefix}{name}.")
+            words |= differences(old, new, f"{prefix}{name}.")
         elif old != new:
             values = f"was {json.dumps(old)} there and is {json.dumps(new)} here"
             words[f"{prefix}{name}"] = f"{prefix}{name} {values}"
     return words
 
 
-def _fingerprint(stored: Mapping[str, Any]) -> Fingerprint | None:
-    """That of the data which a checkpoint was trained on."""
-    data = stored.get("data")
-    return Fingerprint(tuple(data["classes"]), data["train"], data["held_out"]) if data else None
+def changes(name: str, there: Mapping[str, Any] | None, here: Mapping[str, Any]) -> str:
+    """What has changed in the data since a run was trained on them, in words; nothing if nothing has.
+
+    Args:
+        name: of the data.
+        there: the fingerprint that the run knows; None in a checkpoint of before that was kept.
+        here: that of what is there now.
+
+    Raises:
+        ValueError: if the classes are others; the message names them.
+    """
+    if there is None or all(there[part] == here[part] for part in ("train", "held_out")):
+        return ""
+    lost = sorted({*there["classes"]} - {*here["classes"]})
+    new = sorted({*here["classes"]} - {*there["classes"]})
+    if lost or new:
+        words = [f"it lacks {few(lost)}"] * bool(lost)
+        words += [f"it has {few(new)}, which the model does not know"] * bool(new)
+        raise ValueError(
+            f"{name} has other classes than the run was trained on: {' and '.join(words)}; classes go "
+            "by the names of their folders"
+        )
+    return f"{name} has changed since the run was trained on it: what it has learned may be held out now"
 
 
 def _checksum(stored: Mapping[str, Any]) -> str:

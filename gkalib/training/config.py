@@ -1,6 +1,5 @@
 """What is trained and how: every setting that decides a run's result; and where and how it is computed."""
 
-import contextlib
 import json
 import math
 import re
@@ -13,6 +12,8 @@ from typing import Any, ClassVar, Literal, TypeVar, final, get_args, get_origin
 import torch
 from torch import nn
 
+from gkalib.data.images import is_own_folder
+from gkalib.data.tokens import is_own_text
 from gkalib.layers import attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 from gkalib.training.sampler import key
@@ -121,6 +122,11 @@ class TrainConfig(ABC):
         """The model, untrained."""
 
     @property
+    def own_data(self) -> bool:
+        """Whether its data is a folder of pictures or a text file of one's own."""
+        return is_own_folder(self.data) if self.kind == "vision" else is_own_text(self.data)
+
+    @property
     def part(self) -> int:
         """How many images or sequences go through the model at once."""
         return self.device_batch or self.batch
@@ -140,11 +146,9 @@ class TrainConfig(ABC):
         """What the model's initial values are drawn from."""
         return key(self.seed, 4)
 
-    def precision(self, device: torch.device) -> contextlib.AbstractContextManager:
+    def precision(self, device: torch.device) -> torch.autocast:
         """The dtype of products inside it, in training and when the model is measured."""
-        if self.dtype == "float32":
-            return contextlib.nullcontext()
-        return torch.autocast(device.type, dtype=getattr(torch, self.dtype))
+        return torch.autocast(device.type, getattr(torch, self.dtype), enabled=self.dtype != "float32")
 
     def layers(self) -> list[type[nn.Module]]:
         """The classes of its attention layers, for a model to cycle through."""
@@ -362,35 +366,32 @@ class Recipe:
         return self.arms[arm]()
 
 
-KINDS: dict[str, type[TrainConfig]] = {config.kind: config for config in (VisionConfig, LanguageConfig)}
 NAMES = ("kind", "experiment", "arm", "scale", "seed")  # what a record has fields of its own for
 
 
 def config_of(settings: Mapping[str, Any]) -> TrainConfig:
     """The configuration that ``TrainConfig.settings`` gave."""
-    nested = {"model": ViTConfig if settings.get("kind") == "vision" else GPTConfig, "augment": Augment}
     try:
-        values = {name: value for name, value in settings.items() if name != "kind"}
-        for name, kind in nested.items():
-            if name in values:
-                values[name] = kind(**_lists_to_tuples(values[name]))
-        return KINDS[settings["kind"]](**_lists_to_tuples(values))
+        kind = {one.kind: one for one in (VisionConfig, LanguageConfig)}[settings["kind"]]
+        return _from_json(kind, {name: value for name, value in settings.items() if name != "kind"})
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"train: these are not the settings of a run ({error})") from None
+        raise ValueError(f"these are not the settings of a run ({error})") from None
 
 
-def _lists_to_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has lists where a run has pairs; the layers of ``attention`` stay a list."""
-    return {
-        name: tuple(value) if isinstance(value, list) and name != "attention" else value
-        for name, value in settings.items()
-    }
+def _from_json(kind: Any, settings: Mapping[str, Any]) -> Any:
+    """A dataclass of what JSON has of it: lists in the place of pairs, but those of layers stay lists."""
+    types = {setting.name: setting.type for setting in fields(kind)}
+    values: dict[str, Any] = {}
+    for name, value in settings.items():
+        if is_dataclass(types.get(name)):
+            values[name] = _from_json(types[name], value)
+        else:
+            values[name] = tuple(value) if isinstance(value, list) and name != "attention" else value
+    return kind(**values)
 
 
 def merged(settings: Any, changes: Mapping[str, Any]) -> Any:
     """A dataclass with changed fields; a mapping given for a field that is a dataclass is merged into it."""
-    names = {setting.name for setting in fields(settings)}
-    assert changes.keys() <= names, f"no setting {changes.keys() - names}"
     values = {}
     for name, value in changes.items():
         old = getattr(settings, name)

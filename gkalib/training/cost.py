@@ -58,18 +58,19 @@ class Cost:
 
     Args:
         count: of the model.
-        items: images or tokens that training reads.
         operations: floating-point operations of all training steps, in GKA's convention for images (three
             forward passes of matrix products) and nanochat's for tokens.
         run: every setting.
-        tokens: of an image or a row.
     """
 
     count: Count
-    items: int
     operations: float
     run: VisionConfig | LanguageConfig
-    tokens: int
+
+    @property
+    def items(self) -> int:
+        """Images or tokens that training reads."""
+        return self.run.steps * self.run.items
 
     def hours(self, card: str = "H100", gpus: int = 1) -> tuple[float, float]:
         r"""Hours on so many cards: what no program can beat, and what is to be expected.
@@ -95,8 +96,11 @@ class Cost:
             raise ValueError(f"launch: a {card} multiplies no bfloat16; give --dtype float16")
         width, depth = run.model.dim, run.model.depth
         size = 4 if run.dtype == "float32" else 2
-        logits = LOGITS * run.model.vocab_size if isinstance(run, LanguageConfig) else 0
-        activations = run.batch * self.tokens * (TRAFFIC * depth * width + logits) * size / gpus
+        if isinstance(run, LanguageConfig):
+            tokens, logits = run.items, LOGITS * run.model.vocab_size
+        else:
+            tokens, logits = run.batch * run.model.length, 0
+        activations = tokens * (TRAFFIC * depth * width + logits) * size / gpus
         moved = (activations + STATE * self.count.parameters) / rates.memory / 1e12
         rate = rates.single if run.dtype == "float32" else rates.half
         products = self.operations / run.steps / gpus / rate / 1e12
@@ -113,15 +117,13 @@ def cost(config: TrainConfig) -> Cost:
     if isinstance(config, VisionConfig):
         side = config.model.image_size
         counts = count(model, torch.empty(1, config.model.channels, side, side, device="meta"))
-        items, per_item = config.steps * config.batch, 3 * counts.flops
-        tokens = (side // config.model.patch_size) ** 2 + 1
+        per_item = 3 * counts.flops
     else:
         assert isinstance(config, LanguageConfig)
         tokens = config.model.context
         counts = count(model, torch.empty(1, tokens, dtype=torch.long, device="meta"))
-        items = config.steps * config.items
         per_item = counts.flops_per_token or 3 * counts.flops // tokens
-    return Cost(count=counts, items=items, operations=float(items * per_item), run=config, tokens=tokens)
+    return Cost(count=counts, operations=float(config.steps * config.items * per_item), run=config)
 
 
 def measured_hours(config: TrainConfig, card: str, gpus: int) -> float | None:

@@ -1,18 +1,15 @@
 """The processes of a run: what each computes, how they agree, who may write, and what stops them."""
 
 import atexit
-import contextlib
 import itertools
 import os
 import platform
-import re
 import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -24,7 +21,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from torch.nn.parallel import DistributedDataParallel
 
 T = TypeVar("T")
-LOOK = 0.1  # seconds between two looks for the main process's note
+PATIENCE = timedelta(days=30)  # with which the others wait for what the main process does alone
 LOCK, HOLDER = ".lock", ".holder"  # a locked file cannot be read everywhere: another says who has it
 _FIRSTS = itertools.count()  # every process asks for the same ones in the same order
 
@@ -79,13 +76,6 @@ def wrap(processes: "Processes", model: nn.Module, *, compiled: bool) -> nn.Modu
     return torch.compile(model) if compiled else model  # pyright: ignore[reportReturnType]
 
 
-def exchange(module: nn.Module, on: bool) -> None:
-    """Whether the next forward and backward pass exchanges gradients or keeps them for the one after."""
-    inner = getattr(module, "_orig_mod", module)
-    if isinstance(inner, DistributedDataParallel):
-        inner.require_backward_grad_sync = on  # what no_sync() sets; it must hold at the forward pass already
-
-
 @final
 @dataclass(frozen=True)
 class Processes:
@@ -138,7 +128,7 @@ class Processes:
         """Let the main process do something while the others wait, however long it takes.
 
         What it does may outlast the time after which a group of processes gives up a message: a large text is
-        prepared for hours. So the others look for a note that it leaves where the processes met.
+        prepared for hours. So the others wait for a note that it leaves where the processes met.
 
         Raises:
             ValueError: in every process, if it raises one in the main process.
@@ -153,8 +143,7 @@ class Processes:
             store = _get_default_store()
             if self.main:
                 store.set(note, problem)
-            while not store.check([note]):
-                time.sleep(LOOK)
+            store.wait([note], PATIENCE)
             problem = store.get(note).decode()
         if problem:
             raise ValueError(problem)
@@ -166,33 +155,32 @@ class Processes:
         return results[0] if results else make()
 
 
-@final
-class Signals:
-    """SIGTERM, or SIGINT once, is kept in ``number`` until ``close``; the second does what it did before.
+@contextmanager
+def stop_signals(*, catch: bool = True) -> Iterator[list[int]]:
+    """SIGTERM, or SIGINT once, is put into the list inside; the second does what it did before.
 
     Args:
-        catch: whether to catch them; if not, ``number`` stays 0.
+        catch: whether to catch them; if not, the list stays empty.
     """
+    caught: list[int] = []
+    handlers: dict[int, Any] = {}
+    process = os.getpid()
 
-    def __init__(self, *, catch: bool):
-        self.number = 0
-        self._process = os.getpid()
-        self._handlers: dict[int, Any] = {}
-        if catch and threading.current_thread() is threading.main_thread():  # no other can catch them
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._handlers[number] = signal.signal(number, self._on_signal)
-
-    def close(self) -> None:
-        """Give the signals back."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-
-    def _on_signal(self, number: int, _: object) -> None:
-        signal.signal(number, self._handlers[number])
-        if os.getpid() == self._process:
-            self.number = number
+    def on_signal(number: int, _: object) -> None:
+        signal.signal(number, handlers[number])
+        if os.getpid() == process:
+            caught.append(number)
         elif number == signal.SIGTERM:  # a child that inherited this; the terminal's SIGINT is its parent's
             os.kill(os.getpid(), number)
+
+    if catch and threading.current_thread() is threading.main_thread():  # no other can catch them
+        for number in (signal.SIGTERM, signal.SIGINT):
+            handlers[number] = signal.signal(number, on_signal)
+    try:
+        yield caught
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def lock_folder(folder: Path) -> FileLock:
@@ -207,38 +195,15 @@ def lock_folder(folder: Path) -> FileLock:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
-        write_holder(folder, os.getpid())
+        (folder / HOLDER).write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
     except Timeout:
+        path = folder / HOLDER
+        holder = path.read_text(encoding="utf-8") if path.exists() else "another process"
         raise ValueError(
-            f"train: {folder} is being written to by {read_holder(folder)[0]}. Wait for it, stop it, or "
-            "choose another folder with --out"
+            f"train: {folder} is being written to by {holder}. Wait for it, stop it, or choose another "
+            "folder with --out"
         ) from None
     except OSError as error:
         lock.release()
         raise ValueError(f"train: {folder} cannot be written to: {error.strerror}") from None
     return lock
-
-
-def write_holder(folder: Path, process: int) -> None:
-    """Leave word of the process that a folder belongs to, and in a second line of when it began."""
-    words = f"process {process} on {platform.node()}\n{_start_of(process)}"
-    (folder / HOLDER).write_text(words, encoding="utf-8")
-
-
-def read_holder(folder: Path) -> tuple[str, int | None]:
-    """The words for a folder's process, and its number if it is alive and of this machine for certain."""
-    holder = folder / HOLDER
-    words, _, start = holder.read_text(encoding="utf-8").partition("\n") if holder.exists() else ("", "", "")
-    here = re.fullmatch(rf"process (\d+) on {re.escape(platform.node())}", words)
-    alive = here is not None and start != "" and start == _start_of(int(here[1]))
-    return words or "another process", int(here[1]) if here and alive else None
-
-
-def _start_of(process: int) -> str:
-    """When a process began, in its system's words: it tells those of one number apart. Empty is unknown."""
-    with contextlib.suppress(OSError):
-        if sys.platform == "linux":  # in ticks of a clock that nobody sets back
-            return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
-        asked = ["ps", "-o", "lstart=", "-p", str(process)]
-        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    return ""

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from gkalib.data.registry import checksum, digest
 from gkalib.data.rows import IGNORED, Documents, Rows, Stored, Windows
 from gkalib.data.tokenizers import Characters
-from gkalib.data.tokens import TextData, is_own_text, text_data
+from gkalib.data.tokens import TextData, text_data
 from gkalib.evaluation import evaluating, text_loss
 from gkalib.models import GPT
 from gkalib.training.config import LanguageConfig
@@ -52,7 +52,7 @@ def load_data(config: LanguageConfig, processes: Processes) -> tuple[LanguageCon
             registers=config.model.registers,
         )
     )
-    if is_own_text(config.data) and isinstance(data.tokenizer, Characters):
+    if config.own_data and isinstance(data.tokenizer, Characters):
         prompt = "".join(symbol for symbol in config.prompt if symbol in data.tokenizer.symbols)
         model = replace(config.model, vocab_size=data.tokenizer.vocab_size)
         config = replace(config, prompt=prompt, model=model)
@@ -83,7 +83,7 @@ class TextWorkload(Workload):
 
     def checksum(self, part: Any) -> str:
         """The registry's of a known text; of one's own that of its tokens."""
-        if not is_own_text(self.config.data):
+        if not self.config.own_data:
             return checksum(self.config.data)
         assert isinstance(part, Windows | Stored)
         return digest([part.tokens] if isinstance(part, Windows) else part.arrays)
@@ -137,11 +137,10 @@ class TextWorkload(Workload):
 
     def sizes(self) -> dict[str, int]:
         """How many tokens go through the model, and how many labels it is trained on."""
-        config, rows = self.config, self.data.train
-        tokens = config.steps * config.batch * config.model.context
+        sizes, rows = super().sizes(), self.data.train
         padded = isinstance(rows, Documents)
-        targets = int(rows.targets() @ self.sampler.times(config.steps)) if padded else tokens
-        return {"tokens": tokens, "targets": targets}
+        targets = int(rows.targets() @ self.sampler.times(self.config.steps)) if padded else sizes["tokens"]
+        return {**sizes, "targets": targets}
 
 
 def held_out(config: LanguageConfig, processes: Processes, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:

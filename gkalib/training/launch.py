@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
@@ -11,24 +12,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, final
+from typing import IO, Any, final
 
 import torch
-from filelock import FileLock
 
 from gkalib import results
 from gkalib.data import registry
-from gkalib.data.images import IMAGE_SETS, is_own_folder
+from gkalib.data.images import IMAGE_SETS
 from gkalib.data.registry import where
 from gkalib.data.text import TEXTS
-from gkalib.data.tokens import LARGE, is_own_text
-from gkalib.training.background import ended, environment, printed_numbers, show, steps_done
+from gkalib.data.tokens import LARGE
+from gkalib.training.background import environment, printed_numbers, show, steps_done
 from gkalib.training.checkpoint import KEPT, run_folder
 from gkalib.training.config import LOADERS, LaunchConfig, TrainConfig, VisionConfig
 from gkalib.training.cost import Cost, cost, measured_hours
-from gkalib.training.distributed import LOCK, read_holder, write_holder
+from gkalib.training.distributed import LOCK
 from gkalib.training.recipes import chosen_runs
 from gkalib.training.recipes import recipe as find_recipe
+from gkalib.training.record import ended
 
 # Images that a core reads and augments in a second, as measured: of ImageNet's size, of 32 × 32 pixels
 # enlarged to 224, and of 32 × 32.
@@ -43,8 +44,8 @@ RENAMED = {"arm": 'arms: a name, a list of them or "all"', "seed": "seeds: how m
 class Launch:
     """Runs of a recipe, one after another: their plan and what is missing here, as text; their process.
 
-    The process is in a session of its own and known by its machine, its number and the time at which it
-    began: one that has got the number of one that is gone is another, and left alone.
+    The process is in a session of its own and holds the lock of a file, which says its number and machine,
+    until it ends, however it ends: one that has got the number of one that is gone is left alone.
 
     Args:
         runs: every setting of each.
@@ -184,12 +185,12 @@ class Launch:
 
     @property
     def running(self) -> bool:
-        """Whether their process runs on this machine."""
-        _, process = read_holder(self.folder)
-        # A child that has ended stays until it is asked how; another's child cannot be asked.
-        with suppress(ChildProcessError):
-            return process is not None and os.waitpid(process, os.WNOHANG)[0] == 0
-        return True
+        """Whether their process runs, which holds its lock."""
+        path = self.folder / LOCK
+        if not path.exists():
+            return False
+        with path.open() as lock:  # shared, so that two who look do not see each other
+            return not _locked(lock, exclusive=False)
 
     @property
     def printed(self) -> str:
@@ -232,9 +233,12 @@ class Launch:
             return
         self.check()
         self.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.folder / LOCK), (self.folder / PRINTED).open("ab", buffering=0) as printed:
-            if self.running:  # another kernel was faster
-                return
+        lock, printed = (self.folder / LOCK).open("a"), (self.folder / PRINTED).open("ab", buffering=0)
+        with lock, printed:
+            while not _locked(lock, exclusive=True):  # who looks at it has it for a moment
+                if self.running:  # another kernel was faster
+                    return
+            lock.truncate(0)
             printed.write(f"{shlex.join(self.command)}\n".encode())
             process = subprocess.Popen(
                 self.command,
@@ -243,9 +247,10 @@ class Launch:
                 stderr=subprocess.STDOUT,
                 env=environment(),
                 start_new_session=True,
+                pass_fds=[lock.fileno()],
             )
-            write_holder(self.folder, process.pid)
-            process.returncode = 0  # how it ended is asked by ``running``
+            lock.write(f"process {process.pid} on {platform.node()}")
+            process.returncode = 0  # nobody waits for it
 
     def stop(self) -> None:
         """Ask it to save and to end, as SIGTERM does; nothing where it has ended.
@@ -253,11 +258,13 @@ class Launch:
         Raises:
             ValueError: if it was started on another machine.
         """
-        words, process = read_holder(self.folder)
-        if process is not None and self.running:
-            os.kill(process, signal.SIGTERM)
-        elif " on " in words and not words.endswith(f" on {platform.node()}"):
+        path = self.folder / LOCK
+        words = path.read_text(encoding="utf-8") if path.exists() else ""
+        holder = re.fullmatch(r"process (\d+) on (.+)", words)
+        if holder and holder[2] != platform.node():
             raise ValueError(f"launch: {self.folder} was started by {words}; stop it there")
+        if holder and self.running:
+            os.kill(int(holder[1]), signal.SIGTERM)
 
     def watch(self, every: float = 2.0) -> None:
         """Show the curves until the process ends; an interrupt ends the watching, not the runs.
@@ -344,14 +351,26 @@ def launch(
     return found
 
 
+def _locked(file: IO[str], *, exclusive: bool) -> bool:
+    """Whether an open file could be locked, for as long as a process that was given it keeps it open."""
+    import fcntl  # imported here: a plan is shown on Windows too
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_NB | (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH))
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _lacking_data(config: TrainConfig) -> list[str]:
     """What to type where the data of a run is not here."""
-    name = config.data.replace("-", "_")
+    name = config.data.replace("_", "-")
     if isinstance(config, VisionConfig):
-        known, own, kind = config.data in IMAGE_SETS, is_own_folder(config.data), "folder of images"
+        known, kind = config.data in IMAGE_SETS, "folder of images"
     else:
-        known = config.data.replace("_", "-") in (*TEXTS, *LARGE)
-        own, kind = is_own_text(config.data), "text file"
-    if known and name in registry.DATASETS and not registry.ready(name):
+        known, kind = name in (*TEXTS, *LARGE), "text file"
+    if known and name.replace("-", "_") in registry.DATASETS and not registry.ready(name.replace("-", "_")):
         return [f"data: {name} is not here. Type: python -m gkalib data get {name}"]
-    return [] if known or own else [f"data: there is no data set and no {kind} called {config.data!r}"]
+    if known or config.own_data:
+        return []
+    return [f"data: there is no data set and no {kind} called {config.data!r}"]

@@ -6,7 +6,6 @@ import io
 import math
 import os
 import re
-import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -83,9 +82,7 @@ class Log:
     def __init__(self, folder: Path | None, name: str, *, steps: int, start: int, main: bool, quiet: bool):
         self.rows: list[dict[str, str]] = []
         self._main, self._folder = main, folder if main else None
-        self._steps = steps
-        self._start = self._last_step = start
-        self._start_time = time.monotonic()
+        self._steps, self._last_step = steps, start
         self._board: Any = None
         self._quiet = quiet or not main
         self._console = Console(stderr=True, soft_wrap=True, quiet=not main)
@@ -94,8 +91,11 @@ class Log:
             self.rows = [row for row in rows if row["step"].isdigit() and int(row["step"]) <= start]
             self._columns = list(rows[0]) if rows else ["step"]
             self._write_curve()
-            self._drop_later_samples()
-            self._board = _board(self._folder / BOARD, start)
+            self._drop_later_samples(start)
+            with contextlib.suppress(ImportError):  # where it is not installed
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._board = SummaryWriter(str(self._folder / BOARD), purge_step=start + 1)
         words = TextColumn("{task.description}"), TextColumn("{task.fields[words]}")
         columns = words[0], BarColumn(), MofNCompleteColumn(), words[1], TimeRemainingColumn()
         hidden = self._quiet or not self._console.is_terminal
@@ -120,17 +120,23 @@ class Log:
             for name, value in numbers.items():
                 self._board.add_scalar(name, value, step)
 
-    def sample(self, step: int, text: str) -> None:
-        """Keep a text that the model wrote, the first of a step."""
-        if self._folder is None:
+    def measured(self, step: int, numbers: Mapping[str, float], sample: str | None) -> None:
+        """Keep what was measured after a step and a text that the model wrote, unless they are there.
+
+        They are where a finished run was taken up again.
+        """
+        rows = [row for row in self.rows if row["step"] == str(step)]
+        if numbers and not any(row.get(name) for row in rows for name in numbers):
+            self.row(step, **numbers)
+        if sample is None or self._folder is None:
             return
         samples = self._folder / SAMPLES
         if samples.exists() and f"{SAMPLE}{step}\n" in samples.read_text(encoding="utf-8"):
-            return  # a finished run was taken up again
+            return
         with samples.open("a", encoding="utf-8") as file:
-            file.write(f"{SAMPLE}{step}\n{text.rstrip()}\n\n")
+            file.write(f"{SAMPLE}{step}\n{sample.rstrip()}\n\n")
         if self._board is not None:
-            self._board.add_text("sample", text, step)
+            self._board.add_text("sample", sample, step)
 
     def advance(self, step: int, **numbers: str) -> None:
         """Move the progress bar, or say a line now and then where there is no terminal."""
@@ -141,7 +147,8 @@ class Log:
         due = step // every > self._last_step // every or step == self._steps
         if words and due and self._bar.disable and not self._quiet:
             self._last_step = step
-            self.say(f"step {step:,} of {self._steps:,}  {words}  {self._remaining_time(step)} left")
+            left = duration(float(self._bar.tasks[0].time_remaining or 0))
+            self.say(f"step {step:,} of {self._steps:,}  {words}  {left} left")
 
     def say(self, text: str) -> None:
         """A line on the terminal, whatever else is shown."""
@@ -170,25 +177,12 @@ class Log:
         self._writer(text).writerows(self.rows)
         write_whole(self._folder / CURVE, text.getvalue())
 
-    def _drop_later_samples(self) -> None:
-        """Keep of the samples what was there when ``start`` steps were done."""
+    def _drop_later_samples(self, start: int) -> None:
+        """Keep of the samples what was there when so many steps were done."""
         assert self._folder is not None
         samples = self._folder / SAMPLES
         if samples.exists():
             text = samples.read_text(encoding="utf-8")
             steps = re.finditer(rf"^{SAMPLE}(\d+)$", text, re.M)
-            later = [match.start() for match in steps if int(match[1]) > self._start]
+            later = [match.start() for match in steps if int(match[1]) > start]
             write_whole(samples, text[: min(later, default=len(text))])
-
-    def _remaining_time(self, step: int) -> str:
-        done = max(1, step - self._start)
-        return duration((time.monotonic() - self._start_time) / done * (self._steps - step))
-
-
-def _board(folder: Path, start: int) -> Any:
-    """TensorBoard's writer; None where it is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder), purge_step=start + 1)

@@ -14,8 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from gkalib.training import checkpoint
 from gkalib.training.config import LaunchConfig, TrainConfig
-from gkalib.training.distributed import Processes, Signals, exchange, lock_folder, wrap
-from gkalib.training.fingerprint import Fingerprint
+from gkalib.training.distributed import Processes, lock_folder, stop_signals, wrap
 from gkalib.training.log import Log
 from gkalib.training.optim import TrainState, optimizer_step, optimizers, set_rates, weight_average
 from gkalib.training.sampler import key
@@ -55,9 +54,10 @@ class Workload(ABC):
         """Of ``train`` or ``held_out``; that of data which is drawn anew for each run is empty."""
         return ""
 
-    def fingerprint(self) -> Fingerprint:
-        """What data is read."""
-        return Fingerprint(self.classes, self.checksum(self.data.train), self.checksum(self.data.held_out))
+    def fingerprint(self) -> dict[str, Any]:
+        """What data is read: the names of the classes, and a checksum of each part."""
+        parts = {"train": self.data.train, "held_out": self.data.held_out}
+        return {"classes": self.classes, **{name: self.checksum(part) for name, part in parts.items()}}
 
     def check(self, *, quiet: bool) -> None:
         """Look at the data once, before the first step of a run; raises a ``ValueError`` where it is bad."""
@@ -83,7 +83,7 @@ class Workload(ABC):
 
     def sizes(self) -> dict[str, int]:
         """How much a whole run reads."""
-        return {}
+        return {self.config.unit: self.config.steps * self.config.items}
 
 
 class Fitted(NamedTuple):
@@ -130,17 +130,20 @@ def gradient(trainer: "Trainer", parts: Iterator[Part], step: int) -> Tensor:
     of all parts of all processes. So parts add up, of one process or of many, whatever share is padding.
     """
     processes, share, config = trainer.processes, trainer.share, trainer.config
+    scaler = trainer.state.scaler
     trainer.model.zero_grad()
     total = torch.zeros((), device=processes.device)
     for number in share:
         torch.manual_seed(key(config.seed, 3, step, number))  # of what is random in a part
-        exchange(trainer.module, number == share[-1])
         inputs, labels, count = next(parts)
-        with config.precision(total.device):
-            loss = trainer.workload.nats(trainer.module(inputs), labels) / count
-        total += loss.detach()
-        loss = loss * processes.size  # gradients are averaged over processes, and we want their sum
-        (trainer.scaler.scale(loss) if trainer.scaler else loss).backward()
+        module: Any = trainer.module  # which exchanges gradients after the last part alone
+        alone = processes.size == 1 or number == share[-1]
+        with contextlib.nullcontext() if alone else module.no_sync():
+            with config.precision(total.device):
+                loss = trainer.workload.nats(module(inputs), labels) / count
+            total += loss.detach()
+            loss = loss * processes.size  # gradients are averaged over processes, and we want their sum
+            (scaler.scale(loss) if scaler else loss).backward()
     return total
 
 
@@ -176,16 +179,19 @@ class Trainer:
         self._first_bad = torch.full((), config.steps + 1, device=self.processes.device)
         if not launch.in_memory:
             self.processes.first(lambda: self._take_folder(stack))
-        self._signals = Signals(catch=not launch.in_memory)
-        stack.callback(self._signals.close)
+        self._signals = stack.enter_context(stop_signals(catch=not launch.in_memory))
         torch.manual_seed(config.model_seed)
         self.model = workload.build().to(self.processes.device)  # which is evaluated, as is its average
-        self.average = weight_average(self.model, config.ema)
         self.module = wrap(self.processes, self.model, compiled=launch.compile)  # which is called in training
-        self.scaler = GradScaler(self.processes.device.type) if config.dtype == "float16" else None
-        of_model = optimizers(config, self.model)
-        kept = workload.tokenizer, None if launch.in_memory else workload.fingerprint()
-        self._state = TrainState(config, self.model, of_model, self.average, self.scaler, *kept)
+        self.state = TrainState(
+            config,
+            self.model,
+            optimizers(config, self.model),
+            average=weight_average(self.model, config.ema),
+            scaler=GradScaler(self.processes.device.type) if config.dtype == "float16" else None,
+            tokenizer=workload.tokenizer,
+            fingerprint=None if launch.in_memory else workload.fingerprint(),
+        )
         if not launch.in_memory:
             self._resume()
         if self._saved_step is None:  # no earlier life of the run has read the data
@@ -219,7 +225,7 @@ class Trainer:
                 self.measure(step + 1)
             kept = kept_every and (step + 1) % kept_every == 0
             due = time.monotonic() - self._saved_at >= self.launch.save_every and self.processes.main
-            decision = self.processes.most(STOP if self._signals.number else SAVE if due or kept else 0)
+            decision = self.processes.most(STOP if self._signals else SAVE if due or kept else 0)
             if decision:
                 self._save(step + 1)
             if decision == STOP:
@@ -234,11 +240,11 @@ class Trainer:
             step: its number, from 0.
             loss: what this process's parts had of the step's loss.
         """
-        rate = set_rates(self.config, step, self._state.optimizers)
-        norm = optimizer_step(self._state)
+        rate = set_rates(self.config, step, self.state.optimizers)
+        norm = optimizer_step(self.state)
         loss = loss.detach().to(self.processes.device)
         # A gradient that is too large for float16 is no failure: the scaler leaves that step out.
-        for number in [loss] if self.scaler else [loss, norm]:
+        for number in [loss] if self.state.scaler else [loss, norm]:
             bad = self._first_bad.clamp(max=step + 1)
             self._first_bad = torch.where(number.isfinite(), self._first_bad, bad)
         if (step + 1) % self.launch.log_every == 0 or step + 1 == self.config.steps:
@@ -249,18 +255,13 @@ class Trainer:
     def measure(self, step: int) -> dict[str, float]:
         """What is measured of the model, and of its average, after so many steps; the curve keeps it."""
         numbers: dict[str, float] = {}
-        for prefix, model in {"": self.model, "ema_": self.average}.items():
+        for prefix, model in {"": self.model, "ema_": self.state.average}.items():
             if model is not None:
                 values = self.workload.measure(model)
                 numbers |= {prefix + name: value for name, value in values.items()}
-        rows = [row for row in self._log.rows if row["step"] == str(step)]
-        if numbers and not any(row.get(name) for row in rows for name in numbers):
-            with self._writing():
-                self._log.row(step, **numbers)
         sample = self.workload.sample(self.model)
-        if sample is not None:
-            with self._writing():
-                self._log.sample(step, sample)
+        with self._writing():
+            self._log.measured(step, numbers, sample)
         return numbers
 
     def finish(self) -> Fitted:
@@ -282,21 +283,20 @@ class Trainer:
     def _take_folder(self, stack: contextlib.ExitStack) -> None:
         stack.callback(lock_folder(self.folder).release)
         checkpoint.clear(self.folder)
+        if self.launch.fresh:
+            checkpoint.forget(self.folder)
 
     def _resume(self) -> None:
-        path = None if self.launch.fresh else checkpoint.newest(self.folder)
+        path = checkpoint.newest(self.folder)
         step = checkpoint.step_of(path) if path else 0
         if self.processes.most(step) != -self.processes.most(-step):
             raise ValueError(f"train: {self.folder} is not the same folder for every process")
         if path is not None:
-            self.started, self._earlier_seconds = checkpoint.restore(path, self._state)
+            self.started, self._earlier_seconds = checkpoint.restore(path, self.state)
             self._saved_step = self.started
-        if self.launch.fresh:
-            self.processes.first(lambda: checkpoint.forget(self.folder))
 
     def _stop(self, step: int) -> None:
-        number = self._signals.number
-        name = signal.Signals(number).name if number else "a signal"  # that another process was sent
+        name = signal.Signals(self._signals[0]).name if self._signals else "a signal"  # of another process
         without = " without --fresh" if self.launch.fresh else ""
         self._log.say(
             f"train: stopped by {name} after step {step} of {self.config.steps}; saved to "
@@ -349,5 +349,5 @@ class Trainer:
                 self._log.sync()
             self._refuse_nan(step)
             times = {"seconds": self._seconds(), "keep_every": self.launch.snapshots}
-            self.processes.first(lambda: checkpoint.save(self.folder, self._state, step=step, **times))
+            self.processes.first(lambda: checkpoint.save(self.folder, self.state, step=step, **times))
             self._saved_step, self._saved_at = step, time.monotonic()

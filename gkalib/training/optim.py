@@ -1,6 +1,7 @@
 """From gradients to weights: parameter groups, the rate of every step, the update, the moving average."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -11,7 +12,6 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from gkalib.training.config import TrainConfig
-from gkalib.training.fingerprint import Fingerprint
 
 MOMENTUM = (0.85, 0.95, 300)  # nanochat's: from, to, over so many steps
 
@@ -30,7 +30,7 @@ class TrainState:
         average: of its weights, if there is one.
         scaler: of the loss, for float16.
         tokenizer: as JSON, for text.
-        fingerprint: of the data that is read.
+        fingerprint: of the data that is read, as ``Workload.fingerprint`` gives it.
     """
 
     config: TrainConfig
@@ -39,7 +39,7 @@ class TrainState:
     average: AveragedModel | None = None
     scaler: GradScaler | None = None
     tokenizer: str | None = None
-    fingerprint: Fingerprint | None = None
+    fingerprint: Mapping[str, Any] | None = None
 
 
 def learning_rate(config: TrainConfig, step: int, factor: float = 1.0) -> float:

@@ -1,44 +1,44 @@
 """A run from its settings to its record, and what is asked of the model that it leaves."""
 
+import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from gkalib import results
-from gkalib.data.images import is_own_folder
 from gkalib.data.registry import checksum
 from gkalib.data.tokenizers import Tokenizer, tokenizer_of
-from gkalib.data.tokens import is_own_text
-from gkalib.evaluation import TaskResult, core
+from gkalib.evaluation import core
 from gkalib.evaluation import evaluate as evaluate_tasks
 from gkalib.models import GPT
 from gkalib.results.record import NAME
 from gkalib.training import checkpoint
-from gkalib.training.checkpoint import TrainedModel, models, read_state
+from gkalib.training.checkpoint import ENDED, TrainedModel, models, read_state, run_folder
 from gkalib.training.checkpoint import load_checkpoint as open_run
 from gkalib.training.config import LanguageConfig, LaunchConfig, TrainConfig, VisionConfig
 from gkalib.training.distributed import Processes, start
-from gkalib.training.fingerprint import Fingerprint, changes
-from gkalib.training.log import thinned
-from gkalib.training.loop import Fitted, Workload, fit
+from gkalib.training.log import CURVE, read_curve, thinned, write_whole
+from gkalib.training.loop import Fitted, NotFinite, Workload, fit
 from gkalib.training.optim import TrainState
 
 PACKAGES = ("torch", "numpy", "timm", "torchvision", "tokenizers", "triton")
-EXPERIMENT = "core"  # what records of tasks belong to
 
 
 def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Record:
-    """Train a model from its settings and measure it on the held-out part.
+    """Train a model from its settings and measure it on the held-out part; a run that has ended is read.
 
     Under ``torchrun`` every process calls it; the record is the same in each. Of images it has ``top1``,
     ``top5`` and ``val_loss``, of text ``val_loss``, nats per token, and ``bits_per_byte``; with ``ema_``
     those of the weights' moving average; ``train_loss`` over the last tenth of the steps, how many
     ``parameters`` there are, how many ``images`` or ``tokens`` were read, and how many a second.
+
+    One's own data may have changed since, so that a run on it is measured again.
 
     Args:
         config: every setting that decides the result; ``recipe("gpa-dickens").run("bank")`` is one.
@@ -51,9 +51,56 @@ def train(config: TrainConfig, launch: LaunchConfig | None = None) -> results.Re
     Chapter 22 reads the loop.
     """
     launch = launch or LaunchConfig()
-    processes = start(launch.device)
-    workload = workload_of(config, processes, workers=launch.workers)
-    return record_of(workload, fit(workload, launch), keep=launch.keep)
+    processes, folder = start(launch.device), run_folder(config, launch)
+    again = launch.fresh or launch.in_memory or config.own_data
+    record, rows = None if again else ended(config, folder), None
+    absent = processes.most(int(record is None))  # in some process, which may see the folder late
+    if record is None or absent:
+        if launch.compile:
+            torch.compiler.reset()  # it compiles a layer for a handful of models, and then no more
+        workload = workload_of(config, processes, workers=launch.workers)
+        fitted = fit(workload, launch)
+        record, rows = record_of(workload, fitted), fitted.rows
+        text = json.dumps({"settings": config.recorded(), "record": json.loads(record.to_json())}, indent=1)
+        if not launch.in_memory:
+            processes.first(lambda: write_whole(folder / ENDED, text))
+    if launch.keep:
+        kept = record
+        processes.first(lambda: results.save(kept, rows=thinned(rows or read_curve(folder / CURVE))))
+    return record
+
+
+def ended(config: TrainConfig, folder: Path) -> results.Record | None:
+    """The record of a run that has ended with these settings; None of another."""
+    if not (folder / ENDED).exists():
+        return None
+    content = json.loads((folder / ENDED).read_text(encoding="utf-8"))
+    same = content["settings"] == config.recorded()
+    return results.Record.from_json(json.dumps(content["record"]), str(folder / ENDED)) if same else None
+
+
+def train_all(runs: Sequence[TrainConfig], launch: LaunchConfig) -> None:
+    """Train runs one after another, each once, and print a line for the record of each.
+
+    Args:
+        runs: every setting of each.
+        launch: where and how.
+
+    Raises:
+        ValueError: as ``train``; where the loss of a run is no number any more, after the other runs.
+    """
+    failed = []
+    for run in runs:
+        try:
+            record = train(run, launch)
+        except NotFinite as error:
+            failed.append(f"train: {run.arm} seed {run.seed}: {str(error).removeprefix('train: ')}")
+            continue
+        if start(launch.device).main:
+            numbers = "  ".join(f"{name} {value:.6g}" for name, value in record.metrics.items())
+            print(f"{run.experiment} {record.run}  {numbers}", flush=True)
+    if failed:
+        raise ValueError("\n".join(failed))
 
 
 def workload_of(
@@ -84,46 +131,62 @@ def workload_of(
 
         assert isinstance(config, LanguageConfig)
         workload = language.TextWorkload(*language.load_data(config, processes), processes)
-    if trained and (there := trained.fingerprint):
-        held_out = workload.checksum(workload.data.held_out)
-        changed = changes(config.data, there, Fingerprint(workload.classes, there.train, held_out))
+    if trained and trained.fingerprint:
+        here = {"classes": workload.classes, "held_out": workload.checksum(workload.data.held_out)}
+        changed = checkpoint.changes(config.data, trained.fingerprint, trained.fingerprint | here)
         if changed and processes.main:
             print(f"train: {changed}", file=sys.stderr)
-    if trained and is_own_text(config.data) and trained.tokenizer_json != workload.tokenizer:
+    if trained and config.own_data and trained.tokenizer_json != workload.tokenizer:
         raise ValueError(f"train: {config.data} gives other tokens than those that the run was trained on")
     return workload
 
 
-def record_of(workload: Workload, fitted: Fitted, *, keep: bool = False) -> results.Record:
-    """The record of a run, which every process gets.
-
-    Args:
-        workload: what it was trained on.
-        fitted: what ``fit`` gave.
-        keep: whether the record and its curve go to ``data/results``.
-    """
-    config, processes = workload.config, workload.processes
-    record = results.Record(
+def record_of(workload: Workload, fitted: Fitted) -> results.Record:
+    """The record of a run, which every process gets, from what it was trained on and what ``fit`` gave."""
+    config = workload.config
+    return results.Record(
         experiment=config.experiment,
         arm=config.arm,
         scale=config.scale,
         recipe=config.recorded(),
         seed=config.seed,
-        device=device_name(processes),
+        device=device_name(workload.processes),
         wall_seconds=round(fitted.seconds, 1),
         metrics=fitted.metrics,
         data_sha256=data_sha256(config),
         **results.provenance(*PACKAGES),
     )
-    if keep:
-        processes.first(lambda: results.save(record, rows=thinned(fitted.rows)))
-    return record
+
+
+class Measured(NamedTuple):
+    """What was measured of a trained model.
+
+    Args:
+        experiment: what a record of it belongs to.
+        metrics: what came out.
+        how: it was asked.
+        seconds: how long it took.
+        lines: for a reader.
+        data: the checksum of what was read.
+        rows: a table beside the record.
+    """
+
+    experiment: str
+    metrics: dict[str, float]
+    how: dict[str, Any]
+    seconds: float
+    lines: list[str]
+    data: str = ""
+    rows: Sequence[Mapping[str, Any]] = ()
 
 
 def evaluate(
     trained: TrainedModel, processes: Processes, *, whole: bool = False, training: bool = False
-) -> tuple[dict[str, float], int, int]:
+) -> Measured:
     """The numbers of a trained model's record, measured again: the same items in the same precision.
+
+    They are ``val_loss`` with ``bits_per_byte`` of text or ``top1`` and ``top5`` of images, and where asked
+    for ``train_bits_per_byte``.
 
     Args:
         trained: what ``open_run`` gave.
@@ -131,28 +194,30 @@ def evaluate(
         whole: whether to measure on everything that was held out, of which a run may read a part.
         training: whether to measure on as many rows of training text too.
 
-    Returns:
-        ``val_loss`` with ``bits_per_byte`` of text or ``top1`` and ``top5`` of images, and where asked for
-        ``train_bits_per_byte``; how many rows or images they are of; and how many were held out.
-
     Raises:
         ValueError: if the data is not here, or has other classes or tokens than the model, or training text
             is asked for where there are images.
     """
-    config = trained.config
+    config, begin = trained.config, time.perf_counter()
     if training and not isinstance(config, LanguageConfig):
         raise ValueError(f"evaluate: {config.experiment} was trained on images; --training is of text")
     if whole:
         config = replace(config, **{config.measured: None})
     workload = workload_of(config, processes, trained=trained)
     model, total = trained.model.to(processes.device), len(workload.data.held_out)
-    numbers = workload.measure(model)
+    items = min(getattr(workload.config, config.measured) or total, total)
+    metrics = workload.measure(model)
+    shown = dict(metrics)
     if training:
         from gkalib.training.language import TextWorkload
 
         assert isinstance(workload, TextWorkload)
-        numbers |= workload.measure_training(model)
-    return numbers, min(getattr(workload.config, config.measured) or total, total), total
+        metrics |= workload.measure_training(model)
+        shown = metrics | {"gap": metrics["bits_per_byte"] - metrics["train_bits_per_byte"]}
+    part = "" if items == total else f", those of its record; --whole takes all {total:,}"
+    lines = [f"on {items:,} held-out {'rows' if trained.tokenizer_json else 'images'}{part}"]
+    lines += [f"{name:<{max(13, *map(len, metrics))}} {value:.6g}" for name, value in shown.items()]
+    return Measured("evaluated", metrics, {"items": items}, time.perf_counter() - begin, lines)
 
 
 def score_tasks(
@@ -162,106 +227,51 @@ def score_tasks(
     *,
     limit: int | None = None,
     shots: int | None = None,
-) -> list[TaskResult]:
+) -> Measured:
     """What a decoder of text reaches in CORE's tasks; the processes share the questions."""
     model, tokenizer = _decoder(trained, processes, "evaluate")
     share = processes.rank, processes.size
-    return evaluate_tasks(
+    scores = evaluate_tasks(
         model, tokenizer, names, limit=limit, shots=shots, share=share, total=processes.total
     )
-
-
-def number_lines(trained: TrainedModel, numbers: dict[str, float], items: int, total: int) -> list[str]:
-    """What ``evaluate`` measured on how many of the held-out items, a line a number."""
-    part = "" if items == total else f", those of its record; --whole takes all {total:,}"
-    kind, width = "rows" if trained.tokenizer_json else "images", max(13, *map(len, numbers))
-    lines = [
-        f"on {items:,} held-out {kind}{part}",
-        *(f"{name:<{width}} {numbers[name]:.6g}" for name in numbers),
-    ]
-    if "train_bits_per_byte" in numbers:
-        gap = numbers["bits_per_byte"] - numbers["train_bits_per_byte"]
-        lines.append(f"{'gap':<{width}} {gap:.6g}")
-    return lines
-
-
-def task_lines(scores: Sequence[TaskResult]) -> list[str]:
-    """A line a task, and the mean over them."""
-    mean = core(scores)
-    return [
-        f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s",
-        *(
+    mean, metrics = core(scores), {}
+    lines = [f"{'task':<20}  items shots accuracy  ± s.e.  guess centered  items/s"]
+    for task in scores:
+        numbers = {
+            "accuracy": task.accuracy,
+            "error": task.error,
+            "centered": task.centered,
+            "items": task.items,
+            "shots": task.shots,
+            "items_per_second": task.items / task.seconds,
+        }
+        metrics |= {f"{task.name.replace('-', '_')}_{name}": number for name, number in numbers.items()}
+        lines.append(
             f"{task.name:<20} {task.items:>6} {task.shots:>5} {task.accuracy:>8.3f} {task.error:>7.3f} "
             f"{task.baseline:>6.3f} {task.centered:>8.3f}  {task.items / task.seconds:.1f}"
-            for task in scores
-        ),
-        f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}",
-    ]
+        )
+    lines.append(f"mean of centered accuracies over {mean.tasks} tasks: {mean.mean:.3f} ± {mean.error:.3f}")
+    metrics |= {"core": mean.mean, "core_error": mean.error, "tasks": mean.tasks}
+    how = {"limit": limit, "tasks": [task.name for task in scores]}
+    return Measured("core", metrics, how, sum(task.seconds for task in scores), lines)
 
 
-def record_tasks(
-    trained: TrainedModel, processes: Processes, scores: Sequence[TaskResult], *, limit: int | None
-) -> Path:
-    """Save what a model reached as the run ``core/<experiment>-<arm>-<scale>-s<seed>-<device>``."""
-    metrics: dict[str, float] = {}
-    for task in scores:
-        name = task.name.replace("-", "_")
-        metrics |= {
-            f"{name}_accuracy": task.accuracy,
-            f"{name}_error": task.error,
-            f"{name}_centered": task.centered,
-            f"{name}_items": task.items,
-            f"{name}_shots": task.shots,
-            f"{name}_items_per_second": task.items / task.seconds,
-        }
-    mean, tasks = core(scores), [task.name for task in scores]
-    return keep_record(
-        trained,
-        processes,
-        EXPERIMENT,
-        {"limit": limit, "tasks": tasks},
-        {**metrics, "core": mean.mean, "core_error": mean.error, "tasks": mean.tasks},
-        seconds=sum(task.seconds for task in scores),
-    )
-
-
-def keep_record(
-    trained: TrainedModel,
-    processes: Processes,
-    experiment: str,
-    how: dict[str, Any],
-    metrics: dict[str, float],
-    *,
-    seconds: float,
-    data: str = "",
-    rows: Sequence[Mapping[str, Any]] = (),
-) -> Path:
-    """Save what a trained model reached; the settings of its run stand under ``run``.
-
-    Args:
-        trained: what ``open_run`` gave.
-        processes: what it was computed on.
-        experiment: what the record belongs to.
-        how: it was asked.
-        metrics: what came out.
-        seconds: how long it took.
-        data: the checksum of what it read.
-        rows: a table beside the record.
-    """
+def keep_record(trained: TrainedModel, processes: Processes, measured: Measured) -> Path:
+    """Save what was measured of a trained model; the settings of its run stand under ``run``."""
     config = trained.config
     record = results.Record(
-        experiment=experiment,
+        experiment=measured.experiment,
         arm=f"{config.experiment}-{config.arm}",
         scale=config.scale,
-        recipe={**how, "step": trained.step, "run": config.recorded()},
+        recipe={**measured.how, "step": trained.step, "run": config.recorded()},
         seed=config.seed,
         device=device_name(processes),
-        wall_seconds=round(seconds, 1),
-        metrics=metrics,
-        data_sha256=data,
+        wall_seconds=round(measured.seconds, 1),
+        metrics=measured.metrics,
+        data_sha256=measured.data,
         **results.provenance("torch", "numpy", "tokenizers"),
     )
-    processes.first(lambda: results.save(record, rows=rows))
+    processes.first(lambda: results.save(record, rows=measured.rows))
     return results.folder() / record.experiment / record.run
 
 
@@ -303,8 +313,7 @@ def device_name(processes: Processes) -> str:
 
 def data_sha256(config: TrainConfig) -> str:
     """The checksum of a run's data, for its record: the registry's; empty for data of one's own."""
-    own = is_own_folder if isinstance(config, VisionConfig) else is_own_text
-    return "" if own(config.data) else checksum(config.data)
+    return "" if config.own_data else checksum(config.data)
 
 
 def load(name_or_folder: str | Path) -> nn.Module:
@@ -348,10 +357,10 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
     if config.ema is not None:
         trained = open_run(run, averaged=True)
     processes = start(device)
-    numbers, items, _ = evaluate(trained, processes)
+    measured = evaluate(trained, processes)
     record = {
-        "metrics": numbers,
-        "items": items,
+        "metrics": measured.metrics,
+        **measured.how,
         "averaged": config.ema is not None,
         "device": device_name(processes),
         "data_sha256": data_sha256(config),
@@ -360,7 +369,7 @@ def save(run: str | Path, name: str, *, device: str | None = None) -> dict[str, 
     kept = trained.tokenizer_json, trained.fingerprint
     state = TrainState(config, trained.model, [], None, None, *kept)
     checkpoint.write(models() / name, state, step=step, seconds=seconds, record=record)
-    return numbers
+    return measured.metrics
 
 
 def _decoder(trained: TrainedModel, processes: Processes, command: str) -> tuple[GPT, Tokenizer]:

@@ -4,18 +4,17 @@ import json
 import math
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from gkalib import results
 from gkalib.data.registry import checksum
-from gkalib.training.background import ENDED
-from gkalib.training.config import TrainConfig, VisionConfig
+from gkalib.training.checkpoint import ENDED, differences
+from gkalib.training.config import TrainConfig
 from gkalib.training.log import CURVE, read_curve, thinned
 from gkalib.training.recipes import recipe
 from gkalib.training.record import open_run
 
 # What each process computes at once depends on the cards, and may differ from the recipe.
-FREE = ("device_batch",)
+FREE = {"device_batch"}
 NEEDED = {"vision": ("top1", "val_loss"), "language": ("val_loss", "bits_per_byte")}
 
 
@@ -41,7 +40,7 @@ def submit(folder: str | Path) -> Path:
     content = json.loads((folder / ENDED).read_text(encoding="utf-8"))
     record = results.Record.from_json(json.dumps(content["record"]), str(folder / ENDED))
     rows = read_curve(folder / CURVE)
-    found = [*faults(record), *_curve_faults(record, rows), *_file_faults(record, folder)]
+    found = [*faults(record), *_folder_faults(record, rows, folder)]
     if found:
         raise ValueError(f"submit: {folder} is not taken.\n" + "\n".join(f"  {fault}" for fault in found))
     return results.save(record, rows=thinned(rows))
@@ -56,14 +55,14 @@ def faults(record: results.Record) -> list[str]:
     if record.scale == "smoke":
         return ["scale: a smoke run shows that code runs, and measures nothing"]
     found = []
-    if differing := min((_differing(run, record) for run in _sizes(full, record.scale)), key=len):
+    sizes = [differences(record.recipe, run.recorded()).keys() - FREE for run in _sizes(full, record.scale)]
+    if differing := sorted(min(sizes, key=len)):
         found.append(f"settings: not those of the recipe: {', '.join(differing)}")
     if not record.clean or not _known(record):
         found.append(f"code: commit {record.commit} is not in this history, or there were changes beside it")
     if record.data_sha256 != checksum(record.recipe.get("data", "")):
         found.append("data: not what is registered under this name")
-    kind = "vision" if isinstance(full, VisionConfig) else "language"
-    if lacking := [name for name in NEEDED[kind] if name not in record.metrics]:
+    if lacking := [name for name in NEEDED[full.kind] if name not in record.metrics]:
         found.append(f"metrics: without {', '.join(lacking)}")
     return found
 
@@ -71,13 +70,6 @@ def faults(record: results.Record) -> list[str]:
 def _sizes(full: TrainConfig, scale: str) -> list[TrainConfig]:
     """The runs of an arm at a scale: a reduced one has another size on a CPU."""
     return [full] if scale == "full" else [full.reduced(), full.reduced("cpu")]
-
-
-def _differing(run: TrainConfig, record: results.Record) -> list[str]:
-    """The settings in which a record is not a run's."""
-    ours: dict[str, Any] = run.recorded()
-    names = [*ours, *(record.recipe.keys() - ours.keys())]
-    return [name for name in names if name not in FREE and record.recipe.get(name) != ours.get(name)]
 
 
 def _known(record: results.Record) -> bool:
@@ -92,23 +84,20 @@ def _known(record: results.Record) -> bool:
     return has(record.commit, "commit") or bool(tree and has(tree, "tree"))
 
 
-def _curve_faults(record: results.Record, rows: list[dict[str, str]]) -> list[str]:
-    """Why a curve is not that of the whole run."""
-    losses = [float(row["loss"]) for row in rows if row.get("loss")]
+def _folder_faults(record: results.Record, rows: list[dict[str, str]], folder: Path) -> list[str]:
+    """Why a curve is not that of the whole run, or the last checkpoint not its end."""
+    found, losses = [], [float(row["loss"]) for row in rows if row.get("loss")]
     steps = [int(row["step"]) for row in rows]
     if not losses or steps != sorted(steps) or steps[-1] != record.recipe.get("steps"):
-        return [f"curve: {CURVE} does not lead to step {record.recipe.get('steps')}"]
-    return [] if all(map(math.isfinite, losses)) else [f"curve: a loss in {CURVE} is no number"]
-
-
-def _file_faults(record: results.Record, folder: Path) -> list[str]:
-    """Why the last checkpoint is not the end of the run."""
+        found.append(f"curve: {CURVE} does not lead to step {record.recipe.get('steps')}")
+    elif not all(map(math.isfinite, losses)):
+        found.append(f"curve: a loss in {CURVE} is no number")
     try:
         trained = open_run(folder)
     except ValueError as error:
-        return [f"files: {error}"]
+        return [*found, f"files: {error}"]
     same = trained.config.recorded() == record.recipe and trained.step == trained.config.steps
     named = (trained.config.experiment, trained.config.arm, trained.config.seed)
     if not same or named != (record.experiment, record.arm, record.seed):
-        return ["files: the last checkpoint is not the end of this run"]
-    return []
+        found.append("files: the last checkpoint is not the end of this run")
+    return found

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from gkalib.data import folders
 from gkalib.data.folders import Files
 from gkalib.data.image_set import ImageData, Images
-from gkalib.data.images import image_data, is_own_folder
+from gkalib.data.images import image_data
 from gkalib.data.registry import checksum
 from gkalib.evaluation import accuracy
 from gkalib.extras import needed_by
@@ -54,7 +54,7 @@ def load_data(config: VisionConfig, processes: Processes) -> tuple[VisionConfig,
     """
     data = processes.in_turn(lambda: image_data(config.data, limit=config.limit))
     classes, held_out = len(data.classes), len(data.held_out)
-    if is_own_folder(config.data):
+    if config.own_data:
         config = replace(config, model=replace(config.model, num_classes=classes))
     if classes != config.model.num_classes:
         raise ValueError(
@@ -106,7 +106,7 @@ class ImageWorkload(Workload):
 
     def checksum(self, part: Any) -> str:
         """The registry's of known pictures; of a folder that of names, labels, sizes, and some bytes."""
-        if not is_own_folder(self.config.data):
+        if not self.config.own_data:
             return checksum(self.config.data)
         assert isinstance(part, Files)
         hasher = hashlib.sha256()
@@ -119,7 +119,7 @@ class ImageWorkload(Workload):
 
     def check(self, *, quiet: bool) -> None:
         """Decode every picture of a folder of one's own."""
-        if is_own_folder(self.config.data):
+        if self.config.own_data:
             folders.check_pictures(self.data, quiet=quiet)
 
     def parts(self, start: int) -> Iterator[Part]:
@@ -144,10 +144,6 @@ class ImageWorkload(Workload):
         with self.config.precision(self.processes.device):
             numbers = accuracy(model, self.held_out, total=self.processes.total)
         return {"top1": numbers["top1"], "top5": numbers["top5"], "val_loss": numbers["loss"]}
-
-    def sizes(self) -> dict[str, int]:
-        """How many pictures a run reads."""
-        return {"images": self.config.steps * self.config.batch}
 
 
 def default_workers(processes: Processes) -> int:

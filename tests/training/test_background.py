@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pytest
 
-import gkalib.training
 from gkalib import results
 from gkalib.cli import main
 from gkalib.data import registry
-from gkalib.training import Launch, launch
+from gkalib.training import Launch, launch, record
 from gkalib.training.background import picture, progress, train_and_kill
 from gkalib.training.checkpoint import newest, step_of
-from gkalib.training.distributed import HOLDER, write_holder
+from gkalib.training.distributed import LOCK
 from gkalib.training.log import CURVE, read_curve
 from gkalib.training.loop import NotFinite
 
@@ -53,7 +52,7 @@ def until(reached, seconds: float = 120) -> None:
 
 def number_of(run: Launch) -> int:
     """The number of its process."""
-    return int((run.folder / HOLDER).read_text().split()[1])
+    return int((run.folder / LOCK).read_text().split()[1])
 
 
 def test_what_is_missing_is_said_with_what_to_type():
@@ -175,14 +174,14 @@ def test_what_has_ended_is_read_and_what_is_no_number_is_left(places, monkeypatc
     words = shlex.split("train gpa-dickens --arms rope bank --smoke --steps 4 --quiet --device cpu")
     trained = []
 
-    def train(run, options):
-        trained.append(run.arm)
-        if run.arm == "rope":
+    def fit(workload, options):
+        trained.append(workload.config.arm)
+        if workload.config.arm == "rope":
             raise NotFinite("train: the loss is no number")
-        return real(run, options)
+        return real(workload, options)
 
-    real = gkalib.training.train
-    monkeypatch.setattr(gkalib.training, "train", train)
+    real = record.fit
+    monkeypatch.setattr(record, "fit", fit)
     for given, newly in (([], ["rope", "bank"]), (["--keep"], ["rope"]), (["--fresh"], ["rope", "bank"])):
         assert main([*words, *given]) == 2
         printed = capsys.readouterr()
@@ -195,38 +194,22 @@ def test_what_has_ended_is_read_and_what_is_no_number_is_left(places, monkeypatc
     assert trained == ["bank"]  # other settings are another run
 
 
-@pytest.mark.parametrize(
-    "holder",
-    [
-        "",
-        "process",
-        "process {pid} on elsewhere\n{start}",
-        "process {pid} on {host}\n1",
-        "process {pid} on {host}",
-    ],
-    ids=["none", "no number", "another machine", "a reused number", "no start"],
-)
-def test_a_process_that_is_not_the_launchs_for_certain_is_left_alone(places, holder):
-    """It may be of another host that shares the folder, or have got the number of one that is gone."""
+def test_a_process_that_has_the_number_of_one_that_is_gone_is_left_alone(places):
+    """Or the number of one on another host that shares the folder: a launch's own process holds the lock."""
     run, other = smoke(), subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    folder = run.folder
-    folder.mkdir(parents=True)
-    write_holder(folder, other.pid)
-    start = (folder / HOLDER).read_text().split("\n")[1]
+    run.folder.mkdir(parents=True)
     with other:
-        (folder / HOLDER).write_text(holder.format(pid=other.pid, host=platform.node(), start=start))
-        assert not run.running
-        if "elsewhere" in holder:
-            with pytest.raises(ValueError, match=r"was started by process \d+ on elsewhere; stop it there"):
+        for place in (platform.node(), "elsewhere"):
+            (run.folder / LOCK).write_text(f"process {other.pid} on {place}")
+            assert not run.running
+            if place == "elsewhere":
+                with pytest.raises(ValueError, match=r"started by process \d+ on elsewhere; stop it there"):
+                    run.stop()
+            else:
                 run.stop()
-        else:
-            run.stop()
-        time.sleep(0.2)
-        assert other.poll() is None
-        write_holder(folder, other.pid)
-        assert run.state == "running"
-        run.stop()
-        until(lambda: not run.running)  # which asks how it ended, in the place of its parent
+            time.sleep(0.2)
+            assert other.poll() is None
+        other.communicate(b"\n")
 
 
 def test_without_data_nothing_is_started(places, monkeypatch):

@@ -146,7 +146,7 @@ def test_a_run_survives_json(run):
 )
 @pytest.mark.usefixtures("as_a_user")
 def test_what_is_no_run_is_refused(change):
-    with pytest.raises(ValueError, match=r"^train: these are not the settings of a run"):
+    with pytest.raises(ValueError, match=r"^these are not the settings of a run"):
         config_of(text_run().settings() | change)
-    with pytest.raises(ValueError, match=r"^train: these are not the settings of a run"):
+    with pytest.raises(ValueError, match=r"^these are not the settings of a run"):
         config_of({})

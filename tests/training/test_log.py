@@ -58,14 +58,14 @@ def test_samples_after_the_checkpoint_are_taken_out(tmp_path: Path):
     run_log = opened(tmp_path)
     texts = {10: "a first\n\nsample === step by step", 20: "a second", 30: "a third"}
     for step, text in texts.items():
-        run_log.sample(step, text)
+        run_log.measured(step, {}, text)
     run_log.close()
     whole = (tmp_path / SAMPLES).read_text()
     assert whole.startswith("=== step 10\na first\n\nsample === step by step\n\n=== step 20\na second\n\n")
     two = opened(tmp_path, 20)
     assert (tmp_path / SAMPLES).read_text() == whole[: whole.index("=== step 30")]
-    two.sample(30, texts[30])
-    two.sample(30, "again")  # of a finished run that was taken up again
+    two.measured(30, {}, texts[30])
+    two.measured(30, {}, "again")  # of a finished run that was taken up again
     two.close()
     assert (tmp_path / SAMPLES).read_text() == whole
 
@@ -79,7 +79,7 @@ def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.Mo
     run_log = opened(tmp_path)
     for step in (1, 2, 3, 4):
         run_log.row(step, loss=float(step))
-    run_log.sample(2, "two")
+    run_log.measured(2, {}, "two")
     run_log.close()
     two = opened(tmp_path, 2)
     for step in (3, 4):
@@ -98,7 +98,7 @@ def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.Mo
 def test_without_tensorboard(tmp_path: Path):
     run_log = opened(tmp_path)
     run_log.row(1, loss=1.0)
-    run_log.sample(1, "text")
+    run_log.measured(1, {}, "text")
     run_log.close()
     assert not (tmp_path / BOARD).exists()
     assert read_curve(tmp_path / CURVE) == [{"step": "1", "loss": "1.0"}]
@@ -107,7 +107,7 @@ def test_without_tensorboard(tmp_path: Path):
 def test_only_the_main_process_writes(tmp_path: Path, capsys: pytest.CaptureFixture):
     run_log = opened(tmp_path, main=False, quiet=False)
     run_log.row(1, loss=1.0)
-    run_log.sample(1, "text")
+    run_log.measured(1, {}, "text")
     run_log.advance(40, loss="1")
     run_log.say("words")
     run_log.sync()

@@ -8,9 +8,8 @@ import pytest
 
 from gkalib import results
 from gkalib.cli import main
-from gkalib.training import recipe, recipes, submit
-from gkalib.training.background import ENDED, train_once
-from gkalib.training.checkpoint import newest
+from gkalib.training import recipe, recipes, submit, train
+from gkalib.training.checkpoint import ENDED, newest
 from gkalib.training.log import CURVE
 from gkalib.training.submit import faults
 from tests.training.runs import launch, recorded
@@ -31,7 +30,7 @@ def ended(tmp_path, monkeypatch):
     """The folder of a run that has ended, as if from a clean tree; its size is taken for a reduced one."""
     monkeypatch.setenv("GKALIB_RESULTS", str(tmp_path / "results"))
     monkeypatch.setattr(submit, "_sizes", lambda full, scale: [RUN])
-    train_once(RUN, launch(tmp_path / "run"))
+    train(RUN, launch(tmp_path / "run"))
     change(tmp_path / "run", clean=True, commit=COMMIT)
     return tmp_path / "run"
 

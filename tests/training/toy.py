@@ -20,7 +20,7 @@ from gkalib import results
 from gkalib.data.tokenizers import Characters
 from gkalib.training import LanguageConfig, LaunchConfig, checkpoint, loop
 from gkalib.training.distributed import Processes, start
-from gkalib.training.fingerprint import Fingerprint
+from gkalib.training.log import thinned
 from gkalib.training.loop import Part, Workload
 from gkalib.training.record import record_of
 from gkalib.training.sampler import Sampler
@@ -52,8 +52,8 @@ class Toy(Workload):
         self.sampler = Sampler(len(self.tokens), config.batch, config.parts, config.seed)
         self.event, self.factor = event, 1.0
 
-    def fingerprint(self) -> Fingerprint:
-        return Fingerprint((), "drawn", "drawn")
+    def fingerprint(self) -> dict[str, Any]:
+        return {"classes": (), "train": "drawn", "held_out": "drawn"}
 
     def parts(self, start: int) -> Iterator[Part]:
         for step in range(start, self.config.steps):
@@ -79,7 +79,11 @@ class Toy(Workload):
 def fit(run: LanguageConfig, launch: LaunchConfig, *, event: Event = nothing) -> results.Record:
     """Train on random tokens."""
     workload = Toy(run, start(launch.device), event)
-    return record_of(workload, loop.fit(workload, launch), keep=launch.keep)
+    fitted = loop.fit(workload, launch)
+    record = record_of(workload, fitted)
+    if launch.keep:
+        results.save(record, rows=thinned(fitted.rows))
+    return record
 
 
 def life(run: LanguageConfig, launch: LaunchConfig, said: Path, event: Event = nothing) -> None:

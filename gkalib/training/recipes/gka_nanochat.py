@@ -25,8 +25,8 @@ with so small an ε moves them by up to the whole rate in the direction that it 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gkalib.models import PRESETS, GPTConfig
@@ -164,10 +164,7 @@ def _run(arm: str) -> LanguageConfig:
     )
 
 
-ARMS: dict[str, Callable[[], LanguageConfig]] = {
-    arm: lambda arm=arm: _run(arm)
-    for arm in ("baseline", "gka", "gka-matched", "baseline-matched", "baseline-plain")
-}
+ARMS = ("baseline", "gka", "gka-matched", "baseline-matched", "baseline-plain")
 
 RECIPES = [
     Recipe(
@@ -175,6 +172,6 @@ RECIPES = [
         paper="gka",
         summary="nanochat at depth 20: its attention, GKA, and both at equal operations",
         expects="mean of six CORE tasks 0.2418, and 0.2286 for GKA at 0.42 of parameters, 0.49 of operations",
-        arms=ARMS,
+        arms={arm: partial(_run, arm) for arm in ARMS},
     )
 ]
