@@ -99,7 +99,7 @@ class Variants:
         """Print the table."""
         from gkalib.models import overview, overview_table
 
-        print(overview_table(overview(self.dim, self.heads, self.tokens), self.tokens))
+        print(overview_table(overview(self.dim, self.heads, self.tokens)))
 
 
 @final

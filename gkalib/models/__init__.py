@@ -3,7 +3,7 @@
 from gkalib.models.count import Count, count
 from gkalib.models.gpt import GPT, gpt
 from gkalib.models.gpt_config import PRESETS, GPTConfig
-from gkalib.models.overview import Overview, overview, overview_table
+from gkalib.models.overview import overview, overview_table
 from gkalib.models.replace import replace_attention
 from gkalib.models.saved import from_pretrained
 from gkalib.models.swap import Swap
@@ -14,7 +14,6 @@ __all__ = [
     "PRESETS",
     "Count",
     "GPTConfig",
-    "Overview",
     "Swap",
     "ViT",
     "ViTConfig",

@@ -2,9 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -19,36 +18,20 @@ from gkalib.smoothing.fused import no_operation
 _COMPOSED = {"mixed"}  # made of other variants, so that its costs are theirs
 
 
-@final
-@dataclass(frozen=True)
-class Overview:
-    """One attention layer of a variant, with its default options.
+def overview(
+    dim: int = 192, num_heads: int = 3, tokens: Sequence[int] = (196, 784)
+) -> dict[str, dict[str, str]]:
+    """What each variant is and costs, a cell by the title of its column, for one layer with default options.
 
-    Args:
-        name: of the variant.
-        parameters: of the layer.
-        causal: whether it is defined under a causal mask: ``yes``, ``no`` or ``only``.
-        length: which numbers of tokens a layer that was built for n takes: ``any``, ``at most n`` or ``n``.
-        cached: how many numbers a cache keeps of each token; None where it cannot decode token by token.
-        sums: whether it can decode from sums of a fixed size, in the place of a cache or as its only one.
-        fused: whether a GPU program computes it without a matrix of n × n numbers.
-        kept: for each number of tokens the bytes that a forward pass on a CPU keeps for the gradient.
-    """
+    ``mixed`` is left out: it is made of the others. The columns are
 
-    name: str
-    parameters: int
-    causal: str
-    length: str
-    cached: int | None
-    sums: bool
-    fused: bool
-    kept: tuple[int, ...]
-
-
-def overview(dim: int = 192, num_heads: int = 3, tokens: Sequence[int] = (196, 784)) -> list[Overview]:
-    """Every variant at one size, in the order of their names.
-
-    ``mixed`` is left out: it is made of the others.
+    - ``parameters``, of the layer;
+    - ``causal``, whether it is defined under a causal mask: ``yes``, ``no`` or ``only``;
+    - ``tokens``, which numbers of them a layer that was built for n takes: ``any``, ``at most n`` or ``n``;
+    - ``cache per token``, how many numbers a cache keeps of each: ``none`` where it cannot decode token by
+      token, ``or sums`` where sums of a fixed size can be in the place of a cache, ``sums`` where they are;
+    - ``fused``, whether a GPU program computes it without a matrix of n × n numbers;
+    - ``kept``, for each number of tokens what a forward pass on a CPU keeps for the gradient.
 
     Args:
         dim, num_heads: D and h; those of ViT-Ti by default.
@@ -62,45 +45,41 @@ def overview(dim: int = 192, num_heads: int = 3, tokens: Sequence[int] = (196, 7
         raise ValueError("overview: give a number of tokens")
     names = [name for name in variants() if name not in _COMPOSED]
     bar = {"console": Console(stderr=True), "disable": not sys.stderr.isatty(), "transient": True}
-    return [_of(name, dim, num_heads, tokens) for name in track(names, "measures a layer of each", **bar)]
+    return {
+        name: _of(attention(name), dim, num_heads, tokens)
+        for name in track(names, "measures a layer of each", **bar)
+    }
 
 
-def overview_table(rows: Sequence[Overview], tokens: Sequence[int]) -> str:
+def overview_table(rows: dict[str, dict[str, str]]) -> str:
     """The rows as a table in Markdown."""
-    sizes = [f"kept, {count} tokens" for count in tokens]
-    lines = [["variant", "parameters", "causal", "tokens", "cache per token", "fused", *sizes]]
-    lines += [["---", "--:", "---", "---", "---", "---", *["--:"] * len(sizes)]]
-    for row in rows:
-        cached = "none" if row.cached is None else f"{row.cached:,}{', or sums' if row.sums else ''}"
-        cached = "sums" if row.cached == 0 else cached
-        kept = [f"{size / 2**20:.1f} MiB" for size in row.kept]
-        causal, fused = row.causal, "yes" if row.fused else "no"
-        lines.append([f"`{row.name}`", f"{row.parameters:,}", causal, row.length, cached, fused, *kept])
+    [titles, *_] = map(list, rows.values())
+    rule = ["--:" if title.startswith(("parameters", "kept")) else "---" for title in titles]
+    lines = [["variant", *titles], ["---", *rule], *([f"`{name}`", *rows[name].values()] for name in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _of(name: str, dim: int, num_heads: int, tokens: Sequence[int]) -> Overview:
-    cls: Any = attention(name)
+def _of(cls: Any, dim: int, num_heads: int, tokens: Sequence[int]) -> dict[str, str]:
     built = [cls(dim, num_heads, **({"length": count} if cls.sized else {})) for count in tokens]
     layer, count = built[0], tokens[0]
     problem = layer.problem(torch.zeros(1, count, dim), is_causal=cls.only_causal)
-    cached, sums = None, False
+    cached = "none"
     if cls.decodes:
         one, two = (_cached(layer, torch.zeros(1, read, dim)) for read in (1, 2))
-        cached, sums = two - one, two == one or Recurrent().refuses(problem) is None
-    return Overview(
-        name=name,
-        parameters=sum(parameter.numel() for parameter in layer.parameters()),
-        causal="only" if cls.only_causal else "yes" if cls.causal else "no",
-        length=_length(layer, dim, count),
-        cached=cached,
-        sums=sums,
-        fused=layer.method == "auto" and no_operation(problem) is None,
-        kept=tuple(
-            kept_bytes(partial(each, is_causal=cls.only_causal), torch.zeros(1, n, dim))
-            for each, n in zip(built, tokens, strict=True)
-        ),
-    )
+        recurrent = Recurrent().refuses(problem) is None
+        cached = "sums" if two == one else f"{two - one:,}{', or sums' if recurrent else ''}"
+    kept = {
+        f"kept, {n} tokens": kept_bytes(partial(each, is_causal=cls.only_causal), torch.zeros(1, n, dim))
+        for each, n in zip(built, tokens, strict=True)
+    }
+    return {
+        "parameters": f"{sum(parameter.numel() for parameter in layer.parameters()):,}",
+        "causal": "only" if cls.only_causal else "yes" if cls.causal else "no",
+        "tokens": _length(layer, dim, count),
+        "cache per token": cached,
+        "fused": "yes" if layer.method == "auto" and no_operation(problem) is None else "no",
+        **{title: f"{size / 2**20:.1f} MiB" for title, size in kept.items()},
+    }
 
 
 @torch.no_grad()
