@@ -45,7 +45,9 @@ def draw() -> Figure:
         xlabel="time (ms)",
         ylabel="acceleration (g)",
     )
-    maps.weights(right, weights, title="Attention: its weights, a row of the map", largest=BRIGHT, row=FRAMED)
+    maps.weights(right, weights, title="Attention: its weights, a row of the map", largest=BRIGHT)
+    frame = {"facecolor": "none", "edgecolor": style.PALETTE["vermilion"], "linewidth": 1.5}
+    right.axhspan(FRAMED - 0.5, FRAMED + 0.5, **frame)
     right.set(xlabel="key: a reading", ylabel="query: a time")
     return figure
 

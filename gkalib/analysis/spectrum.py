@@ -1,7 +1,6 @@
-"""Singular values of attention and of weights, how many of them count, and how weights are spread."""
+"""Singular values of attention and of weights, and how many of them count."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -91,40 +90,3 @@ def kind(name: str) -> str:
     if any(part.startswith(("norm", "ln_")) for part in parts):
         return "norm"
     return "mlp" if "mlp" in parts else parts[0]
-
-
-BINS = 61  # of equal width
-
-
-class Histogram(NamedTuple):
-    """How often ``size`` numbers fall into bins: edges ``[bins + 1]`` and densities ``[bins]``."""
-
-    edges: Float[Tensor, " edges"]
-    density: Float[Tensor, " bins"]
-    size: int
-
-
-def histogram(weights: Weights) -> dict[str, Histogram]:
-    """How the parameters are distributed, one histogram a kind, out to its largest magnitude.
-
-    Args:
-        weights: parameters by name.
-
-    Raises:
-        ValueError: if there are no parameters.
-
-    References:
-        Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 29.
-    """
-    if not weights:
-        raise ValueError("histogram: needs parameters, and none are given")
-    grouped: dict[str, list[Tensor]] = {}
-    for name, tensor in weights.items():
-        grouped.setdefault(kind(name), []).append(tensor.detach().double().cpu().flatten())
-    return {name: _histogram(torch.cat(parts)) for name, parts in grouped.items()}
-
-
-def _histogram(values: Tensor) -> Histogram:
-    reach = values.abs().max().item() or 1.0
-    density, edges = torch.histogram(values, BINS, range=(-reach, reach), density=True)
-    return Histogram(edges, density, len(values))

@@ -321,19 +321,23 @@ def spectra(model: nn.Module, attention: Sequence[Weights]) -> Figure:
 
 
 def histograms(model: nn.Module) -> Figure:
-    """How the parameters are spread, a panel a kind.
+    """How the parameters are spread, a panel a kind, out to its largest magnitude.
 
     References:
         Maity et al., Kolmogorov–Arnold attention, 2025, figure 6. Taught in: chapter 29.
     """
-    by_kind = spectrum.histogram(dict(model.named_parameters()))
+    by_kind: dict[str, list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        by_kind.setdefault(spectrum.kind(name), []).append(parameter.detach().double().cpu().flatten())
     columns = 4
     rows = math.ceil(len(by_kind) / columns)
     figure = Figure(figsize=(style.COLUMN, 1.5 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, (name, counts) in zip(panels, by_kind.items(), strict=False):
-        axes.stairs(counts.density, counts.edges, fill=True)
-        axes.set_title(f"{name} ({counts.size:,})", fontsize=8)
+    for axes, (name, parts) in zip(panels, by_kind.items(), strict=False):
+        values = torch.cat(parts)
+        reach = values.abs().max().item() or 1.0
+        axes.hist(values, bins=61, range=(-reach, reach), density=True, histtype="stepfilled")
+        axes.set_title(f"{name} ({len(values):,})", fontsize=8)
         axes.set_yticks([])
         axes.tick_params(labelsize=7)
     for axes in panels[len(by_kind) :]:

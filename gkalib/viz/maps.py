@@ -23,9 +23,7 @@ __getattr__ = moved(
 )
 
 
-def weights(
-    axes: Axes, matrix, *, title: str = "", largest: float | int | None = None, row: int | None = None
-) -> AxesImage:
+def weights(axes: Axes, matrix, *, title: str = "", largest: float | int | None = None) -> AxesImage:
     """Draw a weight matrix W, queries down and keys across, dark for zero and bright for `largest`.
 
     Args:
@@ -33,7 +31,6 @@ def weights(
         matrix: `[n, m]` weights, tensor or array; negative weights switch to a diverging map around zero.
         title: what the matrix is.
         largest: the weight at the end of the color map, the largest in the matrix unless given.
-        row: a query to frame.
 
     Raises:
         ValueError: when the matrix has not two axes.
@@ -52,10 +49,6 @@ def weights(
         vmax=largest,
         aspect="auto",
     )
-    if row is not None:
-        axes.axhspan(
-            row - 0.5, row + 0.5, facecolor="none", edgecolor=style.PALETTE["vermilion"], linewidth=1.5
-        )
     axes.set(title=title, xlabel="key", ylabel="query")
     return image
 

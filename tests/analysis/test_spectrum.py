@@ -1,4 +1,4 @@
-"""Spectra whose ranks are known, and histograms that count everything once."""
+"""Spectra whose ranks are known."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import torch
 
 from gkalib.analysis.spectrum import (
     effective_rank,
-    histogram,
     kind,
     matrices,
     singular_values,
@@ -73,29 +72,10 @@ def test_matrices_leave_out_vectors_and_tables_of_one_row():
     assert list(matrices(given)) == ["a"]
 
 
-def test_a_histogram_counts_everything_once(monkeypatch):
-    weights = {"blocks.0.mlp.fc1.weight": torch.randn(50, 4), "blocks.1.mlp.fc1.bias": torch.randn(60)}
-    weights |= {"head.weight": torch.tensor([[-1.2, 0.25], [0.75, 3.0]])}
-    monkeypatch.setattr("gkalib.analysis.spectrum.BINS", 9)
-    own = histogram(weights)
-    assert set(own) == {"mlp", "head"} and own["mlp"].size == 260
-    for one in own.values():
-        assert (one.density * one.edges.diff()).sum().item() == pytest.approx(1.0)
-    equal(own["head"].edges, torch.linspace(-3, 3, 10, dtype=torch.float64))
-    counts = torch.tensor([0, 0, 1, 0, 1, 1, 0, 0, 1]).double()
-    equal(own["head"].density, counts / 4 / own["head"].edges.diff())
-
-
-def test_parameters_that_are_all_zero_have_a_histogram():
-    found = histogram({"head.bias": torch.zeros(5)})["head"]
-    assert found.density.argmax() == 30
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: effective_rank(torch.zeros(2, 3)), "effective_rank: needs a singular value above zero"),
-        (lambda: histogram({}), "histogram: needs parameters"),
     ],
 )
 def test_what_has_no_answer_is_refused(call, message: str):
