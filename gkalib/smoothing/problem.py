@@ -114,13 +114,13 @@ class Problem:
         One query that was given a position has as few lags as keys: no table, whose length a device would
         have to be asked for.
         """
-        factors = lag_factors(self.kernel) if self.positions is not None and self.sizes[2] == 1 else []
-        if factors:
+        of_lag, others = factors(self.kernel)
+        single = self.positions is not None and self.sizes[2] == 1
+        if single and of_lag and not any(kernel.of_lag for kernel in others):
             lag = self.lag(rows)
             query = self.query.new_zeros(lag.shape[0] if lag.ndim == 3 else 1, self.sizes[1], 1, 1)
             key = query.expand(-1, -1, self.sizes[3], -1)
-            first, *others = (kernel.log(query, key, lag) for kernel in factors)
-            return sum(others, first)
+            return torch.stack([kernel.log(query, key, lag) for kernel in of_lag]).sum(0)
         table, zero = self.lag_table()
         scores = table[:, self.lag(rows) + zero]
         return scores.transpose(0, 1) if scores.ndim == 4 else scores
@@ -248,14 +248,12 @@ def autocasts(device: torch.device) -> bool:
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
-def lag_factors(kernel: Kernel) -> list[Kernel]:
-    """The factors of a kernel that read the lag; none if one of them reads the content too."""
-    if isinstance(kernel, Product):
-        sides = [(side, lag_factors(side)) for side in (kernel.first, kernel.second)]
-        if any(side.of_lag and not own for side, own in sides):
-            return []
-        return [factor for _, own in sides for factor in own]
-    return [kernel] if kernel.of_lag and not kernel.of_content else []
+def factors(kernel: Kernel) -> tuple[list[Kernel], list[Kernel]]:
+    """The factors of a product that are kernels of the lag alone, and the others."""
+    if isinstance(kernel, Product) and kernel.of_content:
+        first, second = factors(kernel.first), factors(kernel.second)
+        return first[0] + second[0], first[1] + second[1]
+    return ([], [kernel]) if kernel.of_content else ([kernel], [])
 
 
 def _cast(query: Tensor, key: Tensor | None, value: Tensor | None) -> tuple[Any, ...]:

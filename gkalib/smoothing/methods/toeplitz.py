@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gkalib.kernels import Kernel, Product
+from gkalib.kernels import Kernel
 from gkalib.masks import Causal, KeyPadding, Mask, Window
 from gkalib.normalizers import RowSum
 from gkalib.shapes import readable
 from gkalib.smoothing.methods.method import Method, existing_keys, no_pairs, no_rule_but, no_sums
-from gkalib.smoothing.problem import Problem
+from gkalib.smoothing.problem import Problem, factors
 
 RESOLVED = 1e-9  # of the largest row's sum: a smaller sum has lost the digits that float32 would show
 
@@ -108,14 +108,6 @@ class Toeplitz(Method):
                 part = _block(*pieces)
             total = total + part
         return total
-
-
-def factors(kernel: Kernel) -> tuple[list[Kernel], list[Kernel]]:
-    """The factors of a product that are kernels of the lag alone, and the others."""
-    if isinstance(kernel, Product) and kernel.of_content:
-        first, second = factors(kernel.first), factors(kernel.second)
-        return first[0] + second[0], first[1] + second[1]
-    return ([], [kernel]) if kernel.of_content else ([kernel], [])
 
 
 def _block(query: Tensor, key: Tensor, value: Tensor, table: Tensor) -> Tensor:
