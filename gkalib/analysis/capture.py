@@ -66,15 +66,11 @@ def capture_attention(model: nn.Module, *inputs: Any, **options: Any) -> list[Ca
         raise ValueError(f"capture_attention: model must be a module, not {model!r}")
     captured: list[Captured] = []
     owners = _owners(model)
-    joined: set[str] = set()  # the variants of one mixed layer that the last entry already has
 
     def record(path: str, problem: Problem, weights: Tensor) -> None:
-        layer = Captured(owners.get(path, path), (problem,), weights)
-        beside = path in owners and captured and captured[-1].path == layer.path and path not in joined
-        if not beside:
-            joined.clear()
-        joined.add(path)
-        captured.append(captured.pop().beside(layer) if beside else layer)
+        owner, earlier = owners.get(path, (path, 0))
+        layer = Captured(owner, (problem,), weights)
+        captured.append(captured.pop().beside(layer) if earlier else layer)
 
     with evaluating(model), _recording(model, record):
         model(*inputs, **options)
@@ -142,11 +138,11 @@ def _assign(module: nn.Module, method: Any) -> None:
     (module._modules if "method" in module._modules else vars(module))["method"] = method
 
 
-def _owners(model: nn.Module) -> dict[str, str]:
-    """For the path of a variant in a layer of several, the path of the layer."""
+def _owners(model: nn.Module) -> dict[str, tuple[str, int]]:
+    """For the path of a variant in a layer of several the path of the layer, and how many run before it."""
     return {
-        f"{path}.branches.{name}" if path else f"branches.{name}": path
+        f"{path}.branches.{name}" if path else f"branches.{name}": (path, number)
         for path, module in model.named_modules()
         if isinstance(module, MixedAttention)
-        for name in module.branches
+        for number, name in enumerate(module.branches)
     }
