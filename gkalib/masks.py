@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from gkalib.shapes import check_count, readable
+from gkalib.shapes import check_counts, readable
 
 
 class Mask(nn.Module, ABC):
@@ -64,7 +64,7 @@ class Window(Mask):
 
     def __init__(self, size: int):
         super().__init__()
-        check_count("Window", "size", size)
+        check_counts("Window", size=size)
         self.size = size
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:

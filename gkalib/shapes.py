@@ -4,7 +4,8 @@ Axes: ``b`` batch, ``h`` query head, ``g`` key head (a divisor of ``h``), ``n`` 
 dimension, ``e`` value dimension. A lag may differ within the batch and then has its axis in front.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import torch
@@ -30,12 +31,30 @@ def one_number(owner: str, name: str, number: Any) -> float:
     return float(number)
 
 
-def check_count(owner: str, name: str, number: Any, *, least: int = 1) -> None:
-    """Raise ``ValueError``, for ``owner``, unless it is a whole number and at least ``least``."""
-    if isinstance(number, bool) or not isinstance(number, SupportsIndex):
-        raise ValueError(f"{owner}: {name} must be a whole number, not {number!r}")
-    if int(number) < least:
-        raise ValueError(f"{owner}: {name} must be at least {least}, not {number}")
+def check_not_negative(owner: str, name: str, number: Any) -> None:
+    """Raise ``ValueError``, for ``owner``, unless it is one number, finite and not below zero."""
+    if not (math.isfinite(one_number(owner, name, number)) and number >= 0):
+        raise ValueError(f"{owner}: {name} must be zero or positive, not {number}")
+
+
+def check_counts(owner: str, *, least: int = 1, **counts: Any) -> None:
+    """Raise ``ValueError``, for ``owner``, unless each is a whole number and at least ``least``."""
+    for name, number in counts.items():
+        if isinstance(number, bool) or not isinstance(number, SupportsIndex):
+            raise ValueError(f"{owner}: {name} must be a whole number, not {number!r}")
+        if int(number) < least:
+            raise ValueError(f"{owner}: {name} must be at least {least}, not {number}")
+
+
+def check_counts_or_none(owner: str, **counts: Any) -> None:
+    """As ``check_counts``, where None stands for no number."""
+    check_counts(owner, **{name: number for name, number in counts.items() if number is not None})
+
+
+def check_known(owner: str, what: str, given: Any, known: Iterable[str]) -> None:
+    """Raise ``ValueError``, for ``owner``, unless what was given by its name is known."""
+    if given not in known:
+        raise ValueError(f"{owner}: no {what} {given!r}. Known: {', '.join(known)}")
 
 
 def readable(tensor: Tensor) -> bool:

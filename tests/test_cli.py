@@ -299,7 +299,7 @@ def test_they_set_what_happens_to_pictures_and_switch_things_off():
         (["--schedule", "linear"], "invalid choice 'linear' for argument '--schedule'"),
         (["--smaller", "x"], "--smaller"),
         (["--device-batch", "3"], "batch 4 is no multiple"),
-        (["--model.positions", "far"], "positions must be one of rope"),
+        (["--model.positions", "far"], "no positions 'far'. Known: rope"),
     ],
     ids=lambda given: given[0] if isinstance(given, list) else "",
 )

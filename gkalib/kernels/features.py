@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gkalib.kernels.base import FeatureMap, Kernel, heads_of, over_heads, positive
-from gkalib.shapes import Key, Query, Scores
+from gkalib.shapes import Key, Query, Scores, check_counts, check_known, check_not_negative
 
 # The axes over which the largest exponent of queries, and of keys, is taken out.
 STABILIZERS = {
@@ -128,11 +128,9 @@ class PositiveRandom(FeatureKernel):
         floor: float = 0.0,
     ):
         super().__init__()
-        _check_counts("PositiveRandom", head_dim, num_features)
-        if stabilizer not in STABILIZERS:
-            raise ValueError(f"PositiveRandom: no stabilizer {stabilizer!r}. Known: {', '.join(STABILIZERS)}")
-        if not (math.isfinite(floor) and floor >= 0):
-            raise ValueError(f"PositiveRandom: floor must be zero or positive, not {floor}")
+        check_counts("PositiveRandom", head_dim=head_dim, num_features=num_features)
+        check_known("PositiveRandom", "stabilizer", stabilizer, STABILIZERS)
+        check_not_negative("PositiveRandom", "floor", floor)
         self.scale = positive("PositiveRandom", "scale", 1 / math.sqrt(head_dim) if scale is None else scale)
         self.stabilizer, self.floor = stabilizer, floor
         self.register_buffer("omega", orthogonal_gaussian(num_features, head_dim, seed=seed))
@@ -181,7 +179,7 @@ class RandomFourier(FeatureKernel):
 
     def __init__(self, head_dim: int, num_features: int, *, sigma: float | Tensor = 1.0, seed: int = 0):
         super().__init__()
-        _check_counts("RandomFourier", head_dim, num_features)
+        check_counts("RandomFourier", head_dim=head_dim, num_features=num_features)
         self.sigma = positive("RandomFourier", "sigma", sigma)
         self.register_buffer("omega", orthogonal_gaussian(num_features, head_dim, seed=seed))
 
@@ -194,10 +192,3 @@ class RandomFourier(FeatureKernel):
 
     def heads(self) -> int | None:
         return heads_of(self.sigma)
-
-
-def _check_counts(owner: str, head_dim: int, num_features: int) -> None:
-    if head_dim < 1 or num_features < 1:
-        raise ValueError(
-            f"{owner}: head_dim and num_features must be at least 1, not {head_dim} and {num_features}"
-        )

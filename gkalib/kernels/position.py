@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gkalib.kernels.base import Bank, Form, Kernel, positive
 from gkalib.kernels.lags import of_lags
-from gkalib.shapes import Key, Lag, Query, Scores, one_number
+from gkalib.shapes import Key, Lag, Query, Scores, check_counts, check_counts_or_none, one_number
 
 
 class _InBuckets(torch.autograd.Function):
@@ -28,10 +28,21 @@ class LagKernel(Kernel, ABC):
     r"""A kernel of the signed lag; a subclass gives its logarithm t, one function a head.
 
     $$\kappa(q_i, k_j) = e^{t(i - j)}$$
+
+    Args:
+        num_heads: h, the number of heads; None where any number will do.
+
+    Raises:
+        ValueError: if there are no heads.
     """
 
     of_lag = True
     of_content = False
+
+    def __init__(self, num_heads: int | None = None):
+        super().__init__()
+        check_counts_or_none(type(self).__name__, num_heads=num_heads)
+        self.num_heads = num_heads
 
     @abstractmethod
     def at(self, lag: Tensor) -> Tensor:
@@ -57,6 +68,12 @@ class LagKernel(Kernel, ABC):
         own = next(self.parameters(), next(self.buffers(), None))
         return self.at(of_lags("lag", lambda lag: lag, queries, keys, own))
 
+    def heads(self) -> int | None:
+        return self.num_heads
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}"
+
 
 class LagTable(LagKernel):
     r"""A kernel of the signed lag, free at every lag.
@@ -80,11 +97,8 @@ class LagTable(LagKernel):
     """
 
     def __init__(self, num_heads: int, length: int):
-        super().__init__()
-        if num_heads < 1 or length < 1:
-            raise ValueError(
-                f"LagTable: num_heads and length must be at least 1, not {num_heads} and {length}"
-            )
+        super().__init__(num_heads)
+        check_counts("LagTable", length=length)
         self.length = length
         self.bias = nn.Parameter(torch.zeros(num_heads, 2 * length - 1))
 
@@ -99,11 +113,8 @@ class LagTable(LagKernel):
             return self.bias[:, self.length - queries : self.length + keys - 1]
         return super().table(queries, keys)
 
-    def heads(self) -> int:
-        return self.bias.shape[0]
-
     def extra_repr(self) -> str:
-        return f"num_heads={self.heads()}, length={self.length}"
+        return f"{super().extra_repr()}, length={self.length}"
 
 
 class T5Buckets(LagKernel):
@@ -135,13 +146,13 @@ class T5Buckets(LagKernel):
     def __init__(
         self, num_heads: int, *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
     ):
-        super().__init__()
+        super().__init__(num_heads)
         self.behind = num_buckets // 2 if bidirectional else num_buckets
         self.exact = self.behind // 2
-        if num_heads < 1 or self.exact < 1 or max_distance <= self.exact:
+        if self.exact < 1 or max_distance <= self.exact:
             raise ValueError(
-                "T5Buckets: num_heads must be at least 1, num_buckets at least 4 (2 in one direction) and "
-                f"max_distance above {max(self.exact, 1)}, not {num_heads}, {num_buckets} and {max_distance}"
+                "T5Buckets: num_buckets must be at least 4 (2 in one direction) and max_distance above "
+                f"{max(self.exact, 1)}, not {num_buckets} and {max_distance}"
             )
         self.num_buckets, self.max_distance = num_buckets, max_distance
         self.bidirectional = bidirectional
@@ -177,11 +188,8 @@ class T5Buckets(LagKernel):
         bucket = of_lags(kind, self.bucket, queries, keys, self.bias)
         return _InBuckets.apply(self.bias, bucket, members)
 
-    def heads(self) -> int:
-        return self.bias.shape[0]
-
     def extra_repr(self) -> str:
-        return f"num_heads={self.heads()}, num_buckets={self.num_buckets}, max_distance={self.max_distance}"
+        return f"{super().extra_repr()}, num_buckets={self.num_buckets}, max_distance={self.max_distance}"
 
 
 class ALiBi(LagKernel):
@@ -205,9 +213,7 @@ class ALiBi(LagKernel):
     slopes: Tensor
 
     def __init__(self, num_heads: int):
-        super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"ALiBi: num_heads must be at least 1, not {num_heads}")
+        super().__init__(num_heads)
         power = 2 ** int(math.log2(num_heads))
         rates = [2 ** (-8 * (h + 1) / power) for h in range(power)]
         rates += [2 ** (-4 * (h + 1) / power) for h in range(0, 2 * power, 2)]
@@ -219,12 +225,6 @@ class ALiBi(LagKernel):
     def table(self, queries: int, keys: int) -> Tensor:
         falling = of_lags("falling", lambda lag: -lag.abs(), queries, keys, self.slopes)
         return self.slopes[:, None] * falling
-
-    def heads(self) -> int:
-        return self.slopes.shape[0]
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.heads()}"
 
 
 class Kerple(LagKernel):
@@ -248,9 +248,7 @@ class Kerple(LagKernel):
     """
 
     def __init__(self, num_heads: int, *, power: float = 1.0, rate: float = 1.0):
-        super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"Kerple: num_heads must be at least 1, not {num_heads}")
+        super().__init__(num_heads)
         for name, value in (("power", power), ("rate", rate)):
             positive("Kerple", name, one_number("Kerple", name, value))
         self.log_power = nn.Parameter(torch.full((num_heads,), float(power)).log())
@@ -259,12 +257,6 @@ class Kerple(LagKernel):
     def at(self, lag: Tensor) -> Tensor:
         power, rate = (log.exp().reshape(-1, *[1] * lag.ndim) for log in (self.log_power, self.log_rate))
         return -power * (rate * lag.abs()).log1p()
-
-    def heads(self) -> int:
-        return self.log_power.shape[0]
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.heads()}"
 
 
 def _check_whole(owner: str, lag: Tensor) -> None:
@@ -280,8 +272,7 @@ def check_start(
     Raises:
         ValueError: as ``DecayingPeriodicBank``.
     """
-    if num_terms < 1:
-        raise ValueError(f"{owner}: num_terms must be at least 1, not {num_terms}")
+    check_counts(owner, num_terms=num_terms)
     if len(tau) != 2:
         raise ValueError(f"{owner}: tau must be the least and the greatest, two numbers, not {tau}")
     for name, number in (("alpha", alpha), ("sigma", sigma), ("length", length)):
@@ -330,9 +321,7 @@ class DecayingPeriodicBank(LagKernel):
         length: float = 150.0,
         tau: tuple[float, float] = (4.0, 192.0),
     ):
-        super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"DecayingPeriodicBank: num_heads must be at least 1, not {num_heads}")
+        super().__init__(num_heads)
         check_start("DecayingPeriodicBank", num_terms, alpha=alpha, sigma=sigma, length=length, tau=tau)
         shape = (num_heads, num_terms)
         self.alpha = nn.Parameter(torch.full(shape, float(alpha)))
@@ -357,11 +346,8 @@ class DecayingPeriodicBank(LagKernel):
         table = self.lag_table(max(queries, keys))
         return torch.cat([table[:, 1:queries].flip(-1), table[:, :keys]], dim=-1)
 
-    def heads(self) -> int:
-        return self.alpha.shape[0]
-
     def extra_repr(self) -> str:
-        return f"num_heads={self.heads()}, num_terms={self.alpha.shape[1]}"
+        return f"{super().extra_repr()}, num_terms={self.alpha.shape[1]}"
 
     def at(self, lag: Tensor) -> Tensor:
         # A lag above 256 is no number of bfloat16, and a phase needs more digits than half precision has.

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from gkalib.layers.base import Smoother, bind
+from gkalib.layers.base import Smoother, bind, name_of
+from gkalib.shapes import check_known
 
 Attention = str | type[nn.Module] | list
 
@@ -31,8 +32,7 @@ def attention(name: str, **options: Any) -> type[nn.Module]:
 
     Chapter 4 teaches the idea; ``add-a-variant`` shows how to write one.
     """
-    if name not in variants():
-        raise ValueError(f"attention: no variant named {name!r}. Known: {', '.join(variants())}")
+    check_known("attention", "variant", name, variants())
     module = import_module(f"{__name__}.{name}")
     public = [getattr(module, each) for each in module.__all__]
     [layer] = [each for each in public if isinstance(each, type)]
@@ -88,6 +88,7 @@ __all__ = [
     "bind",
     "for_model",
     "layers",
+    "name_of",
     "reset_parameters",
     "variants",
 ]

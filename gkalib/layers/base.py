@@ -13,6 +13,7 @@ from gkalib.kernels.base import owner_of_heads
 from gkalib.layers.parts import POSITIONS, HeadNorm, merge, split
 from gkalib.masks import CAUSAL, Causal, Mask, added, as_mask, joined, mask_and_bias, parts
 from gkalib.normalizers import Dropout, Normalizer, RowSum
+from gkalib.shapes import check_counts, check_known
 from gkalib.smoothing import Cache, Method, Problem, Recurrent, State, compute_output, make_problem
 from gkalib.smoothing.problem import Rule, wide_position
 
@@ -30,11 +31,9 @@ def bind(layer: type[nn.Module], **options: Any) -> type[nn.Module]:
     """
     if not options:
         return layer
-    known = _options_of(layer)
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        name = getattr(layer, "name", lambda: layer.__name__)()
-        raise ValueError(f"{name}: no option {unknown[0]!r}. Known: {', '.join(sorted(known))}")
+    known = sorted(_options_of(layer))
+    for option in options:
+        check_known(name_of(layer), "option", option, known)
     bound = {
         "__init__": partialmethod(layer.__init__, **options),
         "__module__": layer.__module__,
@@ -42,6 +41,11 @@ def bind(layer: type[nn.Module], **options: Any) -> type[nn.Module]:
         "options": {**getattr(layer, "options", {}), **options},
     }
     return type(layer.__name__, (layer,), bound)
+
+
+def name_of(layer: Any) -> str:
+    """The name of a variant, or of any other class."""
+    return layer.name() if hasattr(layer, "name") else layer.__name__
 
 
 def _options_of(layer: type[nn.Module]) -> set[str]:
@@ -142,18 +146,16 @@ class Smoother(nn.Module):
     ):
         super().__init__()
         name = self.name()
-        if num_heads < 1 or dim < 1:
-            raise ValueError(f"{name}: dim and num_heads must be at least 1, not {dim} and {num_heads}")
+        check_counts(name, dim=dim, num_heads=num_heads)
         if head_dim is None and dim % num_heads:
             raise ValueError(f"{name}: num_heads {num_heads} does not divide dim {dim}")
         if scale_norm:
             raise ValueError(f"{name}: scale_norm is not implemented")
         if not 0 <= attn_drop < 1:
             raise ValueError(f"{name}: attn_drop must be at least 0 and below 1, not {attn_drop}")
-        if registers < 0:
-            raise ValueError(f"{name}: registers must be zero or more, not {registers}")
-        if position is not None and position not in POSITIONS:
-            raise ValueError(f"{name}: no position {position!r}. Known: {', '.join(POSITIONS)}")
+        check_counts(name, registers=registers, least=0)
+        if position is not None:
+            check_known(name, "position", position, POSITIONS)
         self.dim, self.num_heads, self.attn_drop = dim, num_heads, attn_drop
         self.head_dim = dim // num_heads if head_dim is None else head_dim
         self.qkv_bias, self.registers, self.channels, self.method = qkv_bias, registers, channels, method

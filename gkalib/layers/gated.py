@@ -7,6 +7,7 @@ from torch import Tensor
 
 from gkalib.layers.memory import MemoryAttention
 from gkalib.layers.parts import retention
+from gkalib.shapes import check_known
 
 __all__ = ["GatedAttention"]
 
@@ -35,8 +36,7 @@ class GatedAttention(MemoryAttention):
     gates = ("decay",)
 
     def __init__(self, dim: int, num_heads: int = 8, *, clock: str = "learned", **layer: Any):
-        if clock not in ("learned", "fixed"):
-            raise ValueError(f"gated: clock must be 'learned' or 'fixed', not {clock!r}")
+        check_known("gated", "clock", clock, ("learned", "fixed"))
         super().__init__(dim, num_heads, **layer)
         self.clock = clock
         if clock == "fixed":

@@ -1,6 +1,5 @@
 """Gaussian Kernel Attention: no query, key or value projections, one bandwidth per head."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from gkalib.kernels.base import positive
 from gkalib.layers.base import Smoother
 from gkalib.masks import Window
 from gkalib.normalizers import RowSum
+from gkalib.shapes import check_counts_or_none, check_known, check_not_negative
 
 __all__ = ["GaussianKernelAttention"]
 
@@ -64,12 +64,9 @@ class GaussianKernelAttention(Smoother):
     ):
         super().__init__(dim, num_heads, **layer)
         self.own_channels()
-        if not (math.isfinite(eps) and eps >= 0):
-            raise ValueError(f"gka: eps must be zero or positive, not {eps}")
-        if window is not None and window < 1:
-            raise ValueError(f"gka: window must be at least 1, not {window}")
-        if values not in ("placed", "plain"):
-            raise ValueError(f"gka: values must be 'placed' or 'plain', not {values!r}")
+        check_not_negative("gka", "eps", eps)
+        check_counts_or_none("gka", window=window)
+        check_known("gka", "values", values, ("placed", "plain"))
         start = _per_head(self.head_dim**0.25 if sigma is None else sigma, num_heads)
         self.values = values
         self.kernel = Gaussian(start, learn=True).to(**self.factory)

@@ -8,6 +8,7 @@ from gkalib.kernels import ExpDot
 from gkalib.layers.base import Smoother, bind
 from gkalib.normalizers import Basis, PerHead, RowOperator, RowSum
 from gkalib.normalizers import basis as basis_named
+from gkalib.shapes import check_known
 from gkalib.smoothing import Problem
 
 __all__ = ["KolmogorovArnoldAttention"]
@@ -69,8 +70,7 @@ class KolmogorovArnoldAttention(Smoother):
         **layer: Any,
     ):
         super().__init__(dim, num_heads, **layer)
-        if mode not in MODES:
-            raise ValueError(f"karat: no mode {mode!r}. Known: {', '.join(MODES)}")
+        check_known("karat", "mode", mode, MODES)
         if mode == "universal" and operator is None:
             raise ValueError(
                 "karat: mode 'universal' is one operator for all layers, which a model makes; outside of a "

@@ -10,6 +10,7 @@ from gkalib.kernels.base import positive
 from gkalib.layers.base import Smoother, bind
 from gkalib.masks import Mask, Window, joined, parts
 from gkalib.normalizers import RowSum, TopK
+from gkalib.shapes import check_counts, check_counts_or_none, check_known, check_not_negative
 from gkalib.smoothing import Cache
 
 __all__ = ["KrauseAttention", "growing"]
@@ -34,12 +35,9 @@ class Neighborhood(Mask):
 
     def __init__(self, rows: int, columns: int, *, radius: float = 1.0, extra: int = 1):
         super().__init__()
-        if rows < 1 or columns < 1:
-            raise ValueError(f"krause: grid must be at least 1 by 1, not {rows} by {columns}")
-        if not radius >= 0 or extra < 0:
-            raise ValueError(
-                f"krause: radius and extra must be zero or more, not radius {radius} and extra {extra}"
-            )
+        check_counts("krause: grid", rows=rows, columns=columns)
+        check_not_negative("krause", "radius", radius)
+        check_counts("krause", extra=extra, least=0)
         self.rows, self.columns, self.radius, self.extra = rows, columns, radius, extra
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -108,11 +106,8 @@ class KrauseAttention(Smoother):
     ):
         super().__init__(dim, num_heads, **layer)
         positive("krause", "sigma", sigma)
-        if sigma_per not in ("head", "layer"):
-            raise ValueError(f"krause: sigma_per must be 'head' or 'layer', not {sigma_per!r}")
-        for name, count in (("top_k", top_k), ("window", window)):
-            if count is not None and count < 1:
-                raise ValueError(f"krause: {name} must be at least 1, not {count}")
+        check_known("krause", "sigma_per", sigma_per, ("head", "layer"))
+        check_counts_or_none("krause", top_k=top_k, window=window)
         shape = (num_heads,) if sigma_per == "head" else ()
         start = torch.full(shape, sigma, dtype=torch.float64)
         self.kernel = Gaussian(start, learn=True).to(**self.factory)

@@ -10,6 +10,7 @@ from gkalib.kernels import Gaussian
 from gkalib.layers.base import Smoother
 from gkalib.masks import Causal
 from gkalib.normalizers import RowSum
+from gkalib.shapes import check_counts
 
 __all__ = ["L2Attention", "inverse_phi", "lipschitz_bound"]
 
@@ -80,8 +81,7 @@ def lipschitz_bound(module: L2Attention, num_tokens: int) -> float:
         raise ValueError("lipschitz_bound: holds for the layer's own kernel, normalizer and mask only")
     if module.position is not None or not isinstance(module.query_norm, torch.nn.Identity):
         raise ValueError("lipschitz_bound: holds without position= and qk_norm= only")
-    if num_tokens < 1:
-        raise ValueError(f"lipschitz_bound: num_tokens must be at least 1, not {num_tokens}")
+    check_counts("lipschitz_bound", num_tokens=num_tokens)
     with torch.no_grad():
         query = torch.linalg.matrix_norm(_per_head(module, module.query).double(), 2)
         value = torch.linalg.matrix_norm(_per_head(module, module.value).double(), 2)

@@ -1,11 +1,11 @@
 """The linear transformer: a kernel with as many features as the head has numbers."""
 
-import math
 from typing import Any
 
 from gkalib.kernels import Elu
 from gkalib.layers.base import Smoother
 from gkalib.normalizers import RowSum
+from gkalib.shapes import check_not_negative
 
 __all__ = ["LinearAttention"]
 
@@ -33,6 +33,5 @@ class LinearAttention(Smoother):
 
     def __init__(self, dim: int, num_heads: int = 8, *, eps: float = 1e-6, **layer: Any):
         super().__init__(dim, num_heads, **layer)
-        if not (math.isfinite(eps) and eps >= 0):
-            raise ValueError(f"linear: eps must be zero or positive, not {eps}")
+        check_not_negative("linear", "eps", eps)
         self.kernel, self.normalizer = Elu(), RowSum(eps=eps)

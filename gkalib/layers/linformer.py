@@ -7,6 +7,7 @@ from torch import nn
 
 from gkalib.kernels import ExpDot
 from gkalib.layers.base import Smoother
+from gkalib.shapes import check_counts, check_known
 from gkalib.smoothing import Linformer
 
 __all__ = ["LinformerAttention"]
@@ -54,14 +55,12 @@ class LinformerAttention(Smoother):
         share: str = "heads",
         **layer: Any,
     ):
-        if length < 1:
-            raise ValueError(f"linformer: length must be at least 1, not {length}")
+        check_counts("linformer", length=length)
         rank = min(256, max(1, length // 4)) if rank is None else rank
         if not 1 <= rank <= length:
             reason = "below 1" if rank < 1 else f"above the {length} tokens"
             raise ValueError(f"linformer: rank {rank} is {reason}")
-        if share not in SHARES:
-            raise ValueError(f"linformer: no share {share!r}. Known: {', '.join(SHARES)}")
+        check_known("linformer", "share", share, SHARES)
         super().__init__(dim, num_heads, **layer)
         self.kernel = ExpDot()
         if self.method == "auto":

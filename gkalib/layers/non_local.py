@@ -9,7 +9,7 @@ from gkalib.kernels import Dot, ExpDot, Kernel
 from gkalib.layers.base import Smoother
 from gkalib.layers.parts import split
 from gkalib.normalizers import Unnormalized
-from gkalib.shapes import Key, Lag, Query, Scores
+from gkalib.shapes import Key, Lag, Query, Scores, check_known
 from gkalib.smoothing import Problem
 
 __all__ = ["NonLocalAttention"]
@@ -88,8 +88,7 @@ class NonLocalAttention(Smoother):
         identity: bool = True,
         **layer: Any,
     ):
-        if form not in FORMS:
-            raise ValueError(f"non_local: no form {form!r}. Known: {', '.join(FORMS)}")
+        check_known("non_local", "form", form, FORMS)
         if num_heads > 0 and dim % num_heads:
             raise ValueError(f"non_local: num_heads {num_heads} does not divide dim {dim}")
         half = max(dim // (2 * max(num_heads, 1)), 1)

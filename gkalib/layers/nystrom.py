@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from gkalib.kernels import ExpDot
 from gkalib.layers.base import Smoother
+from gkalib.shapes import check_counts_or_none
 from gkalib.smoothing import Nystrom, Problem
 
 __all__ = ["NystromAttention"]
@@ -58,8 +59,7 @@ class NystromAttention(Smoother):
         if rank < 1 or (length is not None and rank > length):
             reason = "below 1" if rank < 1 else f"above the {length} tokens"
             raise ValueError(f"nystrom: landmarks {rank} is {reason}")
-        if iterations is not None and iterations < 1:
-            raise ValueError(f"nystrom: iterations must be at least 1, or None, not {iterations}")
+        check_counts_or_none("nystrom", iterations=iterations)
         if conv is not None and (conv < 1 or conv % 2 == 0):
             raise ValueError(f"nystrom: conv must be an odd size, not {conv}")
         super().__init__(dim, num_heads, **{"method": Nystrom(rank, iterations=iterations), **layer})

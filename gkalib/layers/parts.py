@@ -7,6 +7,8 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, rms_norm
 
+from gkalib.shapes import check_counts
+
 
 def split(x: Tensor, num_heads: int) -> Tensor:
     """Tokens ``[b n (h d)]`` as heads ``[b h n d]``."""
@@ -20,10 +22,10 @@ def merge(heads: Tensor) -> Tensor:
 
 def feature_count(name: str, head_dim: int, num_features: int | None) -> int:
     """How many random features a layer has: as given, else ⌊d ln d⌋."""
-    count = max(1, math.floor(head_dim * math.log(head_dim))) if num_features is None else num_features
-    if count < 1:
-        raise ValueError(f"{name}: num_features must be at least 1, not {count}")
-    return count
+    if num_features is None:
+        return max(1, math.floor(head_dim * math.log(head_dim)))
+    check_counts(name, num_features=num_features)
+    return num_features
 
 
 def drawn_seed(seed: int | None) -> int:

@@ -1,6 +1,5 @@
 """Performer: softmax attention's kernel estimated by positive random features."""
 
-import math
 from typing import Any
 
 from gkalib.kernels import PositiveRandom
@@ -8,6 +7,7 @@ from gkalib.kernels.base import positive
 from gkalib.kernels.features import STABILIZERS, orthogonal_gaussian
 from gkalib.layers.base import Smoother
 from gkalib.layers.parts import drawn_seed, feature_count
+from gkalib.shapes import check_known, check_not_negative
 
 __all__ = ["PerformerAttention"]
 
@@ -57,10 +57,8 @@ class PerformerAttention(Smoother):
         count = feature_count("performer", self.head_dim, num_features)
         if scale is not None:
             positive("performer", "scale", scale)
-        if stabilizer not in STABILIZERS:
-            raise ValueError(f"performer: no stabilizer {stabilizer!r}. Known: {', '.join(STABILIZERS)}")
-        if not (math.isfinite(floor) and floor >= 0):
-            raise ValueError(f"performer: floor must be zero or positive, not {floor}")
+        check_known("performer", "stabilizer", stabilizer, STABILIZERS)
+        check_not_negative("performer", "floor", floor)
         kernel = PositiveRandom(
             self.head_dim, count, scale=scale, seed=drawn_seed(seed), stabilizer=stabilizer, floor=floor
         )

@@ -8,7 +8,7 @@ from torch import nn
 
 from gkalib.kernels import ExpDot, Form, Kernel
 from gkalib.layers.base import Smoother
-from gkalib.shapes import Key, Lag, Query, Scores
+from gkalib.shapes import Key, Lag, Query, Scores, check_known
 
 __all__ = ["QueryKeyNormAttention"]
 
@@ -72,8 +72,7 @@ class QueryKeyNormAttention(Smoother):
         self, dim: int, num_heads: int = 8, *, norm: str = "l2", length: int | None = None, **layer: Any
     ):
         super().__init__(dim, num_heads, **(layer | {"qk_norm": True, "norm_layer": None}))
-        if norm not in NORMS:
-            raise ValueError(f"qk_norm: no norm {norm!r}. Known: {', '.join(NORMS)}")
+        check_known("qk_norm", "norm", norm, NORMS)
         self.kernel = ExpDot()  # of vectors of length √d: the cosine times √d
         if norm == "l2":
             if length is None or length < 2:

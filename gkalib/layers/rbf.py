@@ -9,6 +9,7 @@ from gkalib.kernels import Gaussian
 from gkalib.kernels.base import positive
 from gkalib.layers.base import Smoother
 from gkalib.normalizers import RowSum, Unnormalized
+from gkalib.shapes import check_known
 from gkalib.smoothing import Problem
 
 __all__ = ["RBFAttention"]
@@ -53,8 +54,7 @@ class RBFAttention(Smoother):
     ):
         super().__init__(dim, num_heads, **layer)
         precision = positive("rbf", "gamma", self.head_dim**-0.5 if gamma is None else gamma)
-        if form not in FORMS:
-            raise ValueError(f"rbf: no form {form!r}. Known: {', '.join(FORMS)}")
+        check_known("rbf", "form", form, FORMS)
         self.xsa = xsa
         self.kernel = Gaussian((2 * precision) ** -0.5)
         self.normalizer = FORMS[form]()

@@ -8,6 +8,7 @@ from gkalib.kernels import Elu, Kernel, LagTable, PositiveRandom
 from gkalib.kernels.base import positive
 from gkalib.layers.base import Smoother
 from gkalib.layers.parts import drawn_seed, feature_count
+from gkalib.shapes import check_known
 from gkalib.smoothing import Cache
 
 __all__ = ["RelativePositionAttention"]
@@ -67,8 +68,7 @@ class RelativePositionAttention(Smoother):
         super().__init__(dim, num_heads, **(layer | norm))
         if length is None or length < 1:
             raise ValueError(f"rpe: needs length=, the number of tokens of its table of lags, not {length}")
-        if features not in FEATURES:
-            raise ValueError(f"rpe: no features {features!r}. Known: {', '.join(FEATURES)}")
+        check_known("rpe", "features", features, FEATURES)
         positive("rpe", "scale", scale)
         count = feature_count("rpe", self.head_dim, num_features)
         content: Kernel = Elu()

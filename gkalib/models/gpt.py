@@ -16,7 +16,7 @@ from gkalib.layers import Attention, Smoother, for_model, layers, reset_paramete
 from gkalib.layers.parts import split
 from gkalib.masks import Causal, Mask, Window
 from gkalib.models.gpt_config import GATED, PRESETS, GPTConfig
-from gkalib.shapes import check_count
+from gkalib.shapes import check_counts, check_known
 from gkalib.smoothing import Cache, State
 
 
@@ -35,12 +35,10 @@ def gpt(config: str | GPTConfig, *, attention: Attention = "softmax", **changes:
     Chapter 22 teaches it.
     """
     if isinstance(config, str):
-        if config not in PRESETS:
-            raise ValueError(f"gpt: no preset {config!r}. Known: {', '.join(PRESETS)}")
+        check_known("gpt", "preset", config, PRESETS)
         config = PRESETS[config]
-    unknown = set(changes) - set(vars(config))
-    if unknown:
-        raise ValueError(f"gpt: no setting {min(unknown)!r}. Known: {', '.join(vars(config))}")
+    for name in sorted(changes):
+        check_known("gpt", "setting", name, vars(config))
     return GPT(replace(config, **changes), attention)
 
 
@@ -206,7 +204,7 @@ class GPT(nn.Module):
         Raises:
             ValueError: if ``count`` is negative, or as ``stream``.
         """
-        check_count("gpt", "count", count, least=0)
+        check_counts("gpt", count=count, least=0)
         return torch.cat([ids, *islice(self.stream(ids, temperature=temperature, seed=seed), count)], dim=1)
 
     @torch.no_grad()

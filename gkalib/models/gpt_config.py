@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from gkalib.shapes import check_counts, check_counts_or_none, check_known
+
 POSITIONS = ("rope", "susie", "learned", "none")
 GATED = 32  # channels of a token that decide how much of its value embedding is added, as in nanochat
 
@@ -64,22 +66,16 @@ class GPTConfig:
     def __post_init__(self):
         """Refuse sizes and choices that no model has."""
         for name in ("vocab_size", "context", "dim", "depth", "num_heads", "mlp_ratio"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"gpt: {name} must be at least 1, not {getattr(self, name)}")
-        if self.short is not None and self.short < 1:
-            raise ValueError(f"gpt: short must be at least 1, not {self.short}")
-        if self.registers < 0:
-            raise ValueError(f"gpt: registers must be zero or more, not {self.registers}")
+            check_counts("gpt", **{name: getattr(self, name)})
+        check_counts_or_none("gpt", short=self.short)
+        check_counts("gpt", registers=self.registers, least=0)
         for name, known in (
             ("activation", ("gelu", "relu2")),
             ("norm", ("layer", "rms")),
             ("positions", POSITIONS),
             ("init", ("torch", "nanochat")),
         ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"gpt: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
-                )
+            check_known("gpt", name, getattr(self, name), known)
         if not self.windows or set(self.windows) - {"S", "L"}:
             raise ValueError(f"gpt: windows must be letters S and L such as 'SSSL', not {self.windows!r}")
         if self.tied and self.head_bias:

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from gkalib.kernels import Kernel
-from gkalib.layers import Attention, Smoother, for_model, layers, variants
+from gkalib.layers import Attention, Smoother, for_model, layers, name_of, variants
 from gkalib.layers import attention as attention_of
 from gkalib.models import huggingface, multihead, saved, timm
-from gkalib.models.swap import Parts, Swap, between_projections, build, has_usual_projections, name_of, tie
+from gkalib.models.swap import Parts, Swap, between_projections, build, has_usual_projections, tie
 from gkalib.normalizers import Dropout, Normalizer
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gkalib import kernels, normalizers
 from gkalib.kernels import Kernel
-from gkalib.layers import Smoother, variants
+from gkalib.layers import Smoother, name_of, variants
 from gkalib.layers import attention as attention_of
 from gkalib.models import huggingface
 from gkalib.normalizers import Normalizer
@@ -133,7 +133,7 @@ def describe(choice: Any) -> Any:
         options = {name: _argument(choice, name) for name in names if name not in ("args", "kwargs")}
         said = {type(choice).__name__: options}
     else:
-        said = {getattr(choice, "name", lambda: choice.__name__)(): getattr(choice, "options", {})}
+        said = {name_of(choice): getattr(choice, "options", {})}
     try:
         again = read(json.loads(json.dumps(said)))
         same = _shape(again) == _shape(choice)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gkalib.kernels import Kernel
-from gkalib.layers import Smoother, reset_parameters
+from gkalib.layers import Smoother, name_of, reset_parameters
 from gkalib.masks import Mask, joined
 from gkalib.normalizers import Dropout
 from gkalib.smoothing import Problem, compute_output, compute_weights, make_problem
@@ -260,11 +260,6 @@ def layer_weights(layer: Any, problem: Problem | None) -> Tensor:
             "output_attentions=False)"
         )
     return compute_weights(problem)
-
-
-def name_of(cls: Any) -> str:
-    """The name of a variant, or of any other class."""
-    return cls.name() if hasattr(cls, "name") else cls.__name__
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gkalib.extras import needed_by
 from gkalib.layers import Attention, Smoother, bind, for_model, layers, reset_parameters
+from gkalib.shapes import check_counts, check_known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +54,15 @@ class ViTConfig:
     def __post_init__(self):
         """Refuse sizes and choices that no model has."""
         for name in ("image_size", "patch_size", "channels", "dim", "depth", "num_heads", "num_classes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"vit: {name} must be at least 1, not {getattr(self, name)}")
+            check_counts("vit", **{name: getattr(self, name)})
         if self.image_size % self.patch_size:
             raise ValueError(
                 f"vit: patches of {self.patch_size} pixels do not tile an image of {self.image_size}"
             )
-        if self.registers < 0 or not 0 <= self.drop_path < 1:
-            raise ValueError("vit: registers must be zero or more, and drop_path at least 0 and below 1")
-        known = ("learned", "rope", "susie", "none")
-        if self.positions not in known:
-            raise ValueError(f"vit: positions must be one of {', '.join(known)}, not {self.positions!r}")
+        check_counts("vit", registers=self.registers, least=0)
+        if not 0 <= self.drop_path < 1:
+            raise ValueError(f"vit: drop_path must be at least 0 and below 1, not {self.drop_path}")
+        check_known("vit", "positions", self.positions, ("learned", "rope", "susie", "none"))
 
     @property
     def extra(self) -> int:
@@ -102,12 +101,10 @@ def vit(
     Chapter 23 teaches it.
     """
     if isinstance(size, str):
-        if size not in SIZES:
-            raise ValueError(f"vit: no size {size!r}. Known: {', '.join(SIZES)}")
+        check_known("vit", "size", size, SIZES)
         size = SIZES[size]
-    unknown = set(changes) - set(vars(size))
-    if unknown:
-        raise ValueError(f"vit: no setting {min(unknown)!r}. Known: {', '.join(vars(size))}")
+    for name in sorted(changes):
+        check_known("vit", "setting", name, vars(size))
     if num_classes is not None:
         changes["num_classes"] = num_classes
     return ViT(replace(size, **changes), attention)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from gkalib.normalizers.base import Normalizer, empty_rows, softmax, zero_in
-from gkalib.shapes import Scores, Weights, check_count, one_number
+from gkalib.shapes import Scores, Weights, check_counts, check_not_negative
 
 
 @final
@@ -30,8 +30,7 @@ class RowSum(Normalizer):
 
     def __init__(self, eps: float = 0.0):
         super().__init__()
-        if not (math.isfinite(one_number("RowSum", "eps", eps)) and eps >= 0):
-            raise ValueError(f"RowSum: eps must be zero or positive, not {eps}")
+        check_not_negative("RowSum", "eps", eps)
         self.eps = eps
         self.averages = eps == 0
 
@@ -94,7 +93,7 @@ class TopK(Normalizer):
 
     def __init__(self, k: int):
         super().__init__()
-        check_count("TopK", "k", k)
+        check_counts("TopK", k=k)
         self.k = k
 
     def forward(self, scores: Scores) -> Weights:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, silu
 
+from gkalib.shapes import check_counts, check_known
+
 
 class Basis(ABC):
     """A family of functions φ(x; c) of a score x, given by C coefficients c.
@@ -69,8 +71,7 @@ class Fourier(Expansion):
     name = "fourier"
 
     def __init__(self, grid: int = 3):
-        if grid < 1:
-            raise ValueError(f"Fourier: grid must be at least 1, not {grid}")
+        check_counts("Fourier", grid=grid)
         self.grid, self.coefficients, self.macs = grid, 2 * grid, 3 * grid
 
     def features(self, x: Tensor) -> Tensor:
@@ -225,8 +226,7 @@ class Wavelet(Basis):
     coefficients, macs, linear = 3, 3, slice(1)
 
     def __init__(self, name: str):
-        if name not in _WAVELETS:
-            raise ValueError(f"Wavelet: no wavelet named {name!r}. Known: {', '.join(_WAVELETS)}")
+        check_known("Wavelet", "wavelet", name, _WAVELETS)
         self.name, self._curve = name, _WAVELETS[name]
 
     def start(self, coefficients: Tensor) -> None:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from gkalib.masks import Causal, KeyPadding, Mask, Window, parts
+from gkalib.shapes import check_counts, check_counts_or_none
 from gkalib.smoothing.methods.linear import Linear, feature_sums
 from gkalib.smoothing.methods.method import Method
 from gkalib.smoothing.problem import Problem
@@ -31,10 +32,8 @@ class Cache:
     """
 
     def __init__(self, batch: int, length: int, window: int | None = None):
-        if batch < 1 or length < 1:
-            raise ValueError(f"Cache: batch and length must be at least 1, not {batch} and {length}")
-        if window is not None and window < 1:
-            raise ValueError(f"Cache: window must be at least 1, not {window}")
+        check_counts("Cache", batch=batch, length=length)
+        check_counts_or_none("Cache", window=window)
         self.batch, self.length, self.window, self.filled = batch, length, window, 0
         self._key: Tensor | None = None
         self._value: Tensor | None = None

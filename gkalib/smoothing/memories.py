@@ -11,7 +11,7 @@ from torch import Tensor
 from gkalib.kernels import Dot
 from gkalib.masks import Causal, Document
 from gkalib.normalizers import Unnormalized
-from gkalib.shapes import check_count, constant
+from gkalib.shapes import check_counts, check_known, constant
 from gkalib.smoothing.methods.conjugate import Solved
 from gkalib.smoothing.methods.method import Method, no_pairs, no_rule_but
 from gkalib.smoothing.problem import Problem
@@ -31,7 +31,7 @@ class State:
     """
 
     def __init__(self, batch: int):
-        check_count("State", "batch", batch)
+        check_counts("State", batch=batch)
         self.batch, self.filled = batch, 0
         self.sums: tuple[Tensor, ...] = ()
 
@@ -114,10 +114,9 @@ class Memory(Method):
     remembers = True
 
     def __init__(self, rule: str, form: str = "chunked", *, chunk: int = 64):
-        for label, given, known in (("rule", rule, RULES), ("form", form, FORMS)):
-            if given not in known:
-                raise ValueError(f"Memory: no {label} {given!r}. Known: {', '.join(known)}")
-        check_count("Memory", "chunk", chunk)
+        check_known("Memory", "rule", rule, RULES)
+        check_known("Memory", "form", form, FORMS)
+        check_counts("Memory", chunk=chunk)
         self.rule, self.form, self.chunk = rule, form, chunk
         self.name = f"{rule}, {form}"
 

@@ -75,8 +75,8 @@ def test_kernels_say_whether_they_read_the_content():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: LagTable(0, 4), "LagTable: num_heads and length must be at least 1, not 0 and 4"),
-        (lambda: LagTable(2, 0), "LagTable: num_heads and length must be at least 1, not 2 and 0"),
+        (lambda: LagTable(0, 4), "LagTable: num_heads must be at least 1, not 0"),
+        (lambda: LagTable(2, 0), "LagTable: length must be at least 1, not 0"),
         (lambda: _table().log(_points(2), _points(2)), "LagTable: a kernel of the lag needs lag"),
         (
             lambda: _table().log(_points(2), _points(2), torch.zeros(2, 2)),

@@ -274,7 +274,7 @@ def test_an_unknown_option_names_the_known_ones(name):
 
 
 def test_an_unknown_variant_names_the_known_ones():
-    with pytest.raises(ValueError, match=r"^attention: no variant named 'gkaa'. Known: delta, .* gka, "):
+    with pytest.raises(ValueError, match=r"^attention: no variant 'gkaa'. Known: delta, .* gka, "):
         attention("gkaa")
 
 

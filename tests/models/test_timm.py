@@ -212,7 +212,7 @@ def test_what_is_not_known_is_refused(build, message, as_a_user):
 
 def test_an_unknown_variant_leaves_the_model_as_it_was(as_a_user):
     model = timm_vit()
-    with pytest.raises(ValueError, match="attention: no variant named 'softmaks'"):
+    with pytest.raises(ValueError, match="attention: no variant 'softmaks'"):
         replace_attention(model, "softmaks")
     for wrong, said in ((RowSum, "<class .*RowSum'>"), (3, "3")):
         with pytest.raises(ValueError, match=rf"^replace_attention: attention must be .*, not {said}$"):

@@ -77,8 +77,8 @@ def test_drop_path_rises_with_depth():
         ("tiny", {"width": 3}, "vit: no setting 'width'. Known: image_size"),
         ("tiny", {"patch_size": 15}, "vit: patches of 15 pixels do not tile an image of 224"),
         ("tiny", {"depth": 0}, "vit: depth must be at least 1, not 0"),
-        ("tiny", {"positions": "sine"}, "vit: positions must be one of learned, rope, susie, none"),
-        ("tiny", {"registers": -1}, "vit: registers must be zero or more"),
+        ("tiny", {"positions": "sine"}, "vit: no positions 'sine'. Known: learned, rope, susie, none"),
+        ("tiny", {"registers": -1}, "vit: registers must be at least 0, not -1"),
         ("tiny", {"num_heads": 5}, "softmax: num_heads 5 does not divide dim 192"),
     ],
 )

@@ -291,7 +291,7 @@ def test_per_head_gives_each_group_its_own():
             lambda: basis("chebyshev"),
             "no basis named 'chebyshev'. Known: fourier, b_spline, rational, mexican",
         ),
-        (lambda: Wavelet("haar"), "no wavelet named 'haar'. Known: mexican_hat, morlet, dog, meyer, shannon"),
+        (lambda: Wavelet("haar"), "no wavelet 'haar'. Known: mexican_hat, morlet, dog, meyer, shannon"),
         (lambda: basis("morlet", 3), "'morlet' has no grid"),
         (lambda: basis("fourier", 0), "grid must be at least 1, not 0"),
         (lambda: BSpline(1), "grid must be at least 2 and degree 1, not 1 and 3"),

@@ -120,7 +120,7 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
         (lambda: Dropout(RowSum(), 1.0), "Dropout: p must be at least 0 and below 1, not 1.0"),
         (lambda: kernels.Form(1.0, sigma=2.0), "Form: sigma says what scale and norm are"),
         (lambda: kernels.ALiBi(0), "ALiBi: num_heads must be at least 1, not 0"),
-        (lambda: kernels.T5Buckets(2, num_buckets=2), "num_buckets at least 4"),
+        (lambda: kernels.T5Buckets(2, num_buckets=2), "num_buckets must be at least 4"),
         (lambda: kernels.Kerple(2, rate=0.0), "Kerple: rate must be positive and finite, not 0.0"),
         (
             lambda: gkalib.attention_weights(Q, K, GAUSSIAN, method="padded"),
@@ -169,7 +169,7 @@ def _smooth(query=Q, key=K, value=V, kernel=GAUSSIAN, **slots):
             lambda: kernels.DecayingPeriodicBank(12).log(Q, K),
             "needs lag, query position minus key position [n m]",
         ),
-        (lambda: kernels.PositiveRandom(0, 4), "head_dim and num_features must be at least 1"),
+        (lambda: kernels.PositiveRandom(0, 4), "PositiveRandom: head_dim must be at least 1, not 0"),
         (lambda: kernels.Dot() * GAUSSIAN, "Dot may be negative and has no logarithm"),
         (
             lambda: kernels.Gaussian(torch.ones(2)) * kernels.Laplace(torch.ones(3)),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gkalib.normalizers import Dropout, Normalizer
-from gkalib.shapes import check_count, constant, readable
+from gkalib.shapes import check_counts_or_none, constant, readable
 from gkalib.smoothing.local_line import LocalLine
 from gkalib.smoothing.methods.dense import Dense
 from gkalib.smoothing.methods.method import Method
@@ -111,8 +111,7 @@ class Conjugate(Method):
     name = "conjugate"
 
     def __init__(self, steps: int | None = None, *, memory: int = 2**28):
-        if steps is not None:
-            check_count("Conjugate", "steps", steps)
+        check_counts_or_none("Conjugate", steps=steps)
         self.steps, self.dense = steps, Dense(memory)
 
     def refuses(self, problem: Problem) -> str | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from gkalib.kernels import over_heads
 from gkalib.masks import KeyPadding
 from gkalib.normalizers import RowSum
+from gkalib.shapes import check_counts, check_counts_or_none
 from gkalib.smoothing.methods.method import (
     Method,
     centered,
@@ -175,9 +176,8 @@ class FastGauss(Method):
     ):
         if not 0 < eps < 1:
             raise ValueError(f"FastGauss: eps must lie between 0 and 1, not {eps}")
-        for label, count in (("order", order), ("clusters", clusters), ("memory", memory)):
-            if count is not None and count < 1:
-                raise ValueError(f"FastGauss: {label} must be at least 1, not {count}")
+        check_counts_or_none("FastGauss", order=order, clusters=clusters)
+        check_counts("FastGauss", memory=memory)
         self.eps, self.order, self.clusters, self.memory = eps, order, clusters, memory
 
     def refuses(self, problem: Problem) -> str | None:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from gkalib.masks import KeyPadding
 from gkalib.normalizers import Unnormalized
+from gkalib.shapes import check_counts, check_counts_or_none, check_known, check_not_negative
 from gkalib.smoothing.methods.method import (
     Method,
     existing_keys,
@@ -87,9 +88,8 @@ class Nystrom(Method):
     exact = False
 
     def __init__(self, rank: int = 64, *, iterations: int | None = 6):
-        if rank < 1:
-            raise ValueError(f"Nystrom: rank must be at least 1, not {rank}")
-        check_iterations("Nystrom", iterations)
+        check_counts("Nystrom", rank=rank)
+        check_counts_or_none("Nystrom", iterations=iterations)
         self.rank, self.iterations = rank, iterations
 
     def refuses(self, problem: Problem) -> str | None:
@@ -151,11 +151,9 @@ class Skyformer(Method):
     ):
         if rank < 2 or rank % 2:
             raise ValueError(f"Skyformer: rank must be even, half queries and half keys, not {rank}")
-        if not ridge >= 0:
-            raise ValueError(f"Skyformer: ridge must be zero or positive, not {ridge}")
-        if sampling not in SAMPLINGS:
-            raise ValueError(f"Skyformer: no sampling {sampling!r}. Known: {', '.join(SAMPLINGS)}")
-        check_iterations("Skyformer", iterations)
+        check_not_negative("Skyformer", "ridge", ridge)
+        check_known("Skyformer", "sampling", sampling, SAMPLINGS)
+        check_counts_or_none("Skyformer", iterations=iterations)
         self.rank, self.ridge, self.iterations = rank, ridge, iterations
         self.sampling, self.seed = sampling, seed
         middles = [(i + 0.5) / (rank // 2) for i in range(rank // 2)]
@@ -237,11 +235,3 @@ def pseudo_inverse(matrix: Tensor, iterations: int | None = None, *, bound: Tens
         product = matrix @ inverse
         inverse = inverse @ (13 * eye - product @ (15 * eye - product @ (7 * eye - product))) / 4
     return inverse
-
-
-def check_iterations(owner: str, iterations: int | None) -> None:
-    """Raise ``ValueError``, for ``owner``, unless there is at least one step, or None."""
-    if iterations is not None and iterations < 1:
-        raise ValueError(
-            f"{owner}: iterations must be at least 1, or None for the exact inverse, not {iterations}"
-        )

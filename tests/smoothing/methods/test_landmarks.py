@@ -287,7 +287,7 @@ def test_what_a_method_cannot_compute_it_refuses_with_the_reason(method, slots, 
     ("make", "message"),
     [
         (lambda: Nystrom(0), "Nystrom: rank must be at least 1, not 0"),
-        (lambda: Nystrom(4, iterations=0), "Nystrom: iterations must be at least 1, or None"),
+        (lambda: Nystrom(4, iterations=0), "Nystrom: iterations must be at least 1, not 0"),
         (lambda: Linformer(torch.ones(3)), r"Linformer: key_map must be \[r m\] or \[h r m\], not \[3\]"),
         (lambda: Linformer(torch.ones(3, 8), torch.ones(4, 8)), "differ in r or m"),
         (lambda: Skyformer(7), "Skyformer: rank must be even, half queries and half keys, not 7"),
