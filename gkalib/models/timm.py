@@ -55,7 +55,7 @@ def use_smoothers(model: nn.Module) -> None:
     for module in model.modules():
         if hasattr(module, "smoother") and _is_rotary(module):
             module.fused_attn = True
-            module.__class__ = _smoothed(type(module))
+            module.forward = functools.partial(_forward, module)
 
 
 def _is_rotary(module: Any) -> bool:
@@ -65,28 +65,10 @@ def _is_rotary(module: Any) -> bool:
     return code is not None and "rope" in parameters and "scaled_dot_product_attention" in code.co_names
 
 
-class Smoothed:
-    """Goes before a class of timm: where it calls PyTorch's attention, its ``smoother`` is called."""
-
-    smoother: Any
-
-    def forward(self, *args: Any, **options: Any) -> Tensor:
-        with _InPlace(self.smoother):
-            return super().forward(*args, **options)  # type: ignore[misc]
-
-    def __reduce_ex__(self, protocol: Any) -> tuple:
-        return _empty, (type(self).__mro__[2],), self.__dict__
-
-
-@functools.cache
-def _smoothed(kind: type) -> type:
-    return type(kind.__name__, (Smoothed, kind), {"__module__": __name__})
-
-
-def _empty(kind: type) -> Any:
-    """What a pickle fills with the state of a layer."""
-    cls: Any = _smoothed(kind)
-    return cls.__new__(cls)
+def _forward(module: Any, *args: Any, **options: Any) -> Tensor:
+    """A rotary layer's own forward, which calls its ``smoother`` where it calls PyTorch's attention."""
+    with _InPlace(module.smoother):
+        return type(module).forward(module, *args, **options)
 
 
 class _InPlace(TorchFunctionMode):
