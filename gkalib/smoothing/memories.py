@@ -11,8 +11,8 @@ from torch import Tensor
 from gkalib.kernels import Dot
 from gkalib.masks import Causal, Document
 from gkalib.normalizers import Unnormalized
-from gkalib.shapes import check_counts, check_known, constant
-from gkalib.smoothing.methods.conjugate import Solved
+from gkalib.shapes import check_counts, check_known
+from gkalib.smoothing.methods.conjugate import solved
 from gkalib.smoothing.methods.method import Method, no_pairs, no_rule_but
 from gkalib.smoothing.problem import Problem
 
@@ -203,32 +203,12 @@ class Memory(Method):
             right = rate[..., None] * (value - carried * (key @ sums[0].mT))
             value = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
         elif self.rule == "mesa":
-            if torch.compiler.is_dynamo_compiling():
-                _in_graph()
             # d steps are enough but for rounding
-            query = _asked(2 * key.shape[-1], query, sums[1], key, pairs, carried, ridge)
+            query = solved("state", 2 * key.shape[-1], query, sums[1], key, pairs, carried, ridge)
         out = carried * (query @ sums[0].mT) + (pairs * (query @ key.mT)) @ value
         last, kept = pairs[..., -1, :, None], carried[..., -1:, :]
         written = (value, key) if self.rule == "mesa" else (value,)
         return out, tuple(kept * old + (last * new).mT @ key for old, new in zip(sums, written, strict=True))
-
-
-def _squares(
-    x: Tensor, squares: Tensor, key: Tensor, pairs: Tensor, carried: Tensor, ridge: Tensor
-) -> Tensor:
-    """(H_t + λI) x_t of every token of a chunk."""
-    return carried * (x @ squares) + (pairs * (x @ key.mT)) @ key + ridge * x
-
-
-def _asked(steps: int, query: Tensor, *theta: Tensor) -> Any:
-    """p_t of every token of a chunk, in a function of tensors and numbers, as a traced graph can hold it."""
-    return Solved.apply(_squares, steps, query, *theta)
-
-
-@constant
-def _in_graph() -> None:
-    """Let a graph that is being traced hold ``_asked`` as it is."""
-    torch.compiler.allow_in_graph(_asked)
 
 
 def _fading(decay: Tensor, run: Tensor | None, goes_on: bool) -> tuple[Tensor, Tensor]:

@@ -77,15 +77,32 @@ def _spread(x: Tensor, weights: Tensor, key: Tensor, mean: Tensor, ridge: Tensor
     return (weights * (x @ key.mT)) @ key - (mean * x).sum(-1, keepdim=True) * mean + ridge * x
 
 
-def _slopes(steps: int, right: Tensor, *theta: Tensor) -> Any:
-    """p of every query, in a function of tensors and numbers, as a traced graph can hold it."""
-    return Solved.apply(_spread, steps, right, *theta)
+def _squares(
+    x: Tensor, squares: Tensor, key: Tensor, pairs: Tensor, carried: Tensor, ridge: Tensor
+) -> Tensor:
+    """(H_t + λI) x_t of every token of a chunk that a memory reads."""
+    return carried * (x @ squares) + (pairs * (x @ key.mT)) @ key + ridge * x
+
+
+PRODUCTS = {"line": _spread, "state": _squares}
+
+
+def _solved(product: str, steps: int, right: Tensor, *theta: Tensor) -> Any:
+    """A function of tensors, numbers and a name, as a traced graph can hold it."""
+    return Solved.apply(PRODUCTS[product], steps, right, *theta)
 
 
 @constant
 def _in_graph() -> None:
-    """Let a graph that is being traced hold ``_slopes`` as it is."""
-    torch.compiler.allow_in_graph(_slopes)
+    """Let a graph that is being traced hold ``_solved`` as it is."""
+    torch.compiler.allow_in_graph(_solved)
+
+
+def solved(product: str, steps: int, right: Tensor, *theta: Tensor) -> Tensor:
+    """x of A(θ) x = b by conjugate gradients; ``product`` names A x, one of ``PRODUCTS``."""
+    if torch.compiler.is_dynamo_compiling():
+        _in_graph()
+    return _solved(product, steps, right, *theta)
 
 
 class Conjugate(Method):
@@ -133,9 +150,7 @@ class Conjugate(Method):
         """p of every query; the arguments are those of ``by_cholesky``."""
         steps = 4 * key.shape[-1] if self.steps is None else self.steps
         theta = weights, key, mean, ridge
-        if torch.compiler.is_dynamo_compiling():
-            _in_graph()
-        p = _slopes(steps, right, *theta)
+        p = solved("line", steps, right, *theta)
         if self.steps is None and readable(p) and p.numel():
             left = (right - _spread(p, *theta)).detach().norm(dim=-1)
             left = left.masked_fill(weights.detach().sum(-1) == 0, 0.0)
