@@ -39,16 +39,16 @@ def attention(name: str, **options: Any) -> type[nn.Module]:
     return bind(layer, **options)
 
 
-def layers(attention: Attention, depth: int) -> list[type[nn.Module]]:
+def layers(given: Attention, depth: int) -> list[type[nn.Module]]:
     """One class a layer: of a name, of what ``attention()`` returned, or of a list of either, cycled.
 
     Raises:
         ValueError: if a name is unknown or the list is empty.
     """
-    choices = attention if isinstance(attention, list) else [attention]
+    choices = given if isinstance(given, list) else [given]
     if not choices:
         raise ValueError("attention: the list of layers is empty")
-    classes = [_named(choice) if isinstance(choice, str) else choice for choice in choices]
+    classes = [attention(choice) if isinstance(choice, str) else choice for choice in choices]
     return [classes[index % len(classes)] for index in range(depth)]
 
 
@@ -75,10 +75,6 @@ def reset_parameters(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, Smoother):
             module.reset_parameters()
-
-
-def _named(name: str) -> type[nn.Module]:
-    return attention(name)
 
 
 __all__ = [

@@ -67,9 +67,13 @@ class GaussianKernelAttention(Smoother):
         check_not_negative("gka", "eps", eps)
         check_counts_or_none("gka", window=window)
         check_known("gka", "values", values, ("placed", "plain"))
-        start = _per_head(self.head_dim**0.25 if sigma is None else sigma, num_heads)
+        # In float64, so that its logarithm is rounded once.
+        start = torch.as_tensor(self.head_dim**0.25 if sigma is None else sigma, dtype=torch.float64)
+        positive("gka", "sigma", start)
         self.values = values
-        self.kernel = Gaussian(start, learn=True).to(**self.factory)
+        self.kernel = Gaussian(start if start.ndim else start.repeat(num_heads), learn=True).to(
+            **self.factory
+        )
         self.normalizer = RowSum(eps=eps)
         self.mask = None if window is None else Window(window)
 
@@ -77,13 +81,3 @@ class GaussianKernelAttention(Smoother):
         query = self.own_heads(x)
         key = query if context is x else self.own_heads(context)
         return query, key, key if self.values == "placed" else self.own_heads(context)
-
-
-def _per_head(sigma: float | Sequence[float], num_heads: int) -> Tensor:
-    """σ of each head, checked, in float64: its logarithm is rounded once."""
-    each = [float(number) for number in sigma] if isinstance(sigma, Sequence) else [float(sigma)] * num_heads
-    if len(each) != num_heads:
-        raise ValueError(f"gka: {len(each)} values of sigma for {num_heads} heads")
-    start = torch.tensor(each, dtype=torch.float64)
-    positive("gka", "sigma", start)
-    return start

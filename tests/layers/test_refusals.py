@@ -13,7 +13,7 @@ REFUSED = {
     "gated": [({"clock": "broken"}, "no clock 'broken'. Known: learned, fixed")],
     "gka": [
         ({"sigma": 0.0}, "sigma must be positive and finite, not 0.0"),
-        ({"sigma": [1.0, 1.0]}, "2 values of sigma for 4 heads"),
+        ({"sigma": [1.0, 1.0]}, "Gaussian has parameters for 2 heads, the layer has 4"),
         ({"sigma": [1.0, 1.0, -1.0, 1.0]}, "sigma must be positive and finite, not -1.0"),
         ({"eps": -1e-6}, "eps must be zero or positive, not -1e-06"),
         ({"window": 0}, "window must be at least 1, not 0"),

@@ -87,56 +87,6 @@ def reach_of(eps: float) -> float:
     return math.sqrt(2 * math.log(1 / eps))
 
 
-def plan(
-    query: Tensor, key: Tensor, width: int, *, eps: float, order: int | None, clusters: int | None
-) -> tuple[GaussPlan, Tensor]:
-    """The plan with the fewest multiplications that keeps the bound at ε, and the centers of its clusters.
-
-    The number of clusters is doubled as long as that may pay. With each key its own cluster the bound is
-    zero, so there always is a plan.
-
-    Args:
-        query: ``[n d]``, in units of σ.
-        key: ``[m d]``, in units of σ.
-        width: the number of sums.
-        eps: ε.
-        order, clusters: p and the number of clusters, where they are given; where both are, the bound is
-            what it is.
-
-    Raises:
-        ValueError: if there are more clusters than keys, or no order keeps the bound with them.
-    """
-    (queries, dim), keys = query.shape, key.shape[0]
-    if clusters is not None and clusters > keys:
-        raise ValueError(f"FastGauss: clusters {clusters} is above the {keys} keys")
-    reach = reach_of(eps)
-    centers, distance = [0], (key - key[0]).norm(dim=1)
-    count, best = clusters or 1, None
-    while True:
-        while len(centers) < count:  # the farthest point is the next center
-            centers.append(int(distance.argmax()))
-            distance = torch.minimum(distance, (key - key[centers[-1]]).norm(dim=1))
-        radius = distance.max().item()
-        near = (torch.cdist(query, key[centers]) <= reach + radius).sum().item() / queries
-        overhead = (queries + keys) * count * dim
-        orders = ORDERS if order is None else [order]
-        bounds = ((p, gauss_bound(radius, p, reach=reach)) for p in orders)
-        p, bound = next(((p, b) for p, b in bounds if b <= eps or (order and clusters)), (None, math.inf))
-        if p is not None:
-            terms = math.comb(p - 1 + dim, dim)
-            operations = overhead + (keys + queries * near) * terms * (width + 1)
-            if best is None or operations < best[0].operations:
-                cost = (operations, queries * keys * (dim + width))
-                best = GaussPlan(p, count, radius, terms, near, bound, *cost), key[centers]
-        if clusters is not None or count == keys or (best is not None and overhead > best[0].operations):
-            break
-        count = min(2 * count, keys)
-    if best is None:
-        limit = f"above {ORDERS[-1]}" if order is None else f"other than {order}"
-        raise ValueError(f"FastGauss: {clusters} clusters need an order {limit} for eps {eps}")
-    return best
-
-
 class FastGauss(Method):
     r"""Gaussian sums to a stated error, by expansions around the centers of clusters of keys.
 
@@ -203,7 +153,7 @@ class FastGauss(Method):
         Raises:
             ValueError: if there are more clusters than keys.
         """
-        return self._plan(query.detach() / sigma, key.detach() / sigma, width)[0]
+        return self._plan(query.detach() / sigma, key.detach() / sigma, width + 1)[0]
 
     def __call__(self, problem: Problem) -> Tensor:
         form = problem.form
@@ -244,7 +194,7 @@ class FastGauss(Method):
     def _transform(self, points: Tensor, sources: Tensor, weights: Tensor, *, needs_grad: bool) -> Tensor:
         """Σ_j weights_j exp(−‖points − sources_j‖²/2), ``[n e]``."""
         with torch.no_grad():
-            chosen, centers = self._plan(points, sources, weights.shape[1] - 1)
+            chosen, centers = self._plan(points, sources, weights.shape[1])
             labels = torch.cdist(sources, centers).argmin(1)
             near = torch.cdist(points, centers) <= reach_of(self.eps) + chosen.radius
         # The derivative of an expansion with one degree more is an expansion of the derivative.
@@ -272,7 +222,49 @@ class FastGauss(Method):
         return out
 
     def _plan(self, query: Tensor, key: Tensor, width: int) -> tuple[GaussPlan, Tensor]:
-        return plan(query, key, width + 1, eps=self.eps, order=self.order, clusters=self.clusters)
+        """The plan with the fewest multiplications that keeps the bound at ε, and its clusters' centers.
+
+        The number of clusters is doubled as long as that may pay. With each key its own cluster the bound is
+        zero, so there always is a plan.
+
+        Args:
+            query: ``[n d]``, in units of σ.
+            key: ``[m d]``, in units of σ.
+            width: the number of sums.
+
+        Raises:
+            ValueError: if there are more clusters than keys, or no order keeps the bound with them.
+        """
+        eps, order, clusters = self.eps, self.order, self.clusters
+        (queries, dim), keys = query.shape, key.shape[0]
+        if clusters is not None and clusters > keys:
+            raise ValueError(f"FastGauss: clusters {clusters} is above the {keys} keys")
+        reach = reach_of(eps)
+        centers, distance = [0], (key - key[0]).norm(dim=1)
+        count, best = clusters or 1, None
+        while True:
+            while len(centers) < count:  # the farthest point is the next center
+                centers.append(int(distance.argmax()))
+                distance = torch.minimum(distance, (key - key[centers[-1]]).norm(dim=1))
+            radius = distance.max().item()
+            near = (torch.cdist(query, key[centers]) <= reach + radius).sum().item() / queries
+            overhead = (queries + keys) * count * dim
+            orders = ORDERS if order is None else [order]
+            bounds = ((p, gauss_bound(radius, p, reach=reach)) for p in orders)
+            p, bound = next(((p, b) for p, b in bounds if b <= eps or (order and clusters)), (None, math.inf))
+            if p is not None:
+                terms = math.comb(p - 1 + dim, dim)
+                operations = overhead + (keys + queries * near) * terms * (width + 1)
+                if best is None or operations < best[0].operations:
+                    cost = (operations, queries * keys * (dim + width))
+                    best = GaussPlan(p, count, radius, terms, near, bound, *cost), key[centers]
+            if clusters is not None or count == keys or (best is not None and overhead > best[0].operations):
+                break
+            count = min(2 * count, keys)
+        if best is None:
+            limit = f"above {ORDERS[-1]}" if order is None else f"other than {order}"
+            raise ValueError(f"FastGauss: {clusters} clusters need an order {limit} for eps {eps}")
+        return best
 
 
 def _terms(offsets: Tensor, order: int) -> Tensor:
