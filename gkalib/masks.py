@@ -1,13 +1,12 @@
 """Which keys a query may see. A mask is one rule, read by every method."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from gkalib.shapes import check_counts, readable
+from gkalib.shapes import check_counts, readable, takes
 
 
 class Mask(nn.Module, ABC):
@@ -249,7 +248,7 @@ class MaskFunction(Mask):
 
     def __init__(self, function: Callable[..., Tensor]):
         super().__init__()
-        if not torch.compiler.is_compiling() and not _takes_four(function):
+        if not torch.compiler.is_compiling() and not takes(function, 4):
             name = getattr(function, "__name__", repr(function))
             raise ValueError(f"mask must be a function of four numbers (b, h, q, k), which {name} is not")
         self.function = function
@@ -295,19 +294,6 @@ class Both(Mask):
 def _capturing(tensor: Tensor) -> bool:
     """Whether what is done with a tensor is captured in a CUDA graph, which cannot wait for a number."""
     return tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
-def _takes_four(function: Callable[..., Tensor]) -> bool:
-    """Whether a function can be called with b, h, q and k; one that does not say its arguments may be."""
-    try:
-        signature = inspect.signature(function)
-    except ValueError:
-        return True
-    try:
-        signature.bind("b", "h", "q", "k")
-    except TypeError:
-        return False
-    return True
 
 
 def _is_rule(rule: object) -> bool:

@@ -4,6 +4,7 @@ Axes: ``b`` batch, ``h`` query head, ``g`` key head (a divisor of ``h``), ``n`` 
 dimension, ``e`` value dimension. A lag may differ within the batch and then has its axis in front.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
@@ -55,6 +56,17 @@ def check_known(owner: str, what: str, given: Any, known: Iterable[str]) -> None
     """Raise ``ValueError``, for ``owner``, unless what was given by its name is known."""
     if given not in known:
         raise ValueError(f"{owner}: no {what} {given!r}. Known: {', '.join(known)}")
+
+
+def takes(function: Callable, count: int) -> bool:
+    """Whether a function can be called with so many arguments; one that does not say its own may be."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def readable(tensor: Tensor) -> bool:

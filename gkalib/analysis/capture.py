@@ -31,11 +31,6 @@ class Captured:
     problems: tuple[Problem, ...]
     weights: Tensor
 
-    def beside(self, other: "Captured") -> "Captured":
-        """The same layer with the heads of another variant after its own."""
-        weights = torch.cat([self.weights, other.weights], dim=1)
-        return Captured(self.path, self.problems + other.problems, weights)
-
 
 def capture_attention(model: nn.Module, *inputs: Any, **options: Any) -> list[Captured]:
     r"""The problem and the weights of every attention layer in one forward pass, as they ran.
@@ -69,8 +64,11 @@ def capture_attention(model: nn.Module, *inputs: Any, **options: Any) -> list[Ca
 
     def record(path: str, problem: Problem, weights: Tensor) -> None:
         owner, earlier = owners.get(path, (path, 0))
-        layer = Captured(owner, (problem,), weights)
-        captured.append(captured.pop().beside(layer) if earlier else layer)
+        problems = (problem,)
+        if earlier:  # the heads of another variant of the same layer
+            before = captured.pop()
+            problems, weights = (*before.problems, problem), torch.cat([before.weights, weights], dim=1)
+        captured.append(Captured(owner, problems, weights))
 
     with evaluating(model), _recording(model, record):
         model(*inputs, **options)

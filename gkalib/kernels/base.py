@@ -1,7 +1,6 @@
 """What a kernel is: a similarity given by its logarithm, with a form or features that make it fast."""
 
 import functools
-import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gkalib.shapes import Key, Lag, Query, Scores, one_number, readable
+from gkalib.shapes import Key, Lag, Query, Scores, one_number, readable, takes
 
 
 def over_heads(parameter: float | Tensor) -> float | Tensor:
@@ -76,15 +75,6 @@ def written(parameter: float | Tensor) -> str:
         return f"[{' '.join(map(str, parameter.shape))}]"
     numbers = parameter.detach().tolist()
     return f"[{', '.join(f'{x:.4g}' for x in numbers)}]" if parameter.ndim else f"{numbers:.4g}"
-
-
-def _takes_lag(function: Callable) -> bool:
-    """Whether a kernel's method can be called with query, key and lag."""
-    try:
-        inspect.signature(function).bind("self", "query", "key", "lag")
-    except TypeError:
-        return False
-    return True
 
 
 def _without_lag(function: Callable) -> Callable:
@@ -254,7 +244,7 @@ class Kernel(nn.Module, ABC):
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
         for name in ("log", "forward"):
-            if name in vars(cls) and not _takes_lag(vars(cls)[name]):
+            if name in vars(cls) and not takes(vars(cls)[name], 4):
                 setattr(cls, name, _without_lag(vars(cls)[name]))
 
     def __setattr__(self, name: str, value: Any) -> None:

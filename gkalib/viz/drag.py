@@ -146,6 +146,8 @@ def _stored(data: dict) -> "Drag":
     if "memory" in data or "process" in data:
         figure, axes = plt.subplots(figsize=(style.COLUMN, 3.4))
         (_memories if "memory" in data else _process)(axes, data)
+        _framed(axes, data)
+        axes.legend()
     else:
         line, count = data["values"] is not None, len(data["kernels"])
         heights = (25, 7) if line else (1,)  # as in drag.js
@@ -159,6 +161,10 @@ def _stored(data: dict) -> "Drag":
     drawn = Drag(data, style.png(figure), digest(figure))
     plt.close(figure)  # pyplot would show it below the cell as well
     return drawn
+
+
+def _framed(axes, data: dict) -> None:
+    axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
 
 
 def recalled(rule: str, keys, values, rate: float | int, at) -> torch.Tensor:
@@ -184,8 +190,6 @@ def _memories(axes, data: dict) -> None:
     axes.plot(keys, values, "o", color="black")
     for number, place in enumerate(zip(keys, values, strict=True), start=1):
         axes.annotate(f"{number}", place, (5, 5), textcoords="offset points")
-    axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
-    axes.legend()
 
 
 def posterior(kernel: Kernel, keys, values, noise: float, at) -> tuple[torch.Tensor, torch.Tensor]:
@@ -222,8 +226,6 @@ def _process(axes, data: dict) -> None:
     average = attention_weights(grid[:, None], places, kernel) @ told
     axes.plot(grid, average[:, 0], "--", color=style.PALETTE["orange"], label="average")
     axes.plot(keys, values, "o", color="black")
-    axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
-    axes.legend()
 
 
 def _panel(axes, data: dict, kernel) -> None:
@@ -254,7 +256,7 @@ def _panel(axes, data: dict, kernel) -> None:
             axes.plot(x[0], y[0], "o", color=orange, markersize=6, markeredgecolor="black")
         axes.plot(*query[0, 0, 0], "+", color=orange, markersize=12, markeredgewidth=2)
     axes.plot(*estimate, "o", color=blue, markersize=9, fillstyle="none")
-    axes.set(xlabel=data["labels"]["x"], ylabel=data["labels"]["y"], xlim=data["x"], ylim=data["y"])
+    _framed(axes, data)
 
 
 def _stems(axes, data: dict, kernel) -> None:
