@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gkalib import attention, replace_attention
-from gkalib.kernels import ALiBi, ExpDot, Gaussian, Laplace, Matern, RationalQuadratic
+from gkalib.kernels import ALiBi, ExpDot, Gaussian, Kerple, Laplace, Matern, RationalQuadratic
 from gkalib.models import from_pretrained
 from gkalib.normalizers import Simplex, TopK
 
@@ -39,6 +39,7 @@ SWAPS = {
     "a number a head": (llama, Gaussian(torch.tensor([0.5, 1.0, 2.0, 4.0]))),
     "a sum": (llama, ExpDot() * Laplace(torch.full((4,), 2.0), learn=True) + Matern(2.0, nu=2.5)),
     "one a layer": (llama, [RationalQuadratic(1.0, alpha=2.0), attention("krause", top_k=3)]),
+    "of the lag": (llama, ExpDot() * ALiBi(4)),
     "a normalizer": (llama, TopK(2)),
     "a variant": (bert, "linformer"),
     "simplex": (bert, Simplex()),
@@ -103,11 +104,11 @@ def test_another_process_finds_our_attention(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("given", [ALiBi(4) * ExpDot(), Gaussian(0.5)], ids=["no name for it", "assigned"])
+@pytest.mark.parametrize("given", [Kerple(4) * ExpDot(), Gaussian(0.5)], ids=["no name for it", "assigned"])
 def test_what_a_configuration_cannot_say_is_said_when_it_is_saved(given, tmp_path):
     model = llama()
     replace_attention(model, given)
-    reason = r"config.json cannot say ALiBi\(num_heads=4\)"
+    reason = r"config.json cannot say Kerple\(num_heads=4\)"
     if isinstance(given, Gaussian):
         reason = "slots were assigned after the swap"
         model.model.layers[1].self_attn.smoother.kernel = Laplace(1.0)
