@@ -1,4 +1,4 @@
-"""Executes chapters under perturbed arithmetic, or as on another machine: what a page shows must not change.
+"""Executes chapters again, also under perturbed arithmetic or as elsewhere: they must show the same.
 
 No cell is excused and there is no tolerance: a cell that trains does so in float64, where a last place does
 not grow to a printed digit, and a number that rounding decides is printed as a range.
@@ -7,7 +7,6 @@ not grow to a printed digit, and a number that rounding decides is printed as a 
 import argparse
 import asyncio
 import configparser
-import datetime
 import difflib
 import os
 import random
@@ -15,7 +14,7 @@ import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,9 +24,9 @@ from typing import Any, final
 import nbformat
 from execute import clean, environment, run
 from nbformat import NotebookNode
-from pairs import ROOT, paths, slugs
-from rerun import SANITIZE
+from pairs import ROOT, code_cells, paths, slugs
 
+SANITIZE = ROOT / "tests" / "chapters" / "sanitize.cfg"
 MINUTES = 2.5  # of a day's draw on two quiet cores, by the times in the stamps
 
 _RULES = configparser.RawConfigParser()
@@ -93,11 +92,6 @@ def _text(value: Any) -> str:
     )
 
 
-def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
-    """The cells that compute."""
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
 def again(stored: NotebookNode, root: Path, *, settings: Mapping[str, str] | None = None):
     """Execute a stored notebook's cells again, to the last even where one fails; arguments as for ``run``."""
     copy = nbformat.from_dict(stored)
@@ -106,21 +100,6 @@ def again(stored: NotebookNode, root: Path, *, settings: Mapping[str, str] | Non
     asyncio.run(run(copy, root, settings=settings, go_on=True))
     clean(copy, root)
     return copy
-
-
-def read(path: Path) -> NotebookNode:
-    """A stored notebook of which every cell has run.
-
-    Raises:
-        ValueError: if one has not, or there is none: such a notebook has nothing to compare.
-    """
-    stored = nbformat.read(path, as_version=4)
-    code = code_cells(stored)
-    unrun = [cell.source for cell in code if cell.execution_count is None and cell.source.strip()]
-    if unrun or not code:
-        first = f", the first {unrun[0]!r}" if unrun else ""
-        raise ValueError(f"jitter: {path.name}: {len(unrun)} of {len(code)} cells have not run{first}")
-    return stored
 
 
 def _plain() -> dict[str, str]:
@@ -183,14 +162,16 @@ PERTURBATIONS = {
 }
 
 
-def jitter(path: Path, name: str) -> dict[int, str]:
-    """Say which cells of a stored notebook show something else under a perturbation, by their numbers from 0.
+def jitter(path: Path, name: str | None = None) -> dict[int, str]:
+    """Say which cells of a stored notebook show something else when executed again, by their numbers.
 
-    Raises:
-        ValueError: if a cell never ran.
+    Args:
+        path: of the notebook; its first cell has the number 0.
+        name: of the perturbation; without one nothing is perturbed.
     """
-    stored = read(path)
-    return differences(stored, again(stored, path.parents[1], settings=PERTURBATIONS[name].settings()))
+    stored = nbformat.read(path, as_version=4)
+    settings = PERTURBATIONS[name].settings() if name else None
+    return differences(stored, again(stored, path.parents[1], settings=settings))
 
 
 def command(slug: str, name: str) -> str:
@@ -212,28 +193,13 @@ def drawn(seed: str, root: Path = ROOT) -> list[tuple[str, str]]:
     return sorted(chosen)
 
 
-def today() -> str:
-    """The seed of the day."""
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
-
-
 def _timed(case: tuple[str, str]) -> tuple[dict[int, str], float]:
     start = time.perf_counter()
     return jitter(paths(ROOT, case[0])[0], case[1]), time.perf_counter() - start
 
 
-def table(results: Iterable[tuple[tuple[str, str], dict[int, str]]]) -> str:
-    """Chapters × perturbations: the cells that differ, or ``=``, in Markdown."""
-    cells = {case: " ".join(map(str, found)) or "=" for case, found in results}
-    names = [name for name in PERTURBATIONS if any(case[1] == name for case in cells)]
-    rows = [["chapter", *names], ["---"] * (len(names) + 1)]
-    for slug in sorted({slug for slug, _ in cells}):
-        rows.append([slug, *(cells.get((slug, name), "") for name in names)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Perturb the chapters named, all unless told; print what differs, and a table."""
+    """Perturb the chapters named, all unless told; print what differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("slugs", nargs="*", metavar="slug", help="chapters, all unless given")
     parser.add_argument("--how", nargs="+", choices=PERTURBATIONS, default=list(PERTURBATIONS))
@@ -242,15 +208,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = [Path(slug).stem for slug in options.slugs] or slugs(ROOT)
     cases = drawn(options.seed) if options.seed else [(slug, name) for slug in chosen for name in options.how]
-    found = {}
+    differ = False
     with ProcessPoolExecutor(options.processes) as pool:
         for case, (cells, seconds) in zip(cases, pool.map(_timed, cases), strict=True):
-            found[case] = cells
+            differ |= bool(cells)
             print(f"{' '.join(case)}: {len(cells)} cells differ, took {seconds:.0f} s", flush=True)
             for number, text in cells.items():
                 print(f"cell {number}:\n{text}\n", flush=True)
-    print(table(found.items()))
-    return any(found.values())
+    return differ
 
 
 if __name__ == "__main__":

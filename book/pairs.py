@@ -104,15 +104,20 @@ def write_set_up(root: Path, slug: str) -> None:
         text.write_text(new, encoding="utf-8")
 
 
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """The cells that compute, in order."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
 def code_hash(notebook: NotebookNode) -> str:
     """Hash of the code cells, in order."""
-    sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    sources = [cell.source for cell in code_cells(notebook)]
     return hashlib.sha256("\0".join(sources).encode()).hexdigest()
 
 
 def outputs_hash(notebook: NotebookNode) -> str:
-    """Hash of all outputs, pictures included, which nbval does not compare."""
-    outputs = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+    """Hash of all outputs, pictures included, which no other comparison sees."""
+    outputs = [cell.outputs for cell in code_cells(notebook)]
     return hashlib.sha256(json.dumps(outputs, sort_keys=True).encode()).hexdigest()
 
 
@@ -184,7 +189,7 @@ def stamp_faults(notebook: NotebookNode, root: Path) -> list[str]:
         concerned = {f"{experiment}/{path.parent.name}" for path in stored if _is_of(path.parent.name, arm)}
         for run in sorted(concerned - set(stamp["records"])):
             faults.append(f"the record {run} is newer than its reading of {reading}")
-    code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    code = [cell for cell in code_cells(notebook) if cell.source.strip()]
     unrun = sum(cell.execution_count is None for cell in code)
     if unrun:
         faults.append(f"{unrun} of {len(code)} code cells have not run")

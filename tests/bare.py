@@ -26,9 +26,9 @@ socket.socket.connect = refuse
 """
 
 
-def blocked(*installed: str) -> set[str]:
-    """What cannot be imported where only these distributions are installed, with what they need."""
-    needed, waiting = {"gkalib"}, [*installed]
+def closure(*installed: str) -> set[str]:
+    """The distributions that are there where these are installed, by the names that pip compares."""
+    needed, waiting = set(), [*installed]
     while waiting:
         name = canonicalize_name(waiting.pop())
         if name in needed:
@@ -41,6 +41,12 @@ def blocked(*installed: str) -> set[str]:
         waiting += [
             need.name for need in stated if need.marker is None or need.marker.evaluate({"extra": ""})
         ]
+    return needed
+
+
+def blocked(*installed: str) -> set[str]:
+    """What cannot be imported where only these distributions are installed, with what they need."""
+    needed = closure(*installed) | {"gkalib"}
     return {
         module
         for module, owners in metadata.packages_distributions().items()

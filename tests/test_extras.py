@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gkalib.extras import EXTRAS, moved, needed_by, require
+from tests.bare import closure
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -26,26 +27,13 @@ GIVEN = {
 DRAWN = {"matplotlib", "cycler", "PIL", "IPython"}
 
 
-def closure(requirements: list[str]) -> set[str]:
-    """The distributions that these requirements install, with what they need."""
-    needed, waiting = set(), [Requirement(text).name for text in requirements]
-    while waiting:
-        name = canonicalize_name(waiting.pop())
-        if name not in needed:
-            needed.add(name)
-            stated = map(Requirement, metadata.requires(name) or [])
-            waiting += [
-                one.name for one in stated if one.marker is None or one.marker.evaluate({"extra": ""})
-            ]
-    return needed
-
-
 @pytest.mark.parametrize("library", sorted(EXTRAS))
 def test_the_extra_brings_its_library(library: str):
     owners = {canonicalize_name(name) for name in metadata.packages_distributions().get(library, [])}
     if not owners:
         pytest.skip(f"{library} is not installed")
-    assert owners & closure(PROJECT["optional-dependencies"][EXTRAS[library]])
+    extra = PROJECT["optional-dependencies"][EXTRAS[library]]
+    assert owners & closure(*(Requirement(text).name for text in extra))
 
 
 def unguarded(path: Path) -> set[str]:

@@ -1,8 +1,8 @@
 """Fails the build for an image whose alternative text is missing, a file path, or a single word."""
 
 import re
-from html.parser import HTMLParser
 
+from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -22,29 +22,14 @@ def fault(alt: str | None) -> str | None:
     return None
 
 
-class Images(HTMLParser):
-    """Collects the alternative texts of the ``img`` elements of a piece of HTML."""
-
-    def __init__(self, text: str) -> None:
-        """Parse ``text``."""
-        super().__init__()
-        self.alts: list[str | None] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the text of an image."""
-        if tag == "img":
-            self.alts.append(dict(attrs).get("alt"))
-
-
 def check(app: Sphinx, doctree: nodes.document) -> None:
     """Look at every image of a page, those in notebook outputs and raw HTML included."""
     for image in doctree.findall(nodes.image):
         report(image, image.get("uri", "an image").rsplit("/", 1)[-1], image.get("alt"))
     for raw in doctree.findall(nodes.raw):
         if "html" in raw.get("format", ""):
-            for alt in Images(raw.astext()).alts:
-                report(raw, "an image in HTML", alt)
+            for image in BeautifulSoup(raw.astext(), "html.parser").select("img"):
+                report(raw, "an image in HTML", image.get("alt"))
 
 
 def report(node: nodes.Node, name: str, alt: str | None) -> None:

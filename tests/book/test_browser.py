@@ -139,14 +139,17 @@ def settle(page) -> None:
     page.evaluate("() => window.MathJax?.startup?.promise?.then(() => true)")
 
 
-def open_page(browser, address: str, entry: str, *, size: dict = WIDE, scheme: str = "light"):
-    """A page of the book in a fresh context, watched; returns both."""
-    context = browser.new_context(viewport=size, color_scheme=scheme)
-    page = context.new_page()
-    watch = Watch(page, address)
-    page.goto(f"{address}/{entry}.html")
-    settle(page)
-    return page, watch
+@contextmanager
+def open_page(browser, address: str, entry: str, *, size: dict = WIDE):
+    """A page of the book in a fresh context; nothing on it may be at fault."""
+    with browser.new_context(viewport=size, color_scheme="light") as context:
+        page = context.new_page()
+        watch = Watch(page, address)
+        page.goto(f"{address}/{entry}.html")
+        settle(page)
+        yield page
+        assert watch.faults == []
+        assert len(watch.requests) > 3, "the page loaded its style and scripts"
 
 
 def shoot(page, entry: str, name: str) -> None:
@@ -213,8 +216,7 @@ def barriers(page) -> list[str]:
 
 @pytest.mark.parametrize("entry", entries())
 def test_a_page_is_quiet_and_whole(chromium, address, entry):
-    page, watch = open_page(chromium, address, entry)
-    try:
+    with open_page(chromium, address, entry) as page:
         assert page.locator("article h1").count() == 1
         assert unset_formulas(page) == []
         assert (
@@ -237,16 +239,11 @@ def test_a_page_is_quiet_and_whole(chromium, address, entry):
         assert barriers(page) == []
         page.set_viewport_size(WIDE)
         shoot(page, entry, "wide-dark")
-        assert watch.faults == []
-        assert len(watch.requests) > 3, "the page loaded its style and scripts"
-    finally:
-        page.context.close()
 
 
 @pytest.mark.parametrize("entry", [entry for entry in entries() if entry.startswith("chapters/")])
 def test_the_sliders_of_a_chapter_move(chromium, address, entry):
-    page, watch = open_page(chromium, address, entry)
-    try:
+    with open_page(chromium, address, entry) as page:
         for control in page.locator(".gkalib-explore").all():
             for slider in control.locator("input[type=range]").all():
                 slider.scroll_into_view_if_needed()
@@ -256,14 +253,10 @@ def test_the_sliders_of_a_chapter_move(chromium, address, entry):
                 slider.press("ArrowRight")
                 second = control.evaluate(SHOWN)
                 assert len(first) == len(second) == 1 and first != second
-        assert watch.faults == []
-    finally:
-        page.context.close()
 
 
 def test_search_finds_a_word(chromium, address):
-    page, watch = open_page(chromium, address, "search")
-    try:
+    with open_page(chromium, address, "search") as page:
         page.goto(f"{address}/search.html?q=bandwidth")
         page.wait_for_selector("#search-results ul.search li", timeout=20_000)
         # Results appear one by one, each followed by its summary: leaving earlier would break a request off.
@@ -275,9 +268,6 @@ def test_search_finds_a_word(chromium, address):
         page.wait_for_function(
             "() => document.querySelector('#search-results').textContent.includes('did not match')"
         )
-        assert watch.faults == []
-    finally:
-        page.context.close()
 
 
 NUMBER = """() => {
@@ -291,8 +281,7 @@ NUMBER = """() => {
 
 @pytest.mark.parametrize("width", [390, 700, 1000, 1400])
 def test_the_origin_of_a_number_shows_when_it_is_focused(chromium, address, width):
-    page, watch = open_page(chromium, address, entries()[0], size={"width": width, "height": 800})
-    try:
+    with open_page(chromium, address, entries()[0], size={"width": width, "height": 800}) as page:
         page.evaluate(NUMBER)
         tip = page.locator(".gk-tip")
         assert not tip.is_visible()
@@ -301,9 +290,6 @@ def test_the_origin_of_a_number_shows_when_it_is_focused(chromium, address, widt
         box = tip.bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= width
         assert sideways(page) == 0
-        assert watch.faults == []
-    finally:
-        page.context.close()
 
 
 FAULTY = """<!doctype html><html><head><meta charset="utf-8"></head><body>

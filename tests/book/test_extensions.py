@@ -187,14 +187,6 @@ def test_every_public_name_of_the_library_is_on_a_page_of_the_reference():
             assert f"}} {name}" in shown, name
 
 
-def test_metadata_is_read_from_front_matter(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("---\ngkalib:\n  api: [a]\n---\n\n# Page\n\n---\n")
-    assert metadata(page) == {"api": ["a"]}
-    page.write_text("# Page\n")
-    assert metadata(page) == {}
-
-
 def test_the_configuration_lists_every_extension_of_the_folder():
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     files = {

@@ -211,25 +211,3 @@ def test_the_build_says_what_is_wrong_with_a_chapter(faulty, number):
     said = [line for line in faulty if f"chapters/{number:02}-fault" in line]
     assert len(said) == 1, "the chapter has this one fault"
     assert CHAPTER_FAULTS[number][3] in said[0]
-
-
-@pytest.mark.parametrize("name", ["a wrong number", "a missing test", "no alternative text"])
-def test_one_fault_alone_fails_the_build(tiny, name):
-    _, text, front, message = next(fault for fault in FAULTS if fault[0] == name)
-    store(tiny)
-    tiny.page(f"# Page\n\n{text}", front)
-    done = tiny.build("--cdn")
-    assert done.returncode == 1
-    assert message in done.stderr and done.stderr.count("WARNING") == 1
-
-
-def test_a_page_of_the_contents_without_html_is_named(tmp_path, build_module):
-    toc = tmp_path / "_toc.yml"
-    toc.write_text(
-        "format: jb-book\nroot: start\nparts:\n"
-        "  - chapters: [{file: a.md, sections: [{file: b/c}]}, {url: https://x.org, title: x}]\n"
-    )
-    assert build_module.toc_entries(toc) == ["start", "a", "b/c"]
-    for written in ("start.html", "a.html"):
-        (tmp_path / written).touch()
-    assert build_module.missing_pages(toc, tmp_path) == ["b/c"]

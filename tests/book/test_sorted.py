@@ -6,7 +6,7 @@ import pytest
 
 from gkalib.results import Table
 from tests.book.conftest import ROOT
-from tests.book.test_browser import Watch, barriers, chromium, serve, sideways  # noqa: F401  one is a fixture
+from tests.book.test_browser import barriers, chromium, phone, sideways  # noqa: F401  one is a fixture
 
 pytestmark = pytest.mark.browser
 
@@ -37,16 +37,8 @@ def page(chromium, tmp_path):  # noqa: F811
     for name in ("sort.js", "book.css"):
         shutil.copy(ROOT / "book" / "_static" / name, tmp_path)
     (tmp_path / "page.html").write_text(PAGE.format(TABLE._repr_html_()), encoding="utf-8")
-    server, url = serve(tmp_path)
-    context = chromium.new_context(viewport={"width": 390, "height": 844})
-    page = context.new_page()
-    watch = Watch(page, url)
-    page.goto(f"{url}/page.html")
-    yield page
-    assert watch.faults == []
-    context.close()
-    server.shutdown()
-    server.server_close()
+    with phone(chromium, tmp_path) as page:
+        yield page
 
 
 def shown(page) -> str:

@@ -38,12 +38,6 @@ def test_smoothing_multiplies_a_wave(kernel):
     np.testing.assert_allclose(out, total / total[0], atol=1e-10)
 
 
-def test_boxcar_inverts_eleven_years_and_positive_kernels_invert_nothing():
-    assert (cosine_sum(kernels.Boxcar(8.0)) / 15)[2] < -0.2
-    for kernel in (kernels.Gaussian(4.0), kernels.Laplace(5.0), kernels.Matern(4.0, nu=2.5)):
-        assert (cosine_sum(kernel) > -1e-10).all()
-
-
 def test_products_add_scores():
     delta = np.abs(np.subtract.outer(YEARS.numpy(), YEARS.numpy()))
     score = -delta / 40 - 2 * np.sin(np.pi * delta / 11) ** 2 / 0.8**2

@@ -71,14 +71,6 @@ def test_votes_within_r_nats_move_at_most_tanh_r_over_4(stretch):
     assert (moved <= (r / 4).tanh()[..., None] + 1e-12).all()
 
 
-def test_the_bound_of_the_votes_is_reached():
-    r = 3.0
-    key = torch.tensor([[[[0.0], [math.sqrt(2 * r)]]]], dtype=torch.float64)  # votes of 0 and r
-    query = key[:, :, 1:] / 4  # the odds that gain most
-    weights, gaussian = (gkalib.attention_weights(query, key, kernel) for kernel in (ExpDot(), Gaussian(1.0)))
-    assert abs(float((weights - gaussian).abs().sum()) / 2 - math.tanh(r / 4)) < 1e-12
-
-
 @pytest.mark.parametrize(
     "mask", [Causal(), Window(3), Causal() & Window(3), KeyPadding(torch.tensor([4]))], ids=repr
 )

@@ -48,17 +48,6 @@ def test_the_share_of_a_fourier_sum_that_scores_move():
         assert share == pytest.approx(formula, abs=0.01)
 
 
-def test_a_gap_of_one_makes_a_projection_one_hot():
-    rows = 4 * torch.randn(1, 1, 2000, 12, dtype=F64)
-    first, second = rows.topk(2, dim=-1).values.unbind(-1)
-    one_hot = Simplex()(rows).amax(-1) == 1
-    assert torch.equal(one_hot, first - second >= 1)
-    assert 0.2 < one_hot.double().mean() < 0.8
-    kept = rows[:, :, one_hot[0, 0]].requires_grad_()
-    (Simplex()(kept) * torch.randn(12, dtype=F64)).sum().backward()
-    assert (kept.grad == 0).all()
-
-
 def test_the_share_of_one_hot_rows_follows_the_gap_of_normals():
     for deviation in (2.0, 8.0, 24.0):
         rows = deviation * torch.randn(1, 1, 4000, 197, dtype=F64)

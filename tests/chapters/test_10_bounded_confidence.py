@@ -5,11 +5,10 @@ import pytest
 import torch
 
 import gkalib
-from chapters.experiments.krause_arms import agreement, alike, recorded
 from gkalib.kernels import Boxcar, Gaussian
 from gkalib.layers import attention
 from gkalib.masks import Causal, Window
-from gkalib.normalizers import Simplex, TopK
+from gkalib.normalizers import TopK
 
 
 def points(n: int, d: int = 1, seed: int = 0) -> torch.Tensor:
@@ -35,20 +34,6 @@ def test_bounded_confidence_is_a_boxcar_smoother():
     near = (x[0, 0] - x[0, 0].T).abs() < eps
     by_hand = near.double() @ x[0, 0] / near.sum(1, keepdim=True)
     assert torch.allclose(gkalib.smooth(x, x, x, Boxcar(eps))[0, 0], by_hand, rtol=1e-13)
-
-
-@pytest.mark.parametrize("eps", [0.1, 0.15])
-def test_a_limit_keeps_order_and_gaps_and_comes_to_rest(eps):
-    x = points(40, seed=3).sort(dim=2).values
-    while True:
-        after = talk(x, 1, Boxcar(eps))
-        line, moved = x.flatten().diff(), after.flatten().diff()
-        assert (moved >= -1e-15).all()
-        assert (moved[line >= eps] >= line[line >= eps] - 1e-15).all()
-        if (after - x).abs().max() < 1e-15:
-            break
-        x = after
-    assert diameter(x) > eps
 
 
 @pytest.mark.parametrize("d", [1, 3])
@@ -93,15 +78,6 @@ def test_more_than_half_is_consensus_and_half_need_not_be():
         assert diameter(talk(x, 150, Gaussian(sigma), normalizer=TopK(k))) > 0.8
 
 
-@pytest.mark.parametrize("size", [2, 4, 8])
-def test_a_window_mixes_at_the_rate_of_a_walk(size):
-    n = 200
-    still = torch.zeros(1, 1, n, 1, dtype=torch.float64)
-    w = gkalib.attention_weights(still, still, Gaussian(1.0), mask=Window(size))[0, 0]
-    second = torch.linalg.eigvals(w).real.sort().values[-2]
-    assert 1 - second == pytest.approx(np.pi**2 / n**2 * size * (size - 1) / 6, rel=0.05)
-
-
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_after_some_layers_a_token_has_heard_few(layers):
     torch.manual_seed(0)
@@ -142,57 +118,3 @@ def test_the_output_jumps_where_two_keys_change_places():
     assert float(after - before) == pytest.approx(weight * (-4.0 - 5.0), rel=1e-6)
     smooth_before, smooth_after = gkalib.smooth(query, key, value, Gaussian(1.0)).flatten()
     assert abs(float(smooth_after - smooth_before)) < 1e-7
-
-
-def test_the_simplex_hears_nobody_beyond_a_limit():
-    """What an exercise proves: projected scores are bounded confidence without jumps."""
-    x, sigma = points(40, 2), 0.2
-    w = gkalib.attention_weights(x, x, Gaussian(sigma), normalizer=Simplex())[0, 0]
-    far = torch.cdist(x[0, 0], x[0, 0]) >= sigma * 2**0.5
-    assert far.any() and (w[far] == 0).all()
-
-
-def test_a_state_at_rest_with_groups_smaller_than_k():
-    """What an exercise asks for: five nearest, and two groups of two."""
-    x = torch.tensor([0.0] * 5 + [2.0] * 2 + [3.0] * 2 + [5.0] * 5, dtype=torch.float64)[None, None, :, None]
-    assert torch.allclose(talk(x, 1, Gaussian(1e6), normalizer=TopK(5)), x, atol=1e-9)
-
-
-def test_agreement_starts_with_the_input_and_ends_in_one_under_a_mean():
-    """Zero queries average all tokens; whole blocks are the model."""
-    torch.manual_seed(0)
-    model = gkalib.vit("tiny", attention="softmax").eval()
-    for block in model.blocks:
-        torch.nn.init.zeros_(block.attn.query.weight)
-    x = torch.randn(1, 17, 192)
-    bare, whole = agreement(model.blocks, x)
-    assert len(bare) == len(whole) == len(model.blocks) + 1
-    assert bare[0] == whole[0] == pytest.approx(alike(x[:, 1:]))
-    assert bare[1:] == pytest.approx(1, abs=1e-5)
-    with torch.no_grad():
-        for block in model.blocks:
-            x = block(x)
-    assert whole[-1] == pytest.approx(alike(x[:, 1:]))
-
-
-def over_layers(arm: str, metric: str) -> np.ndarray:
-    return recorded(arm, *(f"{metric}_{layer}" for layer in range(1, 7))).mean(1)
-
-
-@pytest.mark.parametrize("near", ["grid", "krause"])
-@pytest.mark.parametrize("far", ["softmax", "gaussian", "top-k"])
-def test_recorded_neighborhoods_have_less_loss_and_more_directions(near, far):
-    assert recorded(near, "val_loss").max() < recorded(far, "val_loss").min()
-    assert recorded(near, "rank_6").min() > recorded(far, "rank_6").max()
-
-
-@pytest.mark.parametrize(("without", "count"), [("gaussian", "top-k"), ("grid", "krause")])
-def test_recorded_counts_raise_cosine_directions_and_the_loudest_share(without, count):
-    assert recorded(without, "alike_6").max() < recorded(count, "alike_6").min()
-    assert (recorded(without, "rank_6") < recorded(count, "rank_6")).all()
-    assert (over_layers(without, "loudest") < over_layers(count, "loudest")).all()
-
-
-def test_recorded_losses_of_grid_and_krause_overlap():
-    assert recorded("grid", "val_loss").min() < recorded("krause", "val_loss").max()
-    assert recorded("krause", "val_loss").min() < recorded("grid", "val_loss").max()

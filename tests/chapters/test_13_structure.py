@@ -1,13 +1,10 @@
 """The statements of chapter 13 that no test of the library states as they stand there."""
 
-import numpy as np
-import pytest
 import torch
 
-from chapters.experiments.structure import share_of_pairs
 from gkalib.kernels import LagTable
 from gkalib.normalizers import Unnormalized
-from gkalib.smoothing import FastGauss, smooth
+from gkalib.smoothing import smooth
 from tests.tolerance import equal
 
 
@@ -66,11 +63,3 @@ def test_the_error_of_a_ratio():
     bound = eps / (share - eps) * (out.abs() + whole)
     assert (worst <= bound * (1 + 1e-12)).all()
     assert torch.allclose(worst, bound)  # and some of them do
-
-
-def test_the_share_of_pairs_is_that_of_the_best_plan_and_grows_with_the_dimension():
-    points = torch.as_tensor(np.random.default_rng(2).uniform(size=(2, 256, 2)))
-    plans = [FastGauss(1e-2, clusters=clusters).plan(*points, sigma=0.5) for clusters in (4, 16, 64, 256)]
-    assert share_of_pairs(2, 0.5, 256) == pytest.approx(min(plan.operations / plan.direct for plan in plans))
-    shares = [share_of_pairs(dim, 0.5, 256) for dim in (1, 2, 3)]
-    assert shares[0] < shares[1] < 1 < shares[2]

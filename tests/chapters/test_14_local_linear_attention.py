@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gkalib import attention, attention_weights, smooth
+from gkalib import attention_weights, smooth
 from gkalib.kernels import ExpDot, Gaussian
-from gkalib.layers.parts import merge
 from gkalib.smoothing import Conjugate
 from gkalib.smoothing.local_line import LocalLine, by_cholesky
 from tests.tolerance import oracle
@@ -83,16 +82,6 @@ def test_how_far_from_the_query_the_keys_balance(ridge):
     oracle(way, variances / (variances + ridge) * whole)
 
 
-def test_the_three_keys_by_hand():
-    key = torch.tensor([0.0, 1, 2], dtype=torch.float64)
-    kernel = ExpDot(torch.tensor(2.0, dtype=torch.float64).log().item() / 2)
-    by_hand = {0: [1 / 7, 2 / 7, 4 / 7], 1: [-1 / 13, 2 / 13, 12 / 13]}
-    for degree, expected in by_hand.items():
-        found = attention_weights(key[2:], key, kernel, degree=degree)[0]
-        assert found.tolist() == pytest.approx(expected)
-    assert smooth(torch.tensor([3.0]).double(), key, 1 + 2 * key, kernel, degree=1).item() == pytest.approx(7)
-
-
 def test_a_penalty_beside_kernel_values_is_a_ridge_times_their_sum():
     """Twice the kernel's values with the same penalty are half the ridge; softmax does not see the two."""
     query, key, value = problem()
@@ -142,17 +131,3 @@ def test_parallax_is_the_line_where_it_learns_the_solution():
     solution = torch.linalg.solve(regularized(C), (mean_key - query)[..., None])[..., 0]
     line = smooth(query, key, value, degree=1, ridge=RIDGE)
     oracle(smooth(query, key, value, normalizer=LocalLine(slope=solution[None, None])), line)
-
-
-def test_the_layer_of_parallax_has_the_formula_and_its_slope_leaves_zero():
-    """r = W_R x, zero at the start, where its gradient is not."""
-    layer, x = attention("parallax")(8, 2).double(), torch.randn(1, 6, 8, dtype=torch.float64)
-    layer(x).square().sum().backward()
-    assert (layer.slope.weight == 0).all() and layer.slope.weight.grad.abs().max() > 1e-6
-    torch.nn.init.normal_(layer.slope.weight)
-    query, key, value = layer.project(x, x)
-    r = layer.heads(layer.slope(x))
-    weights = torch.softmax(query @ key.mT / 2, -1)
-    along = (r * (weights @ key)).sum(-1, keepdim=True)
-    expected = (1 + along) * (weights @ value) - (weights * (r @ key.mT)) @ value
-    oracle(layer(x).detach(), layer.proj(merge(expected)).detach())

@@ -59,24 +59,6 @@ def test_states_of_any_split_and_order_merge_to_the_output():
         equal(weighted / total, expected)
 
 
-def test_the_merge_is_a_commutative_monoid():
-    one, two, three = ((_normal(9, 1), _normal(9, 1).exp(), _normal(9, 4)) for _ in range(3))
-    nothing = (
-        torch.full((9, 1), -torch.inf).double(),
-        torch.zeros(9, 1).double(),
-        torch.zeros(9, 4).double(),
-    )
-    laws = [
-        (_merge(_merge(one, two), three), _merge(one, _merge(two, three))),
-        (_merge(one, two), _merge(two, one)),
-        (_merge(one, nothing), one),
-        (_merge(nothing, nothing), nothing),
-    ]
-    for left, right in laws:
-        for actual, expected in zip(left, right, strict=True):
-            assert torch.allclose(actual, expected, rtol=1e-13, atol=0)
-
-
 @pytest.mark.parametrize("mask", [None, Causal()])
 @pytest.mark.parametrize("sigma", [0.2, 1.0, 30.0])
 def test_a_row_that_sees_itself_has_the_maximum_zero_and_a_sum_from_one_to_n(mask, sigma):

@@ -7,10 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import gkalib
 from chapters.lab.watch import products
-from gkalib import masks
-from gkalib.kernels import Gaussian
 from gkalib.smoothing.fused.backward import (
     smooth_backward,
     smooth_backward_key_kernel,
@@ -106,26 +103,6 @@ def test_rounded_slopes_still_sum_to_zero():
     assert sums["rounded"] < 1e-13 < 1e-6 < sums["exact"]
 
 
-def test_two_roundings_do_harm_far_from_the_origin():
-    """The stored output's, and that of forces whose sum is taken unrounded; the gradient's does none."""
-    x, grad = (each.half().double() for each in (tokens() + 32, tokens()))
-    e = affinities(x)
-    total = e.sum(-1, keepdim=True)
-
-    def gradient(*, rounded: str) -> Tensor:
-        out, g = e @ x / total, grad / total
-        g = g.half().double() if "g" in rounded else g
-        out = out.half().double() if "out" in rounded else out
-        slope = e * (g @ x.mT - (g * out).sum(-1, keepdim=True)) / SIGMA**2
-        force = slope + slope.mT
-        multiplied = force.half().double() if "force" in rounded else force
-        return e @ g + multiplied @ x - force.sum(-1, keepdim=True) * x
-
-    exact = gradient(rounded="")
-    errors = {each: (gradient(rounded=each) - exact).norm() for each in ("g", "out", "force")}
-    assert min(errors["out"], errors["force"]) > 5 * errors["g"]
-
-
 @FLOAT64
 @pytest.mark.parametrize("softmax", [True, False])
 def test_gradients_of_three_tensors(softmax):
@@ -171,20 +148,6 @@ def test_products_of_a_pass():
         with forced(Config(16, 16)), products() as found:
             gka_backward(grad, x, out, total, sigma, spans)
         assert len(found) == expected
-
-
-@FLOAT64
-def test_all_of_it_through_smooth():
-    """The gradients that a user gets, σ's too, are the reference's."""
-    found = []
-    for method in ("fused", "reference"):
-        torch.manual_seed(1)
-        x = tokens()[None, None].requires_grad_()
-        sigma = torch.tensor([SIGMA], dtype=torch.float64, requires_grad=True)
-        out = gkalib.smooth(x, x, x, Gaussian(sigma), mask=masks.Causal(), method=method)
-        found.append(torch.autograd.grad(out.square().sum(), (x, sigma)))
-    for actual, exact in zip(*found, strict=True):
-        oracle(actual, exact)
 
 
 def test_the_chapter_names_every_argument_of_the_librarys_kernels():

@@ -7,13 +7,12 @@ import torch
 
 from gkalib.bench.roofline import STATED, floor, work
 from gkalib.gpu.survey import recorded
-from gkalib.kernels import ExpDot, Gaussian
+from gkalib.kernels import ExpDot
 from gkalib.layers import attention
 from gkalib.masks import Causal
 from gkalib.models import GPTConfig, gpt
-from gkalib.smoothing import Cache, compute_weights, make_problem
+from gkalib.smoothing import Cache, make_problem
 from gkalib.smoothing.fused.decode import parts
-from tests.tolerance import equal
 
 
 @pytest.mark.parametrize(
@@ -67,43 +66,6 @@ def test_a_step_takes_the_time_of_its_bytes(tensors: int):
         seconds = batch * keys * tensors * 4 * 64 * 2 / rates.memory
         assert least.bound == "memory"
         assert least.seconds == pytest.approx(seconds, rel=1e-4) and least.seconds > seconds
-
-
-def test_the_sum_of_a_row_is_between_one_and_its_length():
-    """Every term of a causal row of GKA is at most one, its own is one: from narrow to wide bandwidths."""
-    tokens = torch.randn(2, 30, 24, dtype=torch.float64)
-    for sigma in (0.01, 2.0, 1e4):
-        layer = attention("gka", sigma=sigma)(24, num_heads=3).double()
-        problem = layer.problem(tokens, is_causal=True)
-        kernel = problem.kernel(problem.query, problem.key).tril()
-        sums, length = kernel.sum(-1), torch.arange(1, 31)
-        assert (sums >= 1).all() and (sums <= length * (1 + 1e-12)).all()
-        equal(compute_weights(problem, "dense"), kernel / sums[..., None])
-    assert torch.allclose(sums, length.double().expand_as(sums))
-
-
-@pytest.mark.parametrize("sizes", [[40], [1] * 40, [7, 20, 13]], ids=str)
-def test_parts_with_maxima_merge_to_the_row(sizes: list[int]):
-    """e^(m_s − m) a_s over e^(m_s − m) l_s, for scores whose exponentials no float64 holds."""
-    score, value = 400 * torch.randn(40, dtype=torch.float64), torch.randn(40, 5, dtype=torch.float64)
-    parts = [
-        (s.max(), (s - s.max()).exp().sum(), (s - s.max()).exp() @ v)
-        for s, v in zip(score.split(sizes), value.split(sizes), strict=True)
-    ]
-    largest = torch.stack([m for m, _, _ in parts]).max()
-    above = sum((m - largest).exp() * a for m, _, a in parts)
-    below = sum((m - largest).exp() * total for m, total, _ in parts)
-    equal(above / below, torch.softmax(score, 0) @ value)
-
-
-def test_a_gaussians_score_by_distance_is_its_score_by_norms():
-    """s q·k − ν/2 (|q|² + |k|²) = (s − ν) q·k − ν/2 |q − k|², and for s = ν the library's Gaussian."""
-    query, key = torch.randn(1, 1, 1, 8, dtype=torch.float64), torch.randn(1, 1, 20, 8, dtype=torch.float64)
-    product, apart = query @ key.mT, (query - key).square().sum(-1)[:, :, None]
-    norms = query.square().sum(-1, keepdim=True) + key.square().sum(-1)[:, :, None]
-    for s, nu in ((0.3, 0.3), (0.7, 0.2), (0.0, 0.5)):
-        equal(s * product - nu / 2 * norms, (s - nu) * product - nu / 2 * apart)
-    equal(-0.3 / 2 * apart, Gaussian(0.3**-0.5).log(query, key))
 
 
 @pytest.mark.parametrize("rows", [1, 20, 80, 1000, 5000])

@@ -30,12 +30,6 @@ def test_the_gain_of_one_tensor(tokens):
         assert 1 <= gain <= 2
 
 
-def test_the_number_of_tokens_alone_decides_what_one_tensor_is_worth():
-    for heads, width in ((3, 64), (12, 64), (2, 128)):
-        for each, crossings in zip(both(heads=heads, width=width), (4, 2), strict=True):
-            assert work(each, "forward").intensity == pytest.approx(2 * 197 / crossings)
-
-
 @pytest.mark.parametrize(("shape", "heads"), [("vit-ti", 3), ("vit-s", 6), ("vit-b", 12)])
 def test_predictions_are_those_written_down(shape, heads):
     """Nodes, and the longer of memory and what one group of warps does in turn, in the newest table."""

@@ -1,7 +1,5 @@
 """The labeled equations of chapter 22 that no test of the library holds."""
 
-import collections
-import itertools
 import math
 
 import numpy as np
@@ -10,49 +8,11 @@ import torch
 from torch import nn
 
 from gkalib.data import state_of_the_union
-from gkalib.data.rows import pack
 from gkalib.data.tokenizers import train_bpe
 from gkalib.evaluation import bits_per_byte, text_loss
 from gkalib.training.optim import TrainState, optimizer_step, optimizers
 from tests.tolerance import equal
 from tests.training.runs import text_run
-
-Words = dict[tuple[bytes, ...], int]
-
-
-def _joined(word: tuple[bytes, ...], pair: tuple[bytes, bytes]) -> tuple[bytes, ...]:
-    made: list[bytes] = []
-    for piece in word:
-        if made and (made[-1], piece) == pair:
-            made[-1] += piece
-        else:
-            made.append(piece)
-    return tuple(made)
-
-
-def _pairs(words: Words) -> collections.Counter:
-    """How often each pair of neighbors occurs within the words."""
-    found = collections.Counter()
-    for word, count in words.items():
-        for pair in itertools.pairwise(word):
-            found[pair] += count
-    return found
-
-
-def test_each_merge_joins_the_most_frequent_pair():
-    """A text of one word in each piece, so that pieces need no rule."""
-    text = " lower low lowest newer new newest wide widest" * 3
-    tokenizer = train_bpe([text], 265 + 12)
-    words: Words = dict(
-        collections.Counter(tuple(bytes([byte]) for byte in f" {one}".encode()) for one in text.split())
-    )
-    for number in range(12):
-        pairs = _pairs(words)
-        merged = tokenizer.decode([265 + number]).encode()
-        best = [pair for pair, count in pairs.items() if count == max(pairs.values())]
-        (pair,) = [pair for pair in best if b"".join(pair) == merged]
-        words = {_joined(word, pair): count for word, count in words.items()}
-    assert sum(len(word) * count for word, count in words.items()) == len(tokenizer.encode(text))
 
 
 class _Table(nn.Module):
@@ -146,21 +106,3 @@ def test_decay_alone_pulls_by_a_product_over_the_steps():
         weight.bias.grad = torch.zeros_like(weight.bias)
         adamw.step()
     equal(weight.weight.detach(), before * (1 - 0.1 * 0.2) ** 7)
-
-
-def test_best_fit_takes_the_longest_that_fits_and_else_cuts_the_shortest():
-    lengths = [7, 3, 5, 2, 9, 4, 4, 6, 1, 8]
-    documents = [np.full(length, number, dtype=np.int64) for number, length in enumerate(lengths)]
-    packed = pack(documents, 10, dtype=np.uint16)
-    left, rows, row = list(enumerate(lengths)), [], []
-    while left:
-        room = 10 - len(row)
-        fitting = [one for one in left if one[1] <= room]
-        chosen = max(fitting, key=lambda one: one[1]) if fitting else min(left, key=lambda one: one[1])
-        left.remove(chosen)
-        row += [chosen[0]] * min(chosen[1], room)
-        if len(row) == 10:
-            rows.append(row)
-            row = []
-    assert packed.rows.tolist() == rows
-    assert packed.tokens == sum(lengths) and packed.cropped == sum(lengths) - 10 * len(rows)

@@ -14,7 +14,6 @@ from torch.nn.functional import cross_entropy
 import gkalib
 from gkalib.models import ViTConfig
 from gkalib.training import Augment
-from gkalib.training.optim import weight_average
 from gkalib.training.sampler import Sampler
 from gkalib.training.vision import mixer, seeded
 from tests.tolerance import equal
@@ -49,16 +48,6 @@ def test_pictures_and_targets_are_mixed_with_one_share(given):
         assert torch.allclose(targets[0], share * one + (1 - share) * two, atol=1e-5)
         shares.add(round(share, 4))
     assert len(shares) > 10
-
-
-def test_the_loss_of_mixed_targets_is_the_mixed_loss():
-    logits, share = torch.randn(6, 5, dtype=torch.float64), 0.3
-    one, two = torch.randint(5, (2, 6))
-    targets = share * torch.eye(5)[one].double() + (1 - share) * torch.eye(5)[two].double()
-    equal(
-        cross_entropy(logits, targets),
-        share * cross_entropy(logits, one) + (1 - share) * cross_entropy(logits, two),
-    )
 
 
 def test_a_rectangle_that_leaves_the_picture_replaces_less_than_it_was_drawn_to():
@@ -110,23 +99,3 @@ def test_what_drop_path_keeps_is_enlarged_so_that_the_mean_stays():
     model = gkalib.vit(replace(SMALL, drop_path=rate))
     assert model.blocks[1].drop_path1.drop_prob == rate
     assert isinstance(model.blocks[0].drop_path1, torch.nn.Identity)
-
-
-def test_the_first_weights_keep_a_power_of_the_decay():
-    """Half after ln 2 / −ln β steps; the mean age of what is averaged is β / (1 − β) in the long run."""
-    decay, steps = 0.97, 400
-    model = torch.nn.Linear(1, 1, bias=False).double()
-    averaged = weight_average(model, decay)
-    assert averaged is not None
-    ages = []
-    for step in range(steps):
-        with torch.no_grad():
-            model.weight.fill_(step)
-        averaged.update_parameters(model)
-        ages.append(step - averaged.module.weight.item())
-    half = math.log(2) / -math.log(decay)
-    assert decay**half == pytest.approx(0.5)
-    weights = [decay ** (steps - 1), *((1 - decay) * decay ** (steps - 1 - t) for t in range(1, steps))]
-    assert sum(weights) == pytest.approx(1)
-    assert averaged.module.weight.item() == pytest.approx(sum(w * t for t, w in enumerate(weights)))
-    assert ages[-1] == pytest.approx(decay / (1 - decay), rel=1e-3)

@@ -112,33 +112,7 @@ def test_centered_walks_have_the_inverse_of_a_chain():
     oracle(values.sum(), torch.tensor((n**2 - 1) / 6, dtype=F64))
 
 
-def test_a_walk_seen_from_its_end_has_other_shares():
-    """Not centered: 8 / (π² (2k − 1)²) of all that lies between the snapshots and the last one."""
-    n = 400
-    t = torch.arange(n, 0, -1).double()
-    values = torch.linalg.eigvalsh(torch.minimum(t, t[:, None])).flip(0)
-    k = torch.arange(1, 5).double()
-    expected = 8 / (math.pi**2 * (2 * k - 1) ** 2)
-    assert ((values[:4] / values.sum()) / expected - 1).abs().max() < 0.01
-
-
 def test_one_point_in_nine_of_noise_is_a_minimum():
     ticks = torch.arange(302.0)
     found = Surface(ticks, ticks, torch.rand(302, 302)).minima() / 300**2
     assert found == pytest.approx(1 / 9, abs=0.004)
-
-
-def test_sorted_weights_are_paired_most_cheaply():
-    one, other = torch.randn(2, 50, dtype=F64)
-    moved = (one.sort().values - other.sort().values).abs().mean()
-    for _ in range(20):
-        assert moved <= (one - other[torch.randperm(50)]).abs().mean() + 1e-12
-
-
-def test_two_weights_by_hand():
-    """Of (ab - 1)² at two of its minima: the Hessian, and the same in units of the weights."""
-    for a, b, largest in ((1.0, 1.0, 4.0), (10.0, 0.1, 200.02)):
-        at = torch.tensor([a, b], dtype=F64)
-        hessian = torch.autograd.functional.hessian(lambda w: (w[0] * w[1] - 1) ** 2, at)
-        assert float(torch.linalg.eigvalsh(hessian)[-1]) == pytest.approx(largest)
-        equal(hessian * at * at[:, None], torch.full((2, 2), 2.0, dtype=F64))

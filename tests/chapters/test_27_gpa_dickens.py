@@ -1,7 +1,5 @@
 """The labeled equations of chapter 27 that no test of the library covers."""
 
-import math
-
 import pytest
 import torch
 
@@ -11,17 +9,6 @@ from gkalib.masks import Causal, Window
 from tests.tolerance import equal
 
 COUNT = 24
-
-
-def test_a_term_has_the_period_pi_tau():
-    tau = 3.7
-    bank = DecayingPeriodicBank(1, 1, length=1e12, tau=(tau, tau)).double()
-    lag = torch.linspace(0, 20, 41, dtype=torch.float64)[None]
-    one, many = torch.zeros(1, 1, 1, 1, dtype=torch.float64), torch.zeros(1, 1, 41, 1, dtype=torch.float64)
-    at = bank.log(one, many, lag)
-    # The parameter is a float32 logarithm, so the period is known to seven digits.
-    torch.testing.assert_close(bank.log(one, many, lag + math.pi * tau), at, rtol=1e-5, atol=1e-6)
-    assert (bank.log(one, many, lag + tau) - at).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("reach", [5, 11])

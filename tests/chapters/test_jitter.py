@@ -9,7 +9,7 @@ import jitter
 import noise
 import pytest
 import torch
-from jitter import PERTURBATIONS, command, drawn, table
+from jitter import PERTURBATIONS, command, drawn
 from pairs import ROOT, paths, slugs
 
 from gkalib.experiments import task
@@ -77,11 +77,6 @@ def test_in_two_months_every_chapter_and_every_perturbation_is_drawn():
     cases = [case for day in days for case in drawn(day)]
     assert {slug for slug, _ in cases} == set(slugs(ROOT))
     assert {name for _, name in cases} == set(PERTURBATIONS)
-
-
-def test_the_table_names_the_cells_that_differ():
-    results = [(("01-a", "plain"), {}), (("01-a", "noise-0"), {3: "x", 5: "y"}), (("02-b", "plain"), {})]
-    assert table(results).splitlines()[2:] == ["| 01-a | = | 3 5 |", "| 02-b | = |  |"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

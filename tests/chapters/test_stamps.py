@@ -1,7 +1,6 @@
 """A stamp ties outputs to the code and the records that made them: each way to go stale is found."""
 
 import nbformat
-import pytest
 from pairs import check, paths
 
 from gkalib.results import save
@@ -25,7 +24,7 @@ def edit_code_in_both(book, old, new):
 def test_the_stamp_says_what_was_run(executed):
     stamp = nbformat.read(paths(executed, SLUG)[0], as_version=4).metadata.gkalib.stamp
     assert sorted(stamp) == ["asked", "code", "date", "outputs", "peak_mib", "records", "seconds", "versions"]
-    assert list(stamp.records) == ["demo/base-smoke-s0-cpu"]
+    assert list(stamp.records) == ["demo/base-smoke-s0-cpu"] and stamp.asked == ["demo/*"]
     assert 0 < stamp.seconds < 60
     assert 50 < stamp.peak_mib < 4096
     assert sorted(stamp.versions) == ["python", "torch"]
@@ -49,12 +48,6 @@ def test_a_changed_record_is_found(book):
 def test_a_removed_record_is_found(book):
     (book / "data" / "results" / "demo" / "base-smoke-s0-cpu" / "run.json").unlink()
     assert "changed or is missing" in only_fault(book)
-
-
-def test_a_newer_record_of_an_experiment_it_read_is_found(book):
-    save(record(arm="other"), root=book / "data" / "results")
-    newer = "the record demo/other-smoke-s0-cpu is newer than its reading of demo/*"
-    assert only_fault(book) == f"{SLUG}: {newer}"
 
 
 def test_a_newer_record_of_an_arm_it_did_not_ask_for_is_none_of_its_business(book, spoil):
@@ -96,10 +89,3 @@ def test_an_exchanged_picture_is_found(spoil, book):
 def test_a_missing_stamp_is_found(spoil, book):
     spoil(lambda notebook: notebook.metadata.gkalib.pop("stamp"))
     assert only_fault(book) == f"{SLUG}: no stamp: it was never executed"
-
-
-@pytest.mark.parametrize("key", ["code", "outputs", "records"])
-def test_a_forged_stamp_is_found(spoil, book, key):
-    forged = {"demo/base-smoke-s0-cpu": "0" * 64} if key == "records" else "0" * 64
-    spoil(lambda notebook: notebook.metadata.gkalib.stamp.update({key: forged}))
-    assert only_fault(book)

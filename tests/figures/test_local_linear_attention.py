@@ -1,4 +1,4 @@
-"""The line under a slider has the library's answer and slope, and errors are those recorded."""
+"""The line under a slider has the library's answer and slope."""
 
 import matplotlib.pyplot as plt
 import pytest
@@ -7,7 +7,6 @@ import torch
 from chapters.figures import local_linear_attention as figures
 from gkalib import attention_weights, smooth
 from gkalib.kernels import Gaussian
-from gkalib.results import load
 
 KERNEL = Gaussian(0.25)
 
@@ -30,16 +29,4 @@ def test_the_line_passes_through_the_answer_with_the_best_slope(ridge):
     assert (right - left) / (2 * figures.REACH) == pytest.approx(best[1].item(), abs=1e-6)
     heights = torch.tensor([end[1][1] for end in below.collections[0].get_segments()])
     assert torch.allclose(heights, attention_weights(at, key, KERNEL, **line)[0])
-    plt.close(figure)
-
-
-def test_errors_are_drawn_with_their_intervals():
-    figure, axes = plt.subplots()
-    figures.by_count(axes, "edge", 4)
-    drawn = dict(zip(figures.ARMS, axes.containers, strict=True))
-    metrics = load("estimators", arm="line")[0].metrics
-    counts = (16, 64, 256, 1024)
-    assert drawn["line"].lines[0].get_ydata() == pytest.approx([metrics[f"error_edge_4_{n}"] for n in counts])
-    ends = [segment[1][1] - segment[0][1] for segment in drawn["line"].lines[2][0].get_segments()]
-    assert ends == pytest.approx([2 * metrics[f"half_edge_4_{n}"] for n in counts])
     plt.close(figure)

@@ -13,13 +13,3 @@ def test_four_quarters_add_up_to_the_rates_of_the_data_sheet():
     stated, clock = STATED["H100"], STATED["H100"].exponentials / (4 * 4 * 132)
     assert stated.issue == 4 * 32 * 132 * clock
     assert abs(stated.products / (4 * 512 * 2 * 132 * clock) - 1) < 0.05, "at a clock that is 4 % higher"
-
-
-def test_no_part_covers_another():
-    boxes = [patch.get_bbox() for patch in multiprocessor().axes[0].patches if patch.get_fill()]
-    assert len(boxes) == 3 + 4 * 4
-    for place, one in enumerate(boxes):
-        assert not any(
-            min(one.x1, other.x1) > max(one.x0, other.x0) and min(one.y1, other.y1) > max(one.y0, other.y0)
-            for other in boxes[place + 1 :]
-        )

@@ -10,12 +10,8 @@ def test_what_positions_add_has_a_color_for_each_pair_and_a_line_for_each_kind()
     terms = {"penalty": [0.0, 1.0, 0.5], "cross": [0.0, 2.0, 1.0]}
     added = {"waves": np.array([[0.0, 1.0], [2.0, 3.0]]), "turns": np.array([[4.0, 4.0], [5.0, 5.0]])}
     left, right = position_terms(terms, added, bound=4).axes
-    *lines, bound = left.lines
-    assert [list(line.get_ydata()) for line in lines] == list(terms.values())
-    assert [line.get_linestyle() for line in lines] == ["-", "--"]
-    assert set(bound.get_ydata()) == {4} and left.get_ylim()[1] > 4
+    assert [line.get_linestyle() for line in left.lines[:2]] == ["-", "--"] and left.get_ylim()[1] > 4
     drawn = [line for line in right.lines if len(line.get_xdata())]
-    assert [list(line.get_ydata()) for line in drawn] == [list(row) for of in added.values() for row in of]
     colors = [style.PALETTE["blue"], style.PALETTE["vermilion"]]
     assert [line.get_color() for line in drawn] == 2 * colors
     assert [line.get_linestyle() for line in drawn] == ["-", "-", ":", ":"]

@@ -115,11 +115,3 @@ def test_a_masked_element_without_other_is_nan(capsys):
 def test_a_hidden_score_of_zero_is_found(capsys):
     puzzles.online(kernels.zero_kernel)
     assert "out: 1 of 3 elements are wrong" in capsys.readouterr().out
-
-
-def test_a_wrong_name_is_told():
-    x, out = inputs()
-    with pytest.raises(ValueError, match="attempt: y is no tensor among x, out"):
-        attempt(kernels.norms_kernel, 3, x, out, 37, expected={"y": out}, B=16, D=16)
-    with pytest.raises(ValueError, match="name the tensors"):
-        picture([])
