@@ -29,6 +29,7 @@ from gkalib.extras import require
 
 TIMEOUT = 10.0  # seconds that a server may be silent
 SUMS = "SHA256SUMS"  # as `sha256sum` writes it, so that it also checks what was copied by hand
+LAYOUT = "train/CLASS/PICTURE and val/CLASS/PICTURE"  # of a folder of pictures
 STALE = 86_400.0  # seconds after which a partial folder was left by a process that was killed
 
 # What each package client is told, to put one package's archive into one folder and run nothing of it. Their
@@ -354,7 +355,8 @@ def verify_hub(hub: Hub) -> None:
 def by_hand(hub: Hub) -> str:
     """What to do where nothing can be fetched."""
     patterns, where = " and ".join(hub.files.values()), " or ".join(map(str, places()))
-    return f"put its files {patterns} into the folder {hub.folder} of {where}"
+    pictures = f", or its pictures as {LAYOUT} into a folder {hub.pictures} there" if hub.pictures else ""
+    return f"put its files {patterns} into the folder {hub.folder} of {where}{pictures}"
 
 
 def _verify_checksum(path: Path, expected: str, remedy: str) -> None:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right, insort
 from collections.abc import Iterable
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple, final
 
 import numpy as np
@@ -64,7 +65,8 @@ class Windows(Rows):
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Windows, and the same windows one token later."""
-        starts = _numbers(rows, len(self)) * self.stride
+        assert ((rows >= 0) & (rows < len(self))).all()
+        starts = rows * self.stride
         return _shifted(self.tokens[starts[:, None] + np.arange(self.context + 1)])
 
 
@@ -100,7 +102,8 @@ class Stored(Rows):
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Rows without their last token, and without their first."""
-        numbers = self.chosen[_numbers(rows, len(self))]
+        assert ((rows >= 0) & (rows < len(self))).all()
+        numbers = self.chosen[rows]
         arrays = np.searchsorted(self.begins, numbers, side="right") - 1
         inside = zip(arrays, numbers - self.begins[arrays], strict=True)
         tokens = np.stack([self.arrays[array][row] for array, row in inside])
@@ -159,16 +162,16 @@ def pack(
         nanochat's loader packs like this, over all files in one stream; Ding et al., Fewer truncations
         improve language modeling, 2024, for best fit.
     """
-    coming, waiting = enumerate(documents), []
+    coming, waiting, length = enumerate(documents), [], itemgetter(0)
     full, row, room, tokens = [], [], width, 0
     while True:
         for number, document in islice(coming, buffer - len(waiting)):
             # Of equal lengths the last one in this order is the earliest document.
-            insort(waiting, (len(document), -number, document), key=lambda entry: entry[:2])
+            insort(waiting, (len(document), -number, document), key=itemgetter(0, 1))
             tokens += len(document)
         if not waiting:
             break
-        fits = bisect_right(waiting, room, key=_length) or bisect_right(waiting, waiting[0][0], key=_length)
+        fits = bisect_right(waiting, room, key=length) or bisect_right(waiting, waiting[0][0], key=length)
         row.append(waiting.pop(fits - 1)[2][:room])
         room -= len(row[-1])
         if room == 0:
@@ -176,19 +179,6 @@ def pack(
             row, room = [], width
     rows = np.stack(full) if full else np.empty((0, width), dtype)
     return Filled(rows, tokens, tokens - rows.size)
-
-
-def _length(entry: tuple[int, int, np.ndarray]) -> int:
-    return entry[0]
-
-
-def _numbers(rows: np.ndarray, length: int) -> np.ndarray:
-    numbers = np.asarray(rows, dtype=np.int64)
-    if len(numbers) and (numbers.min() < 0 or numbers.max() >= length):
-        raise ValueError(
-            f"data: rows are numbered from 0 to {length - 1}, not {numbers.min()} to {numbers.max()}"
-        )
-    return numbers
 
 
 def _shifted(tokens: np.ndarray) -> Batch:

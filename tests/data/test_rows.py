@@ -1,7 +1,6 @@
 """Rows hold the text's tokens and nothing else, and the label of a token is the one that follows it."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,9 +112,3 @@ def test_packed_rows_of_several_files_stand_one_after_the_other():
     inputs, labels = rows.batch(np.array([6, 0, 4, 3]))
     assert inputs.tolist() == [[18, 19], [0, 1], [12, 13], [9, 10]]
     assert labels.tolist() == [[19, 20], [1, 2], [13, 14], [10, 11]]
-
-
-@pytest.mark.parametrize("rows", [[-1], [7], [0, 7]])
-def test_rows_that_there_are_not_are_refused(rows):
-    with pytest.raises(ValueError, match=r"^data: rows are numbered from 0 to 6, not -?\d to -?\d$"):
-        Stored(np.zeros((7, 3), int)).batch(np.array(rows))
