@@ -241,5 +241,4 @@ def where(name: str) -> list[str]:
     parts = [archive.file for archive in entry.archives]
     parts += [entry.folder.name] if entry.folder else []
     parts += [entry.hub.pictures, entry.hub.folder] if entry.hub else []
-    paths = (place / part for part in filter(None, parts) for place in files.places())
-    return [f"{name}: here, {next(filter(Path.exists, paths), 'inside an installed library')}"]
+    return [f"{name}: here, {files.here(*filter(None, parts)) or 'inside an installed library'}"]

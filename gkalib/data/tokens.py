@@ -152,8 +152,10 @@ def _large(
     if layout == "packed":
         others = _load_rows(name, files[-1:], encoder, width, None if limit is None else limit // 10)
         return TextData(Stored(*arrays), Stored(*others), encoder)
-    parts = _split_stories(sum(map(len, arrays)))
-    return TextData(*(Stored(*arrays, pad=encoder.bos or 0, chosen=part) for part in parts), encoder)
+    train, held_out = (
+        Stored(*arrays, pad=encoder.bos or 0, chosen=part) for part in _split_stories(sum(map(len, arrays)))
+    )
+    return TextData(train, held_out, encoder)
 
 
 def _large_bpe(name: str, files: list[Path], vocab_size: int, limit: int | None) -> Tokenizer:
