@@ -173,11 +173,12 @@ def test_data_where_says_where_a_set_lies_or_is_looked_for(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert main(["data", "where", "imagenet"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "imagenet: not here; looked for as"
-    assert f"  {tmp_path / 'imagenet'} with train/CLASS/PICTURE and val/CLASS/PICTURE" in lines
-    assert lines[-1].startswith("To fetch it type: python -m gkalib data get imagenet")
+    assert lines[0] == "imagenet: not here. Get it with: python -m gkalib data get imagenet"
+    assert (
+        f"into the folder imagenet-1k of {tmp_path} or " in lines[1] and "into a folder imagenet" in lines[1]
+    )
     assert main(["data", "where", "dickens"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Put PP.txt, OT.txt, ")
+    assert "put PP.txt, OT.txt, " in capsys.readouterr().out
     for part in ("train", "val"):
         (tmp_path / "imagenet" / part / "n01440764").mkdir(parents=True)
     assert main(["data", "where", "imagenet", "state_of_the_union", "digits"]) == 0

@@ -202,7 +202,7 @@ class Judge:
         if not seeds:
             reason = f"python -m chapters.experiments {experiment} --seeds 5, and {how}"
             return Proof(status="ready", compares=cell.compares, reason=reason)
-        behind = [record for claim in named for record in found.behind(judged[claim][0])]
+        behind = [record for claim in named for record in found.behind[claim]]
         first, *others = {record.arm: record for record in behind}.values()
         scale = self.runs.scale_of(first, beside=others)
         verdict = together(judged[claim][2].verdict for claim in named)

@@ -29,6 +29,7 @@ from gkalib.extras import require
 
 TIMEOUT = 10.0  # seconds that a server may be silent
 SUMS = "SHA256SUMS"  # as `sha256sum` writes it, so that it also checks what was copied by hand
+LAYOUT = "train/CLASS/PICTURE and val/CLASS/PICTURE"  # of a folder of pictures
 STALE = 86_400.0  # seconds after which a partial folder was left by a process that was killed
 
 # What each package client is told, to put one package's archive into one folder and run nothing of it. Their
@@ -162,14 +163,17 @@ def whole(path: Path) -> Iterator[Path]:
         raise ValueError(f"data: {path} could not be written: {failure.strerror or failure}") from failure
 
 
+def here(*names: str) -> Path | None:
+    """The first of some files and folders, by the order of the places; None if there is none of them."""
+    paths = (place / name for place in places() for name in names)
+    return next((path for path in paths if path.exists()), None)
+
+
 def find(archive: Archive) -> Path | None:
     """The file on this machine, checked; None if it is in none of the places."""
-    for folder in places():
-        path = folder / archive.file
-        if path.is_file():
-            _verify_checksum(path, archive.sha256, f"delete {path} and get it again")
-            return path
-    return None
+    if path := here(archive.file):
+        _verify_checksum(path, archive.sha256, f"delete {path} and get it again")
+    return path
 
 
 def fetch(archive: Archive) -> Path:
@@ -240,8 +244,7 @@ def members(archive: Path, *patterns: str) -> dict[str, bytes]:
 
 def find_text(folder: Folder, file: str) -> Path | None:
     """One file of a folder on this machine, plain or packed as ``.xz``."""
-    paths = [place / folder.name / name for place in places() for name in (file, f"{file}.xz")]
-    return next((path for path in paths if path.is_file()), None)
+    return here(f"{folder.name}/{file}", f"{folder.name}/{file}.xz")
 
 
 # What a file may begin with, longest first: the mark that says how its characters are written.
@@ -296,8 +299,8 @@ def find_hub(hub: Hub, part: str) -> list[Path]:
 
 def find_pictures(hub: Hub) -> Path | None:
     """The folder of class folders that is as good as the hub's files, where there is one."""
-    folders = (place / hub.pictures for place in places() if hub.pictures)
-    return next((folder for folder in folders if (folder / "train").is_dir()), None)
+    train = here(f"{hub.pictures}/train") if hub.pictures else None
+    return train and train.parent
 
 
 def fetch_hub(hub: Hub) -> Path:
@@ -354,7 +357,8 @@ def verify_hub(hub: Hub) -> None:
 def by_hand(hub: Hub) -> str:
     """What to do where nothing can be fetched."""
     patterns, where = " and ".join(hub.files.values()), " or ".join(map(str, places()))
-    return f"put its files {patterns} into the folder {hub.folder} of {where}"
+    pictures = f", or its pictures as {LAYOUT} into a folder {hub.pictures} there" if hub.pictures else ""
+    return f"put its files {patterns} into the folder {hub.folder} of {where}{pictures}"
 
 
 def _verify_checksum(path: Path, expected: str, remedy: str) -> None:

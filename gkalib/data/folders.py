@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from gkalib.data.fetch import default_cache, few, find_pictures, places, say
+from gkalib.data.fetch import LAYOUT, default_cache, few, find_pictures, say
 from gkalib.data.image_set import ImageData, Images, Picture, as_picture
 from gkalib.data.registry import hub_files, registered
 from gkalib.extras import require
@@ -23,7 +23,6 @@ from gkalib.extras import require
 # pictures without classes.
 TRAIN = ("train", "training")
 HELD_OUT = ("val", "valid", "validation", "test", "testing")
-_LAYOUT = "train/CLASS/PICTURE and val/CLASS/PICTURE"
 COUNTS = (1000, 1_281_167, 50_000)  # classes, pictures to train on, pictures held out
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
@@ -49,7 +48,7 @@ def image_folder(root: Path, *, as_shown: bool = True) -> ImageData:
     if val_root and not train_root:
         raise ValueError(
             f"data: {root} has a folder {val_root.name} and no folder train; "
-            f"it holds CLASS/PICTURE or {_LAYOUT}"
+            f"it holds CLASS/PICTURE or {LAYOUT}"
         )
     taken: dict[str, str] = {}
     images, classes = _list_pictures(train_root or root, taken, as_shown)
@@ -112,7 +111,7 @@ def _list_pictures(root: Path, taken: dict[str, str], as_shown: bool) -> tuple["
     if not (folders := _folders(root)):
         raise ValueError(
             f"data: {root} has no class folders ({len(_pictures(root))} pictures lie in it directly): "
-            f"a folder of pictures holds CLASS/PICTURE, or {_LAYOUT}"
+            f"a folder of pictures holds CLASS/PICTURE, or {LAYOUT}"
         )
     names, labels = [], []
     for label, folder in enumerate(folders):
@@ -213,11 +212,7 @@ def imagenet() -> ImageData:
     hub = registered("imagenet").hub
     root = hub and find_pictures(hub)
     if root is None:
-        try:
-            train, held_out = (_load_table(hub_files("imagenet", part)) for part in ("train", "validation"))
-        except ValueError as failure:
-            where = " or ".join(str(place / "imagenet") for place in places())
-            raise ValueError(f"{failure}\n(or put its pictures as {_LAYOUT} into {where})") from failure
+        train, held_out = (_load_table(hub_files("imagenet", part)) for part in ("train", "validation"))
         data = ImageData(HubRows(train), HubRows(held_out), tuple(train.features["label"].names))
     else:
         data = image_folder(root, as_shown=False)

@@ -16,7 +16,7 @@ from torch.nn.functional import interpolate
 from gkalib.data.fetch import say
 from gkalib.data.folders import image_folder, imagenet
 from gkalib.data.image_set import Arrays, ImageData
-from gkalib.data.registry import unpacked, verified
+from gkalib.data.registry import DATASETS, unpacked, verified
 from gkalib.extras import require
 
 # Photographs that lie inside the installed scikit-image: no download, and the same bytes everywhere.
@@ -32,27 +32,8 @@ FILES = {
     ),
     "cifar100": ("cifar-100-binary/train.bin", "cifar-100-binary/test.bin"),
 }
-_DIGITS = "0 1 2 3 4 5 6 7 8 9"
-_CLOTHES = "T-shirt,trouser,pullover,dress,coat,sandal,shirt,sneaker,bag,ankle boot"
-_TEN = "airplane automobile bird cat deer dog frog horse ship truck"
-_HUNDRED = (
-    "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly "
-    "camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup "
-    "dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower "
-    "leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid "
-    "otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray "
-    "road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar "
-    "sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle "
-    "wardrobe whale willow_tree wolf woman worm"
-)
-# The names of the classes by label, where none of a set's pictures need be read to know them.
-CLASSES = {
-    "cifar10": tuple(_TEN.split()),
-    "cifar100": tuple(_HUNDRED.split()),
-    "mnist": tuple(_DIGITS.split()),
-    "fashion-mnist": tuple(_CLOTHES.split(",")),
-    "digits": tuple(_DIGITS.split()),
-}
+# By name, as sets are called that a classifier is trained on, the classes by label.
+CLASSES = {name.replace("_", "-"): entry.classes for name, entry in DATASETS.items() if entry.classes}
 
 
 class Labeled(NamedTuple):

@@ -34,6 +34,7 @@ class Dataset:
             another carries the data. In the table, ``shares`` names a set whose archives hold this one too.
         folder: the files that no package carries and that have to be put in place by hand.
         hub: its files on the Hugging Face hub, which may as well lie in a folder here.
+        classes: the names of the classes of its pictures by label, where none need be read to know them.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Dataset:
     archives: tuple[Archive, ...] = ()
     folder: Folder | None = None
     hub: Hub | None = None
+    classes: tuple[str, ...] = ()
 
 
 def _load(name: str, loader: str) -> Any:
@@ -62,6 +64,7 @@ def _read_sets() -> dict[str, Dataset]:
         fields = {field: value for field, value in table.items() if field not in ("loader", "shares")}
         archives = tables[table.get("shares", name)].get("archives", ())
         fields["archives"] = tuple(Archive(**archive) for archive in archives)
+        fields["classes"] = tuple(table.get("classes", ()))
         for field, kind in (("folder", Folder), ("hub", Hub)):
             if field in table:
                 fields[field] = kind(**table[field])
@@ -120,15 +123,39 @@ def verified(name: str, content: Content) -> Content:
     return content
 
 
+def absent(name: str, *failures: str) -> ValueError:
+    """The error that a data set is not here: what to do, where it is looked for, and what was tried."""
+    lines = [f"data: {name!r} is not here. {_remedy(name)}", *filter(None, ["; ".join(failures)])]
+    return ValueError("\n".join(lines))
+
+
+def _remedy(name: str) -> str:
+    """What to do about a data set that is not here, and in parentheses where it is looked for."""
+    entry, where = registered(name), " or ".join(map(str, files.places()))
+    if entry.folder is not None:
+        lacking = [file for file in entry.folder.files if files.find_text(entry.folder, file) is None]
+        return (
+            f"No package carries it: put {', '.join(lacking)}, as it is or packed by xz, into the folder "
+            f"{entry.folder.name} of {where}. It is to be had from {entry.folder.source}"
+        )
+    known = f"looked for {' and '.join(archive.file for archive in entry.archives)} in {where}"
+    if entry.hub is not None:
+        terms = f", {entry.hub.terms}" if entry.hub.terms else ""
+        known = (
+            f"{entry.hub.size} of the hub's data set {entry.hub.repo}{terms}; or {files.by_hand(entry.hub)}"
+        )
+    return f"Get it with: python -m gkalib data get {name}\n({known})"
+
+
 def unpacked(name: str, *patterns: str) -> dict[str, bytes]:
     """The files of a data set's archive whose paths match a pattern, by their paths.
 
     The archive is in $GKALIB_DATA, else in the default cache, else it is fetched. Where it has several
     sources, what is here comes before what would have to be fetched.
     """
-    archives, failures = registered(name).archives, []
+    failures = []
     for source in (files.find, files.fetch):
-        for archive in archives:
+        for archive in registered(name).archives:
             try:
                 if path := source(archive):
                     return files.members(path, *patterns)
@@ -136,35 +163,23 @@ def unpacked(name: str, *patterns: str) -> dict[str, bytes]:
                 failures.append(str(failure))
         if failures:  # what is here is damaged
             break
-    names = " and ".join(archive.file for archive in archives)
-    raise ValueError(
-        f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
-        f"(looked for {names} in {' and '.join(map(str, files.places()))}; {'; '.join(failures)})"
-    )
+    raise absent(name, *failures)
 
 
 def folder_text(name: str) -> str:
     """The text of the files that were put in place by hand for a data set, one after the other, checked."""
-    folder = registered(name).folder
+    folder, texts = registered(name).folder, []
     assert folder is not None
-    return "".join(_checked_text(name, folder, file) for file in folder.files)
-
-
-def _checked_text(name: str, folder: Folder, file: str) -> str:
-    path = files.find_text(folder, file)
-    if path is None:
-        where = " or ".join(map(str, files.places()))
-        raise ValueError(
-            f"data: {name!r} is not here: no package carries {file}: put it, as it is or packed by xz, into "
-            f"the folder {folder.name} of {where}. It is to be had from {folder.source}"
-        )
-    content = path.read_bytes()
-    text = files.plain(lzma.decompress(content) if path.suffix == ".xz" else content, str(path))
-    if (sha256 := digest(text)) != folder.files[file]:
-        raise ValueError(
-            f"data: {path} holds a text with sha256 {sha256}, not {folder.files[file]}: replace it"
-        )
-    return text
+    for file, expected in folder.files.items():
+        path = files.find_text(folder, file)
+        if path is None:
+            raise absent(name)
+        content = path.read_bytes()
+        text = files.plain(lzma.decompress(content) if path.suffix == ".xz" else content, str(path))
+        if (sha256 := digest(text)) != expected:
+            raise ValueError(f"data: {path} holds a text with sha256 {sha256}, not {expected}: replace it")
+        texts.append(text)
+    return "".join(texts)
 
 
 def hub_files(name: str, part: str) -> list[Path]:
@@ -173,11 +188,7 @@ def hub_files(name: str, part: str) -> list[Path]:
     assert hub is not None
     if paths := files.find_hub(hub, part):
         return paths
-    terms = f", {hub.terms}" if hub.terms else ""
-    raise ValueError(
-        f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}\n"
-        f"({hub.size} of the hub's data set {hub.repo}{terms}; or {files.by_hand(hub)})"
-    )
+    raise absent(name)
 
 
 def ready(name: str) -> bool:
@@ -202,7 +213,7 @@ def get(name: str) -> None:
 def check(name: str) -> None:
     """Load a data set that is here and compare its content with the registry; fetch nothing."""
     if not ready(name):
-        raise ValueError(f"data: {name!r} is not here. Get it with: python -m gkalib data get {name}")
+        raise absent(name)
     entry = registered(name)
     if entry.hub is not None:
         files.verify_hub(entry.hub)
@@ -210,7 +221,7 @@ def check(name: str) -> None:
 
 
 def where(name: str) -> list[str]:
-    """The path of a data set, or those that are looked for, a line each.
+    """The path of a data set; or that it is not here, and what to do, in lines.
 
     ImageNet may lie as torchvision and timm have it, ``imagenet/train/nXXXXXXXX`` and
     ``imagenet/val/nXXXXXXXX`` below one of the places.
@@ -223,23 +234,11 @@ def where(name: str) -> list[str]:
     """
     if Path(name).exists() and name.replace("-", "_") not in DATASETS:
         return [f"{name}: here, {Path(name).absolute()}"]
+    if not ready(name):
+        lines = f"{name}: not here. {_remedy(name)}".splitlines()
+        return [*lines, "GKALIB_DATA names another place"]
     entry = registered(name)
-    names = [archive.file for archive in entry.archives]
-    names += [entry.folder.name] if entry.folder else []
-    if entry.hub is not None:
-        names += [part for part in (entry.hub.pictures, entry.hub.folder) if part]
-    if not names:
-        return [f"{name}: here, inside an installed library"]
-    paths = [place / part for part in names for place in files.places()]
-    if ready(name):
-        return [f"{name}: here, {path}" for path in paths if path.exists()][:1]
-    layout = " with train/CLASS/PICTURE and val/CLASS/PICTURE"
-    pictures = entry.hub.pictures if entry.hub is not None else ""
-    how = f"To fetch it type: python -m gkalib data get {name}"
-    if entry.folder is not None:
-        how = f"Put {', '.join(entry.folder.files)} there, from {entry.folder.source}"
-    return [
-        f"{name}: not here; looked for as",
-        *(f"  {path}{layout if path.name == pictures else ''}" for path in paths),
-        f"{how}; GKALIB_DATA names another place",
-    ]
+    parts = [archive.file for archive in entry.archives]
+    parts += [entry.folder.name] if entry.folder else []
+    parts += [entry.hub.pictures, entry.hub.folder] if entry.hub else []
+    return [f"{name}: here, {files.here(*filter(None, parts)) or 'inside an installed library'}"]

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right, insort
 from collections.abc import Iterable
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple, final
 
 import numpy as np
@@ -64,85 +65,56 @@ class Windows(Rows):
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Windows, and the same windows one token later."""
-        starts = _numbers(rows, len(self)) * self.stride
+        assert ((rows >= 0) & (rows < len(self))).all()
+        starts = rows * self.stride
         return _shifted(self.tokens[starts[:, None] + np.arange(self.context + 1)])
 
 
+@final
 class Stored(Rows):
     """Rows that lie in arrays of equal width, read as if these stood one below the other.
 
     Args:
-        arrays: ``[n T+1]`` each; they may be files that are mapped into memory.
+        arrays: ``[n T+1]`` each, as :func:`pack` or :func:`cut_off` makes them; they may be files that are
+            mapped into memory. The largest number of their type stands where a document has ended.
+        pad: the token that the model reads there; its labels are −1.
+        chosen: the numbers of the rows that are read; all where it is not given.
 
     Raises:
         ValueError: if they hold no row.
+
+    References:
+        Chapter 22 packs sentences, and counts what is padded and cut away.
     """
 
-    def __init__(self, *arrays: np.ndarray):
-        self.arrays, self.begins = arrays, np.cumsum([0, *map(len, arrays)])
+    def __init__(self, *arrays: np.ndarray, pad: int = 0, chosen: np.ndarray | None = None):
+        self.arrays, self.pad, self.begins = arrays, pad, np.cumsum([0, *map(len, arrays)])
         if not self.begins[-1]:
             raise ValueError(
                 "data: the text has too few tokens for one row: give more text or a shorter context"
             )
         self.context = arrays[0].shape[1] - 1
+        self.chosen = np.arange(self.begins[-1]) if chosen is None else chosen
 
     def __len__(self) -> int:
-        """The rows of all arrays."""
-        return int(self.begins[-1])
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        """The tokens of some rows, ``[rows T+1]``."""
-        arrays = np.searchsorted(self.begins, rows, side="right") - 1
-        inside = zip(arrays, rows - self.begins[arrays], strict=True)
-        return np.stack([self.arrays[array][row] for array, row in inside])
-
-
-@final
-class Documents(Stored):
-    """One document a row, from its beginning: cut off where it is longer, and padded where it is shorter.
-
-    Args:
-        arrays: as :func:`cut_off` makes them; the largest number of their type stands where a document has
-            ended.
-        pad: the token that the model reads there; its labels are −1.
-        chosen: the numbers of the documents that are rows; all where it is not given.
-
-    References:
-        Chapter 22 counts what is padded and cut away.
-    """
-
-    def __init__(self, *arrays: np.ndarray, pad: int = 0, chosen: np.ndarray | None = None):
-        super().__init__(*arrays)
-        self.pad, self.chosen = pad, np.arange(super().__len__()) if chosen is None else chosen
-
-    def __len__(self) -> int:
-        """One for each document."""
+        """The rows of all arrays, or those chosen."""
         return len(self.chosen)
 
     def batch(self, rows: np.ndarray) -> Batch:
-        """Beginnings of documents, and the same one token later."""
-        tokens = self.take(self.chosen[_numbers(rows, len(self))])
-        padding = tokens == np.iinfo(tokens.dtype).max
-        inputs, labels = _shifted(np.where(padding, self.pad, tokens))
-        return inputs, labels.masked_fill(torch.from_numpy(padding[:, 1:]), IGNORED)
+        """Rows without their last token, and without their first."""
+        assert ((rows >= 0) & (rows < len(self))).all()
+        numbers = self.chosen[rows]
+        arrays = np.searchsorted(self.begins, numbers, side="right") - 1
+        inside = zip(arrays, numbers - self.begins[arrays], strict=True)
+        tokens = np.stack([self.arrays[array][row] for array, row in inside])
+        ended = tokens == np.iinfo(tokens.dtype).max
+        inputs, labels = _shifted(np.where(ended, self.pad, tokens))
+        return inputs, labels.masked_fill(torch.from_numpy(ended[:, 1:]), IGNORED)
 
     def targets(self) -> np.ndarray:
         """How many labels each row has, ``[rows]``: the tokens of its document after the first."""
         counts = [(array[:, 1:] != np.iinfo(array.dtype).max).sum(axis=1) for array in self.arrays]
         return np.concatenate(counts)[self.chosen]
-
-
-@final
-class Packed(Stored):
-    """Rows that begin with a document and are filled with others, see :func:`pack`.
-
-    References:
-        Chapter 22 packs sentences.
-    """
-
-    def batch(self, rows: np.ndarray) -> Batch:
-        """Rows without their last token, and without their first."""
-        return _shifted(self.take(_numbers(rows, len(self))))
 
 
 class Filled(NamedTuple):
@@ -190,16 +162,16 @@ def pack(
         nanochat's loader packs like this, over all files in one stream; Ding et al., Fewer truncations
         improve language modeling, 2024, for best fit.
     """
-    coming, waiting = enumerate(documents), []
+    coming, waiting, length = enumerate(documents), [], itemgetter(0)
     full, row, room, tokens = [], [], width, 0
     while True:
         for number, document in islice(coming, buffer - len(waiting)):
             # Of equal lengths the last one in this order is the earliest document.
-            insort(waiting, (len(document), -number, document), key=lambda entry: entry[:2])
+            insort(waiting, (len(document), -number, document), key=itemgetter(0, 1))
             tokens += len(document)
         if not waiting:
             break
-        fits = bisect_right(waiting, room, key=_length) or bisect_right(waiting, waiting[0][0], key=_length)
+        fits = bisect_right(waiting, room, key=length) or bisect_right(waiting, waiting[0][0], key=length)
         row.append(waiting.pop(fits - 1)[2][:room])
         room -= len(row[-1])
         if room == 0:
@@ -207,19 +179,6 @@ def pack(
             row, room = [], width
     rows = np.stack(full) if full else np.empty((0, width), dtype)
     return Filled(rows, tokens, tokens - rows.size)
-
-
-def _length(entry: tuple[int, int, np.ndarray]) -> int:
-    return entry[0]
-
-
-def _numbers(rows: np.ndarray, length: int) -> np.ndarray:
-    numbers = np.asarray(rows, dtype=np.int64)
-    if len(numbers) and (numbers.min() < 0 or numbers.max() >= length):
-        raise ValueError(
-            f"data: rows are numbered from 0 to {length - 1}, not {numbers.min()} to {numbers.max()}"
-        )
-    return numbers
 
 
 def _shifted(tokens: np.ndarray) -> Batch:

@@ -96,14 +96,8 @@ def diabetes() -> Table:
     from sklearn.datasets import load_diabetes  # training elsewhere needs no scikit-learn
 
     x, y = map(np.asarray, load_diabetes(return_X_y=True, scaled=False))
-    features = (
-        "age (years)",
-        "sex",
-        "body mass index",
-        "blood pressure",
-        *(f"serum {i}" for i in range(1, 7)),
-    )
-    return verified("diabetes", Table(x, y, features, "progression"))
+    features = ("age (years)", "sex", "body mass index", "blood pressure")
+    return verified("diabetes", Table(x, y, (*features, *(f"serum {i}" for i in range(1, 7))), "progression"))
 
 
 def california_schools() -> Table:

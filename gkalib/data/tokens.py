@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gkalib.data.fetch import default_cache, say, whole
-from gkalib.data.rows import Documents, Filled, Packed, Rows, Windows, cut_off, pack
+from gkalib.data.rows import Filled, Rows, Stored, Windows, cut_off, pack
 from gkalib.data.text import TEXTS, fineweb_edu, split_text, tinystories_full
 from gkalib.data.tokenizers import Characters, Tokenizer, gpt2, tokenizer_of, train_bpe
 from gkalib.extras import require
@@ -101,8 +101,7 @@ def text_data(
     def read(part: list[str], stride: int) -> Rows:
         if rows == "windows":
             return Windows(np.concatenate(encoder.encode_documents(part)), context, stride=stride)
-        table = _filled(part, encoder, rows, width).rows
-        return Packed(table) if rows == "packed" else Documents(table, pad=encoder.bos or 0)
+        return Stored(_filled(part, encoder, rows, width).rows, pad=encoder.bos or 0)
 
     return TextData(read(train, 1), read(held_out, context), encoder)
 
@@ -152,12 +151,11 @@ def _large(
     arrays = _load_rows(name, train, encoder, width, limit)
     if layout == "packed":
         others = _load_rows(name, files[-1:], encoder, width, None if limit is None else limit // 10)
-        return TextData(Packed(*arrays), Packed(*others), encoder)
-    numbers, others = _split_stories(sum(map(len, arrays)))
-    pad = encoder.bos or 0
-    return TextData(
-        Documents(*arrays, pad=pad, chosen=numbers), Documents(*arrays, pad=pad, chosen=others), encoder
+        return TextData(Stored(*arrays), Stored(*others), encoder)
+    train, held_out = (
+        Stored(*arrays, pad=encoder.bos or 0, chosen=part) for part in _split_stories(sum(map(len, arrays)))
     )
+    return TextData(train, held_out, encoder)
 
 
 def _large_bpe(name: str, files: list[Path], vocab_size: int, limit: int | None) -> Tokenizer:

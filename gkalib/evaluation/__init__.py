@@ -16,7 +16,7 @@ from gkalib.evaluation.scorer import (
     result_of,
     score,
 )
-from gkalib.evaluation.tasks import SIX, TASKS, Row, Task, rows
+from gkalib.evaluation.tasks import TASKS, Row, Task, rows
 from gkalib.extras import moved
 
 __getattr__ = moved(
@@ -30,7 +30,6 @@ __getattr__ = moved(
 )
 
 __all__ = [
-    "SIX",
     "TASKS",
     "Answer",
     "Choice",

@@ -42,14 +42,12 @@ class Answer(NamedTuple):
         scores: of each option.
         chosen: the option of the largest mean, the first of equals.
         right: whether that is the right one; for a completion, whether all its tokens are found.
-        cropped: whether the text was too long for the model's context and its beginning was left out.
     """
 
     item: Item
     scores: tuple[Score, ...]
     chosen: int
     right: bool
-    cropped: bool
 
 
 def centered(accuracy: float, baseline: float) -> float:
@@ -69,7 +67,6 @@ class TaskResult:
         baseline: the accuracy of guessing.
         items: how many questions there were.
         shots: how many examples preceded each.
-        cropped: how many were too long for the model's context.
         seconds: what it took, once the questions were read from their set; of processes that shared them the
             mean.
     """
@@ -80,7 +77,6 @@ class TaskResult:
     baseline: float
     items: int
     shots: int
-    cropped: int
     seconds: float
 
     @property
@@ -146,14 +142,15 @@ def evaluate(
         raise ValueError(f"evaluate: process {rank} of {size} cannot share the questions without the others")
     changed = {} if shots is None else {"shots": shots}
     tasks = [replace(TASKS[name], **changed) for name in names]
-    tallies, turn = torch.zeros(len(tasks), 4, dtype=torch.float64), 0
+    tallies, turn = torch.zeros(len(tasks), 3, dtype=torch.float64), 0  # questions, right ones, seconds
     for task, tally in zip(tasks, tallies, strict=True):
         items, start = task.items(limit), time.perf_counter()
         for begin in range(0, len(items), BLOCK):
             if turn % size == rank:
-                tally[:3] += _tally(_block(model, tokenizer, task, items, begin))
+                found = _block(model, tokenizer, task, items, begin)
+                tally[:2] += torch.tensor([len(found), sum(answer.right for answer in found)])
             turn += 1
-        tally[3] = (time.perf_counter() - start) / size
+        tally[2] = (time.perf_counter() - start) / size
     if total is not None:
         tallies = total(tallies)
     return [_result(task, *tally.tolist()) for task, tally in zip(tasks, tallies, strict=True)]
@@ -169,7 +166,7 @@ def answers(model: Model, tokenizer: Tokenizer, task: Task) -> list[Answer]:
 def _block(model: Model, tokenizer: Tokenizer, task: Task, items: list[Item], begin: int) -> list[Answer]:
     """The answers to a block of the questions."""
     _check_vocabulary(model, tokenizer)
-    longest, results, block = context_of(model) + 1, [], items[begin : begin + BLOCK]
+    results, block = [], items[begin : begin + BLOCK]
     prompts = [
         rows(item, tokenizer, delimiter=task.delimiter, examples=drawn(items, index, task.shots))
         for index, item in enumerate(block, begin)
@@ -179,22 +176,13 @@ def _block(model: Model, tokenizer: Tokenizer, task: Task, items: list[Item], be
         item_scores = tuple(next(scores) for _ in options)
         chosen = max(range(len(item_scores)), key=[score.mean for score in item_scores].__getitem__)
         right = item_scores[0].greedy if isinstance(item, Completion) else chosen == item.gold
-        results.append(
-            Answer(item, item_scores, chosen, right, any(len(row.tokens) > longest for row in options))
-        )
+        results.append(Answer(item, item_scores, chosen, right))
     return results
 
 
 def result_of(task: Task, results: Sequence[Answer], *, seconds: float) -> TaskResult:
     """The share of right answers and its standard error."""
-    items, right, cropped = _tally(results).tolist()
-    return _result(task, items, right, cropped, seconds)
-
-
-def _tally(results: Sequence[Answer]) -> Tensor:
-    """How many questions there were, were answered rightly, and were too long."""
-    right, cropped = sum(answer.right for answer in results), sum(answer.cropped for answer in results)
-    return torch.tensor([len(results), right, cropped], dtype=torch.float64)
+    return _result(task, len(results), sum(answer.right for answer in results), seconds)
 
 
 def score(model: Model, sequences: Sequence[Row], *, tokens: int = 8192) -> list[Score]:
@@ -283,11 +271,11 @@ def core(results: Sequence[TaskResult]) -> Core:
     return Core(mean, error / len(results), len(results))
 
 
-def _result(task: Task, items: float, right: float, cropped: float, seconds: float) -> TaskResult:
+def _result(task: Task, items: int | float, right: int | float, seconds: float) -> TaskResult:
     """The share of right answers and its standard error, from how many there are of each."""
-    accuracy, counts = right / items, (int(items), task.shots, int(cropped))
+    accuracy = right / items
     error = math.sqrt(accuracy * (1 - accuracy) / (items - 1)) if items > 1 else math.nan
-    return TaskResult(task.name, accuracy, error, task.baseline, *counts, seconds)
+    return TaskResult(task.name, accuracy, error, task.baseline, int(items), task.shots, seconds)
 
 
 class Comparison(NamedTuple):

@@ -129,10 +129,8 @@ TASKS = {
 }
 """Fifteen of CORE's 22 tasks by name; the six of BIG-bench and the one of AGIEval are in no package.
 
-Where a set differs from CORE's own copy: ``lambada_openai`` has spaces where novels have line ends,
-``commonsense_qa`` five options instead of four, ``jeopardy`` 2,116 clues instead of 2,117, ``squad`` 1,000
-questions instead of 10,570. Everything else was compared with published prompts of CORE.
+On the first six, which have no examples, the paper of GKA compares. Where a set differs from CORE's own copy:
+``lambada_openai`` has spaces where novels have line ends, ``commonsense_qa`` five options instead of four,
+``jeopardy`` 2,116 clues instead of 2,117, ``squad`` 1,000 questions instead of 10,570. Everything else was
+compared with published prompts of CORE.
 """
-
-SIX = ("hellaswag_zeroshot", "copa", "openbook_qa", "lambada_openai", "winograd", "winogrande")
-"""The six tasks without examples, on which the paper of GKA compares."""

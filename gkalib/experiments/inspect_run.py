@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -44,9 +44,7 @@ TEXT = (
 )
 
 
-@final
-@dataclass(frozen=True)
-class Subject:
+class Subject(NamedTuple):
     """What a model is looked at with.
 
     Args:

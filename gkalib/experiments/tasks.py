@@ -1,7 +1,6 @@
 """What a task is, data in two parts, a model and a loss; and tasks by name: pictures by class, text."""
 
 import math
-import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -12,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import gkalib
+from gkalib.data import tokenizers
 from gkalib.data.image_set import Arrays, ImageData
-from gkalib.data.tokenizers import train_bpe
+from gkalib.data.text import wrap_lines
 from gkalib.layers import Attention
 from gkalib.models import GPTConfig, ViTConfig, gpt, vit
 
@@ -164,10 +164,7 @@ class Characters(Task):
         limit: int | None = None,
         windows: int = 128,
     ):
-        text = text[:limit]
-        if wrap is not None:
-            text = "\n".join(textwrap.fill(line, wrap) for line in text.splitlines())
-        ids = self.read(text)
+        ids = self.read(wrap_lines(text[:limit], wrap))
         self.context, self.wrap, cut = context, wrap, len(ids) * 9 // 10
         self.ids, rest = ids[:cut], ids[cut:]
         self.held_out = self.windows_of(rest, context, windows)
@@ -178,10 +175,9 @@ class Characters(Task):
 
     def read(self, text: str) -> Tensor:
         """The text as numbers below ``vocab_size``."""
-        self.characters = sorted(set(text))
-        self.vocab_size = len(self.characters)
-        index = {character: number for number, character in enumerate(self.characters)}
-        return torch.tensor([index[character] for character in text])
+        tokenizer = tokenizers.Characters(text)
+        self.characters, self.vocab_size = tokenizer.symbols, tokenizer.vocab_size
+        return torch.from_numpy(tokenizer.encode(text))
 
     def windows_of(self, ids: Tensor, context: int, count: int) -> Batch:
         """Evenly spaced windows of a text and the characters that follow each of theirs."""
@@ -222,7 +218,7 @@ class Pieces(Characters):
         super().__init__(text, **text_settings)
 
     def read(self, text: str) -> Tensor:
-        tokenizer = train_bpe([text[: len(text) * 9 // 10]], self.vocab_size)
+        tokenizer = tokenizers.train_bpe([text[: len(text) * 9 // 10]], self.vocab_size)
         self.byte_lengths = torch.from_numpy(tokenizer.byte_lengths())
         return torch.from_numpy(tokenizer.encode(text))
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
@@ -29,24 +30,14 @@ class Claims:
     """The claims of an experiment and what came of them; a notebook shows it as HTML, a terminal as text.
 
     Args:
-        experiment: its name.
         judged: each claim, how many seeds all its arms have, and the judgment. The interval is adjusted for
             the other primary claims of its scale; claims beside them have their own.
-        records: the newest of each arm and seed of the experiment.
-        whole: those of full runs of the paper's recipe, under the experiment's names of arms and metrics.
-            They decide a claim whose arms all have one.
+        behind: by the words of a claim, the records that decide it: those of full runs of the paper's recipe
+            where all its arms have one, under the experiment's names of arms and metrics.
     """
 
-    experiment: str
     judged: tuple[tuple[Contrast, int, Judgment], ...]
-    records: tuple[Record, ...]
-    whole: tuple[Record, ...] = ()
-
-    def behind(self, one: Contrast) -> tuple[Record, ...]:
-        """The records that decide a claim: those of full runs where all its arms have one."""
-        whole = [record for record in self.whole if one.metric in record.metrics]
-        records = whole if _seeds(whole, one) else self.records
-        return tuple(record for record in records if record.arm in one.weights)
+    behind: Mapping[str, Sequence[Record]]
 
     @property
     def cells(self) -> list[list[str]]:
@@ -58,7 +49,7 @@ class Claims:
                 number(one, found.estimate.value) if seeds else "–",
                 _interval(one, found),
                 _expected(one),
-                _scale(self.behind(one)),
+                _scale(self.behind[one.claim]),
                 str(seeds),
                 word(one, found) if seeds else "not run",
             ]
@@ -67,13 +58,9 @@ class Claims:
         ]
 
     def __str__(self) -> str:
-        lines = [
-            "\n  ".join(
-                [row[0], *(f"{name}: {cell}" for name, cell in zip(HEADER[1:], row[1:], strict=True))]
-            )
-            for row in self.cells
-        ]
-        return "\n".join(lines)
+        parts = [f"  {name}: " for name in HEADER[1:]]
+        lines = [[row[0], *map(str.__add__, parts, row[1:])] for row in self.cells]
+        return "\n".join(chain.from_iterable(lines))
 
     __repr__ = __str__
 
@@ -94,18 +81,20 @@ def claims(name: str, said: Stated | None = None, *, root: Path | None = None) -
     """
     said = said or stated(name, root=root)
     records, whole = newest(name, said.arms, root=root), _whole(said, root=root)
-    table = Claims(name, (), tuple(records), tuple(whole))
     reduced = decide(records, said.contrasts, said.checks, root=root)
     full = decide(whole, said.contrasts, root=root)
-    judged = []
+    judged, behind = [], {}
     for one in said.contrasts:
-        behind = table.behind(one)
-        seeds = len(_seeds(behind, one))
-        found = (full if behind and behind[0] in whole else reduced)[one.claim]
-        if seeds == 1:
-            found = replace(found, estimate=replace(found.estimate, value=_once(behind, one)))
+        some = [record for record in whole if record.arm in one.weights and one.metric in record.metrics]
+        found = full[one.claim]
+        if not _seeds(some, one):
+            some, found = [record for record in records if record.arm in one.weights], reduced[one.claim]
+        seeds, behind[one.claim] = len(_seeds(some, one)), some
+        if seeds == 1:  # which has no interval
+            value = math.fsum(weight * _mean(some, one.metric, arm) for arm, weight in one.weights.items())
+            found = replace(found, estimate=replace(found.estimate, value=value))
         judged.append((one, seeds, found if seeds >= SEEDS else replace(found, verdict="undecided")))
-    return replace(table, judged=tuple(judged))
+    return Claims(tuple(judged), behind)
 
 
 def newest(name: str, arms: Mapping[str, Mapping[str, Any]], *, root: Path | None = None) -> list[Record]:
@@ -134,11 +123,6 @@ def _whole(said: Stated, *, root: Path | None) -> list[Record]:
                 named = {metrics.get(name, name): value for name, value in record.metrics.items()}
                 found.setdefault((arm, record.seed), replace(record, arm=arm, metrics=named))
     return [*found.values()]
-
-
-def _once(records: Sequence[Record], one: Contrast) -> float:
-    """The sum of a contrast in single runs, which have no interval."""
-    return math.fsum(weight * _mean(records, one.metric, arm) for arm, weight in one.weights.items())
 
 
 def _seeds(records: Sequence[Record], one: Contrast) -> set[int]:

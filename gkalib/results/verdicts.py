@@ -246,8 +246,8 @@ def verdicts(
         judged[name] = Judgment(
             verdict=held if yes else "not reproduced" if no else "undecided",
             estimate=one,
-            low=one.value - one.error * _quantile(lower, one.degrees),
-            high=one.value + one.error * _quantile(upper, one.degrees),
+            low=one.value + one.error * float(stdtrit(one.degrees, lower)),
+            high=one.value - one.error * float(stdtrit(one.degrees, upper)),
         )
     return judged
 
@@ -343,8 +343,3 @@ def _tail(value: float, found: Estimate) -> float:
     if found.error == 0:
         return float(value <= 0)
     return float(stdtr(found.degrees, -value / found.error))
-
-
-def _quantile(tail: float, degrees: int) -> float:
-    """The t that Student's T exceeds with this probability."""
-    return -float(stdtrit(degrees, tail))

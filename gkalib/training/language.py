@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gkalib.data.registry import checksum, digest
-from gkalib.data.rows import IGNORED, Documents, Rows, Stored, Windows
+from gkalib.data.rows import IGNORED, Rows, Stored, Windows
 from gkalib.data.tokenizers import Characters
 from gkalib.data.tokens import TextData, text_data
 from gkalib.evaluation import evaluating, text_loss
@@ -138,9 +138,9 @@ class TextWorkload(Workload):
     def sizes(self) -> dict[str, int]:
         """How many tokens go through the model, and how many labels it is trained on."""
         sizes, rows = super().sizes(), self.data.train
-        padded = isinstance(rows, Documents)
-        targets = int(rows.targets() @ self.sampler.times(self.config.steps)) if padded else sizes["tokens"]
-        return {**sizes, "targets": targets}
+        if isinstance(rows, Stored) and self.config.rows == "documents":
+            return {**sizes, "targets": int(rows.targets() @ self.sampler.times(self.config.steps))}
+        return {**sizes, "targets": sizes["tokens"]}
 
 
 def held_out(config: LanguageConfig, processes: Processes, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:

@@ -117,7 +117,7 @@ def test_the_default_cache_is_where_the_system_keeps_such_things(monkeypatch, pl
 
 def test_checking_what_is_not_here_fetches_nothing(cache, monkeypatch):
     serve(monkeypatch, "raise AssertionError('fetched')")
-    with pytest.raises(ValueError, match=r"Get it with: python -m gkalib data get minilm$"):
+    with pytest.raises(ValueError, match=r"Get it with: python -m gkalib data get minilm\n"):
         registry.check("minilm")
     assert not cache.exists()
 
@@ -207,8 +207,9 @@ def test_what_no_package_carries_says_where_to_put_it_and_where_it_is_to_be_had(
     with pytest.raises(ValueError) as failure:
         getattr(text, name)()
     message = str(failure.value)
-    first = next(iter(folder.files))
-    assert message.startswith(f"data: '{name}' is not here: no package carries {first}: put it")
+    assert message.startswith(
+        f"data: '{name}' is not here. No package carries it: put {', '.join(folder.files)}"
+    )
     assert f"into the folder {folder.name} of {cache}" in message
     assert message.endswith(f"to be had from {folder.source}")
 

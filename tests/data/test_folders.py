@@ -281,9 +281,9 @@ def test_where_it_is_not_every_way_to_get_it_is_named(place):
         "data: 'imagenet' is not here. Get it with: python -m gkalib data get imagenet\n(about 150 GB of"
     )
     assert "has accepted its terms (hf auth login)" in message
+    assert f"into the folder imagenet-1k of {place} or " in message
     assert (
-        f"or put its pictures as train/CLASS/PICTURE and val/CLASS/PICTURE into {place / 'imagenet'}"
-        in message
+        "or its pictures as train/CLASS/PICTURE and val/CLASS/PICTURE into a folder imagenet there" in message
     )
 
 

@@ -1,11 +1,10 @@
 """Rows hold the text's tokens and nothing else, and the label of a token is the one that follows it."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gkalib.data.rows import IGNORED, Documents, Packed, Windows, cut_off, pack
+from gkalib.data.rows import IGNORED, Stored, Windows, cut_off, pack
 
 BOS = 0
 
@@ -89,7 +88,7 @@ def test_documents_are_cut_off_and_padded_and_padding_has_no_label(lengths, widt
     given_documents = documents(lengths)
     table, tokens, cropped = cut_off(given_documents, width, dtype=np.uint16)
     assert (tokens, cropped) == (sum(lengths), sum(max(0, length - width) for length in lengths))
-    rows = Documents(table, pad=7777)
+    rows = Stored(table, pad=7777)
     assert len(rows) == len(lengths)
     inputs, labels = rows.batch(np.arange(len(rows)))
     assert inputs.shape == labels.shape == (len(lengths), width - 1)
@@ -101,21 +100,15 @@ def test_documents_are_cut_off_and_padded_and_padding_has_no_label(lengths, widt
 
 def test_chosen_documents_are_rows_in_their_order():
     tables = [cut_off(documents([n]), 5, dtype=np.uint16).rows for n in (2, 3, 4)]
-    rows = Documents(*tables, chosen=np.array([2, 0]))
+    rows = Stored(*tables, chosen=np.array([2, 0]))
     labels = rows.batch(np.array([0, 1]))[1]
     assert (labels != IGNORED).sum(1).tolist() == [3, 1]
 
 
 def test_packed_rows_of_several_files_stand_one_after_the_other():
     arrays = [np.arange(12).reshape(4, 3), np.empty((0, 3), int), np.arange(12, 21).reshape(3, 3)]
-    rows = Packed(*arrays)
+    rows = Stored(*arrays)
     assert len(rows) == 7
     inputs, labels = rows.batch(np.array([6, 0, 4, 3]))
     assert inputs.tolist() == [[18, 19], [0, 1], [12, 13], [9, 10]]
     assert labels.tolist() == [[19, 20], [1, 2], [13, 14], [10, 11]]
-
-
-@pytest.mark.parametrize("rows", [[-1], [7], [0, 7]])
-def test_rows_that_there_are_not_are_refused(rows):
-    with pytest.raises(ValueError, match=r"^data: rows are numbered from 0 to 6, not -?\d to -?\d$"):
-        Packed(np.zeros((7, 3), int)).batch(np.array(rows))

@@ -11,8 +11,8 @@ def test_a_byte_order_mark_says_the_encoding(encoding, tmp_path):
     mark = "\ufeff" if encoding.endswith("-be") else ""
     for ends in ("\n", "\r\n", "\r"):
         (tmp_path / "mine.txt").write_bytes((mark + text.replace("\n", ends)).encode(encoding))
-        parts = split_text(str(tmp_path / "mine.txt"), documents=False)
-        assert "".join(parts.train + parts.held_out) == text and parts.symbols == set(text)
+        train, held_out, symbols = split_text(str(tmp_path / "mine.txt"), documents=False)
+        assert "".join(train + held_out) == text and symbols == set(text)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,6 @@ def test_the_last_tenth_of_a_text_is_held_out(documents):
     parts = split_text("state-of-the-union", documents=documents)
     load, cut = TEXTS["state-of-the-union"]
     pieces = cut(load()) if documents else [load()]
-    assert "".join([*parts.train, *parts.held_out]) == "".join(pieces)
+    assert "".join(parts[0] + parts[1]) == "".join(pieces)
     train, held_out = (sum(map(len, some)) if not documents else len(some) for some in parts[:2])
     assert train == (train + held_out) * 9 // 10

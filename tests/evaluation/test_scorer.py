@@ -105,7 +105,6 @@ def test_a_long_text_is_read_from_its_end(monkeypatch):
     model, words = preferring({None: [" end"]}, context=4)
     short, long = Completion("x c d e", "end"), Completion("a b c d e", "end")
     given = answers(model, words, asked(monkeypatch, [short, long, Completion("d e", "end")]))
-    assert [answer.cropped for answer in given] == [True, True, False]
     read = [words.decode(line) for ids in model.read for line in ids if ids.shape[1] <= 4]
     assert sorted(read) == [" b c d e", "d e", "x c d e"]
     assert given[0].scores[0].mean == pytest.approx(given[2].scores[0].mean)
@@ -146,14 +145,14 @@ def test_centering():
     assert centered(1.0, 0.62) == 1
     assert centered(0.5, 0.25) == pytest.approx(1 / 3)
     assert centered(0.0, 0.5) == -1
-    result = TaskResult("a", 0.5, 0.03, 0.25, 100, 0, 0, 1.0)
+    result = TaskResult("a", 0.5, 0.03, 0.25, 100, 0, 1.0)
     assert result.centered == pytest.approx(1 / 3)
     assert result.centered_error == pytest.approx(0.03 / 0.75)
 
 
 def test_core_is_the_mean_of_centered_accuracies_with_its_error():
-    first = TaskResult("a", 0.5, 0.03, 0.25, 100, 0, 0, 1.0)
-    second = TaskResult("b", 0.75, 0.02, 0.5, 100, 10, 0, 1.0)
+    first = TaskResult("a", 0.5, 0.03, 0.25, 100, 0, 1.0)
+    second = TaskResult("b", 0.75, 0.02, 0.5, 100, 10, 1.0)
     actual = core([first, second])
     assert actual.mean == pytest.approx((1 / 3 + 1 / 2) / 2)
     assert actual.error == pytest.approx(math.hypot(0.03 / 0.75, 0.02 / 0.5) / 2)
@@ -162,7 +161,7 @@ def test_core_is_the_mean_of_centered_accuracies_with_its_error():
 
 def test_the_standard_error_is_that_of_the_mean_of_zeros_and_ones():
     item = Completion("a", "b")
-    given = [Answer(item, (), 0, right, False) for right in (True, False, False, False)]
+    given = [Answer(item, (), 0, right) for right in (True, False, False, False)]
     actual = result_of(TASKS["copa"], given, seconds=2.0)
     spread = torch.tensor([1.0, 0, 0, 0]).std(unbiased=True) / 2
     assert (actual.accuracy, actual.items) == (0.25, 4)
@@ -231,8 +230,8 @@ def test_processes_share_blocks_of_all_tasks_and_what_they_sum_is_what_one_finds
         if not rank:
             asked_of_the_first = sum(map(len, model.read))
     assert asked_of_the_first == pytest.approx(28 / size, abs=4)
-    sums = sum(part[:, :3] for part in parts).tolist()
-    assert sums == [[result.items, result.items * result.accuracy, result.cropped] for result in alone]
+    sums = sum(part[:, :2] for part in parts).tolist()
+    assert sums == [[result.items, result.items * result.accuracy] for result in alone]
 
 
 def test_a_model_that_cannot_be_asked_is_refused(monkeypatch):

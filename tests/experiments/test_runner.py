@@ -14,7 +14,7 @@ from chapters.experiments.__main__ import main
 from gkalib import experiments, results
 from gkalib.data import Heads
 from gkalib.experiments import Measured
-from gkalib.experiments.sweep import sweep
+from gkalib.experiments.runner import sweep
 from gkalib.training.loop import NotFinite
 from tests.bare import BARE, only
 
@@ -91,8 +91,8 @@ def test_a_rate_at_which_the_loss_is_no_number_is_the_worst_and_its_neighbor_is_
             raise NotFinite("train: the loss is not a finite number")
         return chosen, None
 
-    monkeypatch.setattr("gkalib.experiments.sweep.fit", diverges)
-    monkeypatch.setattr("gkalib.experiments.sweep.evaluate", lambda chosen, _: {"val_loss": 1 - chosen.lr})
+    monkeypatch.setattr("gkalib.experiments.runner.fit", diverges)
+    monkeypatch.setattr("gkalib.experiments.runner.evaluate", lambda chosen, _: {"val_loss": 1 - chosen.lr})
     record = sweep(replace(study, lr=8e-3, seed=7))
     losses = {float(row["lr"]): float(row["val_loss"]) for row in results.rows(record)}
     assert min(losses, key=losses.get) == 0.008 and losses[0.016] == math.inf
@@ -113,8 +113,8 @@ def test_a_sweep_compares_means_over_seeds_on_items_that_decide_nothing(store, m
         assert torch.equal(learned.held_out[0], decides.images[len(learned.images) :])
         return {"val_loss": abs(chosen.lr - 2e-3 * chosen.seed)}  # best at 0.002 and 0.006: the mean at both
 
-    monkeypatch.setattr("gkalib.experiments.sweep.fit", trained)
-    monkeypatch.setattr("gkalib.experiments.sweep.evaluate", loss)
+    monkeypatch.setattr("gkalib.experiments.runner.fit", trained)
+    monkeypatch.setattr("gkalib.experiments.runner.evaluate", loss)
     record = sweep(replace(study, seed=2), rates=[4e-3], seeds=2)
     assert set(seen) == {(seed, lr) for seed in (2, 3) for lr in (2e-3, 4e-3, 8e-3)}
     assert record.metrics == {"lr": 4e-3, "val_loss": pytest.approx(1e-3)}
@@ -125,9 +125,9 @@ def test_a_sweep_compares_means_over_seeds_on_items_that_decide_nothing(store, m
 def test_a_second_sweep_tries_the_rates_of_the_first(store, monkeypatch):
     """Its study has the rate by then that the first one found."""
     (study,) = (one for one in variants.digits() if one.arm == "softmax")
-    monkeypatch.setattr("gkalib.experiments.sweep.fit", lambda chosen: (chosen, None))
+    monkeypatch.setattr("gkalib.experiments.runner.fit", lambda chosen: (chosen, None))
     monkeypatch.setattr(
-        "gkalib.experiments.sweep.evaluate", lambda chosen, _: {"val_loss": abs(chosen.lr - 0.03)}
+        "gkalib.experiments.runner.evaluate", lambda chosen, _: {"val_loss": abs(chosen.lr - 0.03)}
     )
     first = sweep(replace(study, seed=7))
     rows = results.rows(first)

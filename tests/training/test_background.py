@@ -60,7 +60,7 @@ def test_what_is_missing_is_said_with_what_to_type():
     assert "state        not started, 0 of 3 runs ended" in text
     if not registry.ready("imagenet"):
         assert "missing      data: imagenet is not here. Type: python -m gkalib data get imagenet" in text
-        assert "data         imagenet: not here; looked for as" in text
+        assert "data         imagenet: not here. Get it with: python -m gkalib data get imagenet" in text
     assert "missing      cards: none here, not 8. Type one of the plan's lines" in text
     assert "cards: none here, not one at least." in str(launch("gka-imagenet-tiny", gpus=0))
     assert "cards" not in str(launch("gka-imagenet-tiny", scale="reduced", gpus=0))
