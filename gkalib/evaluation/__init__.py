@@ -26,6 +26,7 @@ __getattr__ = moved(
         "accuracy_of": "accuracy(total=)",
         "bit_sums": "text_loss(total=)",
         "bits_of": "text_loss(total=)",
+        "SIX": "list(TASKS)[:6]",
     },
 )
 
