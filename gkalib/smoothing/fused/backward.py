@@ -13,6 +13,7 @@ Both programs walk as the forward one does: first the blocks that hold an edge o
 Here whole blocks come last, since the other way about each product waits for the one before it.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import triton
@@ -26,7 +27,7 @@ from gkalib.smoothing.fused.backward_key import (
     weights_of,
 )
 from gkalib.smoothing.fused.cards import operation
-from gkalib.smoothing.fused.configs import Config, config
+from gkalib.smoothing.fused.configs import config
 from gkalib.smoothing.fused.forward import squared_norms
 from gkalib.smoothing.fused.lag_bias import (
     add_lags,
@@ -137,7 +138,7 @@ def smooth_backward(
     }
     own, slices = config("smooth_backward_query", lags=want_table, **wanted), None
     if want_table:
-        own = Config(own.rows, min(own.rows, own.columns), own.warps, own.stages)
+        own = replace(own, columns=min(own.rows, own.columns))
         slices = new_slices(query, columns, own)
     blocks = triton.cdiv(rows, own.rows)
     turns = blocks if slices is None else slices.shape[2]
