@@ -1,9 +1,9 @@
 """The block sizes of each fused program: those in the card's file, else those of configs.json beside this.
 
 That has a line for each program, width of head and bits of an element, 16 or 32, and more of them where a
-program wants other sizes with ``one`` tensor, with ``lags``, or if it is ``short`` or ``masked``. A line lists
-what `gkalib ready` tries on a card, as [rows, columns, warps, stages]; what comes first is shipped, and was
-compiled for an H100 ahead of time.
+program wants other sizes with ``one`` tensor, with ``lags``, or if it is ``short`` or ``masked``. A line
+lists what `gkalib ready` tries on a card, as [rows, columns, warps, stages]; what comes first is shipped,
+and was compiled for an H100 ahead of time.
 """
 
 import functools
