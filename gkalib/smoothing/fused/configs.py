@@ -43,7 +43,7 @@ class Config:
     columns: int
     warps: int = 4
     stages: int = 2
-    tries: Sequence[list[int]] = field(default=(), compare=False, repr=False)
+    tries: Sequence[list[int]] = field(default=(), compare=False, repr=False, kw_only=True)
 
 
 _forced: Mapping[str, Config] | None = None
