@@ -29,7 +29,7 @@ from gkalib.smoothing import compute_output
 from gkalib.smoothing.api import ON_GPU
 from gkalib.smoothing.fused import WIDTHS, cards, no_operation, operation_of
 from gkalib.smoothing.fused.cards import Card, Line
-from gkalib.smoothing.fused.configs import Config, forced, served, table
+from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.launch import Launch, interpreting
 
 DEFAULT = "gka", "rbf", "gpa", "softmax"
@@ -139,16 +139,12 @@ def choices(need: Need, length: str) -> dict[str, dict[str, list[Sizes]]]:
     """For each direction the programs that have block sizes of their own, with those to be tried."""
     found: dict[str, dict[str, list[Sizes]]] = {direction: {} for direction in need.directions}
     for mask in OPERATIONS[need.operation].masks:
-        with served() as asked:
-            started = launches(need, LENGTHS[length][-1], mask)
-        entries = {
-            program: table().get(program, {}).get(str(width), {}).get(kind) for program, width, kind in asked
-        }
+        started = launches(need, LENGTHS[length][-1], mask)
         for direction, programs in found.items():
             for launch in started[direction]:
-                if entry := entries.get(name := launch.name.removesuffix("_kernel")):
-                    tried = programs.setdefault(name, [])
-                    tried += [each for each in (entry["shipped"], *entry["candidates"]) if each not in tried]
+                if launch.config.tries:
+                    tried = programs.setdefault(launch.name.removesuffix("_kernel"), [])
+                    tried += [each for each in launch.config.tries if each not in tried]
     return found
 
 

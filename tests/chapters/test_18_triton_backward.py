@@ -15,8 +15,9 @@ from gkalib.smoothing.fused.backward import (
 )
 from gkalib.smoothing.fused.configs import Config, forced
 from gkalib.smoothing.fused.forward import smooth_forward
-from gkalib.smoothing.fused.symmetric import gka_backward, gka_backward_kernel, gka_forward
+from gkalib.smoothing.fused.symmetric import gka_backward, gka_backward_kernel
 from gkalib.smoothing.spans import Spans
+from tests.smoothing.fused.formula import of_itself
 from tests.tolerance import oracle
 
 N, D, SIGMA = 40, 6, 1.7
@@ -144,7 +145,7 @@ def test_products_of_a_pass():
         (Spans(15, 15), 5 * 7),
         (Spans(31, 0), 7 * 6),
     ):
-        out, total = gka_forward(x, sigma, spans, 0.0)
+        out, total = of_itself(x, sigma, spans)
         with forced(Config(16, 16)), products() as found:
             gka_backward(grad, x, out, total, sigma, spans)
         assert len(found) == expected

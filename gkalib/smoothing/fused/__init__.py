@@ -78,9 +78,7 @@ class Fused(Method):
         of_itself = _of_itself(problem, form)
         if form.has_norm and readable(problem.query) and not (of_itself and self.center):
             warn_if_lost(problem, form.key_term(wide(problem.key)))
-        if of_itself:
-            return _gka(problem, form, self.center)
-        return _smooth(problem, form)
+        return _smooth(problem, form, of_itself, self.center and of_itself)
 
 
 def _interpreting() -> bool:
@@ -305,35 +303,27 @@ def _summed(numbers: Tensor, problem: Problem) -> Tensor:
     return numbers if numbers.dtype == dtype else numbers.to(dtype)
 
 
-def _gka(problem: Problem, form: Form, center: bool) -> Tensor:
+def _smooth(problem: Problem, form: Form, of_itself: bool, center: bool) -> Tensor:
     from gkalib.smoothing.fused import op
 
-    x, eps = problem.query, problem.normalizer.eps
-    mean = None
+    query, mean, (normalize, eps) = problem.query, None, _divisor(problem)
     if center:
-        mean = x.mean(2, keepdim=True)
-        x = x - mean
+        mean = query.mean(2, keepdim=True)
+        query = query - mean
         # Beside an eps the weights do not sum to one: a column of ones is smoothed to what the mean takes.
-        x = pad(x, (0, 1), value=1.0) if eps else x
-    out, _ = op.gka(x, _sigma(form, problem), *spans_of(problem), eps)
+        query = pad(query, (0, 1), value=1.0) if eps else query
+    key, value = (None, None) if of_itself else (problem.grouped_key, problem.grouped_value)
+    slots = *_numbers(form, problem), _table(problem, form), *spans_of(problem), normalize, eps
+    out, _ = op.smooth(query, key, value, *slots)
     if mean is None:
         return out
     return out[..., :-1] + out[..., -1:] * mean if eps else out + mean
 
 
-def _smooth(problem: Problem, form: Form) -> Tensor:
-    from gkalib.smoothing.fused import op
-
-    out, _ = op.smooth(
-        problem.query,
-        problem.grouped_key,
-        problem.grouped_value,
-        *_numbers(form, problem),
-        _table(problem, form),
-        *spans_of(problem),
-        isinstance(problem.normalizer, RowSum),
-    )
-    return out
+def _divisor(problem: Problem) -> tuple[bool, float]:
+    """Whether the sum is divided, and what is added to the divisor."""
+    normalizer = problem.normalizer
+    return (True, normalizer.eps) if isinstance(normalizer, RowSum) else (False, 0.0)
 
 
 def _decode(problem: Problem) -> Tensor:
@@ -346,7 +336,7 @@ def _decode(problem: Problem) -> Tensor:
     if len(rules) == 1 and isinstance(rules[0], KeyPadding):
         lengths, rules = rules[0].lengths, []
     sees_all = problem.positions is None and not rules
-    key, value, normalizer = problem.grouped_key, problem.grouped_value, problem.normalizer
+    key, value = problem.grouped_key, problem.grouped_value
     return op.decode(
         problem.query,
         key,
@@ -355,8 +345,7 @@ def _decode(problem: Problem) -> Tensor:
         _lag_row(problem, form),
         None if sees_all else problem.allowed(),
         lengths if sees_all else None,
-        isinstance(normalizer, RowSum),
-        normalizer.eps if isinstance(normalizer, RowSum) else 0.0,
+        *_divisor(problem),
     )
 
 

@@ -1,18 +1,18 @@
 """The block sizes of each fused program: those in the card's file, else those of configs.json beside this.
 
-The file says for each program, width of head and kind of entry what is ``shipped`` and which ``candidates``
-`gkalib ready` tries on a card, as [rows, columns, warps, stages]; what is shipped was compiled for an H100
-ahead of time. An entry's kind is the number of bits of an element, 16 or 32, alone or with some of ``one``,
-``lags``, ``short`` and ``masked``.
+That has a line for each program, width of head and bits of an element, 16 or 32, and more of them where a
+program wants other sizes with ``one`` tensor, with ``lags``, or if it is ``short`` or ``masked``. A line
+lists what `gkalib ready` tries on a card, as [rows, columns, warps, stages]; what comes first is shipped,
+and was compiled for an H100 ahead of time.
 """
 
 import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -36,21 +36,17 @@ class Config:
         rows: of the block that a program owns.
         columns: of the blocks that it loops over.
         warps, stages: of a program, and of the pipeline of loads.
+        tries: the line of the table that these come from.
     """
 
     rows: int
     columns: int
     warps: int = 4
     stages: int = 2
+    tries: Sequence[list[int]] = field(default=(), compare=False, repr=False, kw_only=True)
 
-
-Entry = tuple[str, int, str]
-"""Program, width and kind."""
-Table = dict[str, dict[str, dict[str, dict[str, list]]]]
-"""For each program, width and kind what is shipped, and the candidates."""
 
 _forced: Mapping[str, Config] | None = None
-_served: list[Entry] | None = None
 
 
 def config(
@@ -77,17 +73,15 @@ def config(
         operation, device: what it is part of, and where: a card's file may have sizes for it.
     """
     program = program.removesuffix("_kernel")
-    short = length is not None and length <= cards.SHORT
-    kind = _kind(program, width, dtype.itemsize == 2, one=one, lags=lags, short=short, masked=masked)
-    if _served is not None:
-        _served.append((program, width, kind))
     if _forced is not None and (chosen := _forced.get(program) or _forced.get("")):
         return chosen
     if operation and length is not None:
         known = cards.blocks(operation, dtype, width, cards.length_class(length), device)
         if program in known:
             return _small(Config(*known[program]))
-    return _small(_lookup(program, width, kind) or Config(64, 64 if width <= 128 else 32))
+    short = length is not None and length <= cards.SHORT
+    half = dtype.itemsize == 2
+    return _small(_shipped(program, width, half, one=one, lags=lags, short=short, masked=masked))
 
 
 def _small(chosen: Config) -> Config:
@@ -106,39 +100,28 @@ def edge_columns(length: int, columns: int, masked: bool = False) -> int:
 
 
 @functools.cache
-def _kind(program: str, width: int, half: bool, **given: bool) -> str:
-    """The kind of the entry that fits best: what the table does not split by does not matter there."""
-    kinds = table().get(program, {}).get(str(width), {})
-    bits = "16" if half else "32"
-    for words in itertools.product(*([word, ""] for word, on in given.items() if on)):
-        kind = " ".join([bits, *filter(None, words)])
-        if kind in kinds:
-            return kind
-    return bits
+def _shipped(program: str, width: int, half: bool, **given: bool) -> Config:
+    """Of the line that fits best: what the table does not split by does not matter there.
+
+    What has none, as programs without a loop, gets blocks of 64.
+    """
+    start = f"{program} {width} {16 if half else 32}"
+    for words in itertools.product(*([f" {word}", ""] for word, on in given.items() if on)):
+        if tries := table().get(start + "".join(words)):
+            return Config(*tries[0], tries=tries)
+    return Config(64, 64 if width <= 128 else 32)
 
 
 @functools.cache
-def _lookup(program: str, width: int, kind: str) -> Config | None:
-    """What the table ships; what has no entry, as programs without a loop, gets blocks of 64."""
-    entry = table().get(program, {}).get(str(width), {}).get(kind)
-    return Config(*entry["shipped"]) if entry else None
-
-
-@functools.cache
-def table() -> Table:
-    """What configs.json holds: program, width, kind, then ``shipped`` and ``candidates``."""
+def table() -> dict[str, list[list[int]]]:
+    """What configs.json holds."""
     return json.loads(TABLE.read_text())
 
 
 @functools.cache
 def blocks() -> str:
     """The first 12 digits of the SHA-256 over what configs.json ships."""
-    shipped = {
-        f"{program} {width} {kind}": entry["shipped"]
-        for program, widths in table().items()
-        for width, kinds in widths.items()
-        for kind, entry in kinds.items()
-    }
+    shipped = {line: tries[0] for line, tries in table().items()}
     return hashlib.sha256(json.dumps(shipped, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -158,16 +141,5 @@ def forced(sizes: Config | Mapping[str, Config]) -> Iterator[None]:
 
 
 def are_forced() -> bool:
-    """Whether block sizes are not the table's, or it is listed which are asked for."""
-    return _forced is not None or _served is not None
-
-
-@contextmanager
-def served() -> Iterator[list[Entry]]:
-    """Within it the entries of the table that programs ask for are listed."""
-    global _served
-    _served = []
-    try:
-        yield _served
-    finally:
-        _served = None
+    """Whether block sizes are not the table's."""
+    return _forced is not None

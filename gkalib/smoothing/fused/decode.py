@@ -304,7 +304,7 @@ def _same(first: Tensor, second: Tensor) -> bool:
 def decode(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
+    value: Tensor | None,
     scale: Tensor | None,
     norm: Tensor | None,
     table_row: Tensor | None,
@@ -328,7 +328,7 @@ def decode(
     Args:
         query: ``[b h 1 d]``.
         key, value: ``[b g m d]`` and ``[b g m e]``, where g divides h; views of a longer tensor stay views,
-            and one tensor given for both is read once.
+            and one tensor given for both, or alone, is read once.
         scale: s, ``[h]``.
         norm: ν, ``[h]``, or None for no norms.
         table_row: t, ``[b h m]`` or ``[1 h m]``, or None.
@@ -343,9 +343,9 @@ def decode(
     Returns:
         ``[b h 1 e]``. It has no gradient.
     """
-    one = _same(key, value)
+    one = value is None or _same(key, value)
     query, key = dense_rows(query), dense_rows(key)
-    value = key if one else dense_rows(value)
+    value = key if value is None or one else dense_rows(value)
     batch, heads, _, width = query.shape
     groups, keys, value_width = key.shape[1], key.shape[2], value.shape[3]
     table = None if table_row is None else dense_rows(table_row)

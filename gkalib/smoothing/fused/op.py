@@ -15,9 +15,11 @@ from gkalib.smoothing.fused.register import differentiable, once_only, operator
 from gkalib.smoothing.spans import Spans
 
 
-def _runnable(tensor: Tensor) -> Tensor:
+def _runnable(*tensors: Tensor | None) -> list[Tensor | None]:
     """Triton's interpreter computes nonsense in bfloat16: there the same numbers go in as float32."""
-    return tensor.float() if interpreting() and tensor.dtype == torch.bfloat16 else tensor
+    if not interpreting():
+        return [*tensors]
+    return [one.float() if one is not None and one.dtype == torch.bfloat16 else one for one in tensors]
 
 
 def _number_gradient(share: Tensor, numbers: Tensor) -> Tensor:
@@ -25,27 +27,40 @@ def _number_gradient(share: Tensor, numbers: Tensor) -> Tensor:
     return share.sum((0, 2)) if len(numbers) == share.shape[1] else share.sum().reshape(1)
 
 
-# One tensor: query, key and value are x
+# Query, key and value, or one tensor that is all three
 
 
 @operator
-def gka(
-    x: Tensor,
-    sigma: Tensor,
+def smooth(
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    scale: Tensor | None,
+    norm: Tensor | None,
+    sigma: Tensor | None,
+    table: Tensor | None,
     left: int,
     right: int,
     first: Tensor | None,
     last: Tensor | None,
+    normalize: bool,
     eps: float,
 ) -> tuple[Tensor, Tensor]:
-    """Gaussian smoothing of x ``[b h n d]`` by itself; the output and the row sums ``[b h n]``."""
-    out, total = symmetric.gka_forward(_runnable(x), sigma, Spans(left, right, first, last), eps)
-    return out.to(x.dtype), total
+    """A kernel with a form over key ``[b g m d]`` and value ``[b g m e]``; output and log₂ of the row sums.
+
+    Without ``normalize`` there are no sums and the second result is empty. Without key and value the query
+    is smoothed by itself, and the second result are the row sums.
+    """
+    given, spans = _runnable(query, key, value), Spans(left, right, first, last)
+    out, sums = forward.smooth_forward(*given, scale, norm, table, spans, normalize, sigma, eps)
+    return out.to(query.dtype), sums
 
 
-@register_fake(gka)
-def _(x, sigma, left, right, first, last, eps):
-    return token_major(x), statistics(x, *x.shape[:3])
+@register_fake(smooth)
+def _(query, key, value, *slots):
+    *_, normalize, _ = slots
+    out = token_major(query, (query if value is None else value).shape[-1])
+    return out, statistics(query, *(query.shape[:3] if normalize else (0,)))
 
 
 @operator
@@ -60,68 +75,15 @@ def gka_backward(
     first: Tensor | None,
     last: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """The gradient for x, and each row's share of that for σ."""
-    given = (_runnable(tensor) for tensor in (grad_out, x, out))
-    grad_x, share = symmetric.gka_backward(*given, total, sigma, Spans(left, right, first, last))
+    """The gradient for one tensor x, and each row's share of that for σ."""
+    given, spans = _runnable(grad_out, x, out), Spans(left, right, first, last)
+    grad_x, share = symmetric.gka_backward(*given, total, sigma, spans)
     return grad_x.to(x.dtype), share
 
 
 @register_fake(gka_backward)
-def _(grad_out, x, out, total, sigma, left, right, first, last):
+def _(grad_out, x, *_):
     return token_major(x), statistics(x, *x.shape[:3])
-
-
-def _keep_gka(ctx, inputs, output):
-    x, sigma, left, right, first, last, _ = inputs
-    ctx.save_for_backward(x, *output, sigma, first, last)
-    ctx.band = left, right
-    ctx.set_materialize_grads(False)
-
-
-def _gka_gradients(ctx, grad_out, _):
-    if grad_out is None:
-        return (None,) * 7
-    x, out, total, sigma, first, last = ctx.saved_tensors
-    grad_x, share = gka_backward(grad_out, x, out, total, sigma, *ctx.band, first, last)
-    grad_sigma = _number_gradient(share, sigma) if ctx.needs_input_grad[1] else None
-    return grad_x, grad_sigma, *[None] * 5
-
-
-differentiable(gka, _gka_gradients, _keep_gka)
-once_only(gka_backward)
-
-
-# Query, key and value
-
-
-@operator
-def smooth(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: Tensor | None,
-    norm: Tensor | None,
-    sigma: Tensor | None,
-    table: Tensor | None,
-    left: int,
-    right: int,
-    first: Tensor | None,
-    last: Tensor | None,
-    normalize: bool,
-) -> tuple[Tensor, Tensor]:
-    """A kernel with a form over key ``[b g m d]`` and value ``[b g m e]``; output and log₂ of the row sums.
-
-    Without ``normalize`` there are no sums and the second result is empty.
-    """
-    given = (_runnable(tensor) for tensor in (query, key, value))
-    spans = Spans(left, right, first, last)
-    out, log_sum = forward.smooth_forward(*given, scale, norm, table, spans, normalize, sigma)
-    return out.to(query.dtype), log_sum
-
-
-@register_fake(smooth)
-def _(query, key, value, scale, norm, sigma, table, left, right, first, last, normalize):
-    return token_major(query, value.shape[-1]), statistics(query, *(query.shape[:3] if normalize else (0,)))
 
 
 @operator
@@ -148,9 +110,8 @@ def smooth_backward(
 
     The last three are empty where there is nothing to say or nobody wants them.
     """
-    given = [_runnable(tensor) for tensor in (grad_out, query, key, value, out)]
     results = backward.smooth_backward(
-        *given,
+        *_runnable(grad_out, query, key, value, out),
         log_sum,
         scale,
         norm,
@@ -179,7 +140,7 @@ def _(grad_out, query, key, value, out, log_sum, scale, norm, sigma, table, left
 
 
 def _keep_smooth(ctx, inputs, output):
-    query, key, value, scale, norm, sigma, table, left, right, first, last, normalize = inputs
+    query, key, value, scale, norm, sigma, table, left, right, first, last, normalize, _ = inputs
     ctx.save_for_backward(query, key, value, *output, scale, norm, sigma, table, first, last)
     ctx.band, ctx.normalize = (left, right), normalize
     ctx.set_materialize_grads(False)
@@ -187,23 +148,28 @@ def _keep_smooth(ctx, inputs, output):
 
 def _smooth_gradients(ctx, grad_out, _):
     if grad_out is None:
-        return (None,) * 12
+        return (None,) * 13
     *tensors, first, last = ctx.saved_tensors
-    scale, norm, sigma = tensors[5:8]
+    query, key, _, out, sums, scale, norm, sigma, _ = tensors
     *_, for_scale, for_norm, for_sigma, for_table = ctx.needs_input_grad[:7]
-    wanted = for_table, for_scale or for_norm or for_sigma
-    *grads, of_scale, of_norm, grad_table = smooth_backward(
-        grad_out, *tensors, *ctx.band, first, last, ctx.normalize, *wanted
-    )
+    if key is None:
+        grad, of_norm = gka_backward(grad_out, query, out, sums, sigma, *ctx.band, first, last)
+        grads, of_scale, grad_table = (grad, None, None), None, None
+    else:
+        wanted = for_table, for_scale or for_norm or for_sigma
+        *grads, of_scale, of_norm, grad_table = smooth_backward(
+            grad_out, *tensors, *ctx.band, first, last, ctx.normalize, *wanted
+        )
     numbers = (
         _number_gradient(of_scale, scale) if for_scale else None,
         _number_gradient(of_norm, norm) if for_norm else None,
         _number_gradient(of_norm, sigma) if for_sigma else None,
     )
-    return *grads, *numbers, grad_table if for_table else None, *[None] * 5
+    return *grads, *numbers, grad_table if for_table else None, *[None] * 6
 
 
 differentiable(smooth, _smooth_gradients, _keep_smooth)
+once_only(gka_backward)
 once_only(smooth_backward)
 
 
@@ -262,7 +228,7 @@ once_only(bank_gradient)
 @operator
 def row_features(query: Tensor, key: Tensor, coefficients: Tensor, scale: Tensor) -> Tensor:
     """The r numbers ``[b h n r]`` of each row of scores scale · q·k, Fourier coefficients ``[h 2G m r]``."""
-    return row_operator.row_features(_runnable(query), _runnable(key), coefficients, scale)
+    return row_operator.row_features(*_runnable(query, key), coefficients, scale)
 
 
 @register_fake(row_features)
@@ -276,13 +242,13 @@ def row_features_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients for query, key and coefficients."""
     grad_query, grad_key, grad_coefficients = row_operator.row_features_backward(
-        grad_features, _runnable(query), _runnable(key), coefficients, scale
+        grad_features, *_runnable(query, key), coefficients, scale
     )
     return grad_query.to(query.dtype), grad_key.to(key.dtype), grad_coefficients
 
 
 @register_fake(row_features_backward)
-def _(grad_features, query, key, coefficients, scale):
+def _(_, query, key, coefficients, scale):
     return token_major(query), token_major(key), torch.empty_like(coefficients)
 
 
@@ -323,18 +289,16 @@ def decode(
     allowed: Tensor | None,
     lengths: Tensor | None,
     normalize: bool,
-    eps: float = 0.0,
+    eps: float,
 ) -> Tensor:
     """One query ``[b h 1 d]`` over a cache; without a value the keys are the values too."""
-    key_given = _runnable(key)
-    value_given = key_given if value is None else _runnable(value)
-    given = (_runnable(query), key_given, value_given)
+    given = _runnable(query, key, value)
     slots = {"lengths": lengths, "sigma": sigma, "eps": eps}
     return decoding.decode(*given, scale, norm, lag_scores, allowed, normalize, **slots).to(query.dtype)
 
 
 @register_fake(decode)
-def _(query, key, value, scale, norm, sigma, lag_scores, allowed, lengths, normalize, eps=0.0):
+def _(query, key, value, *_):
     return token_major(query, (key if value is None else value).shape[-1])
 
 
@@ -348,11 +312,6 @@ def _flops(query: tuple, keys: int, widths: int) -> int:
     return 2 * batch * heads * queries * keys * widths
 
 
-@register_flop_formula(torch.ops.gkalib.gka)
-def _(x, *_, **__) -> int:
-    return _flops(x, x[2], 2 * x[3])
-
-
 @register_flop_formula(torch.ops.gkalib.gka_backward)
 def _(grad_out, x, *_, **__) -> int:
     return _flops(x, x[2], 5 * x[3])
@@ -360,7 +319,8 @@ def _(grad_out, x, *_, **__) -> int:
 
 @register_flop_formula([torch.ops.gkalib.smooth, torch.ops.gkalib.decode])
 def _(query, key, value, *_, **__) -> int:
-    return _flops(query, key[2], query[3] + (key if value is None else value)[3])
+    key = key or query
+    return _flops(query, key[2], query[3] + (value or key)[3])
 
 
 @register_flop_formula(torch.ops.gkalib.smooth_backward)

@@ -1,4 +1,4 @@
-"""Gaussian attention of one tensor to itself: query, key and value are x. Chapters 17 and 18 teach it."""
+"""The gradient of one tensor that is smoothed by itself under a Gaussian. Chapter 18 teaches it."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,6 @@ import triton.language as tl
 from torch import Tensor
 
 from gkalib.smoothing.fused.configs import config
-from gkalib.smoothing.fused.forward import smooth_forward
 from gkalib.smoothing.fused.launch import (
     dense_rows,
     derived,
@@ -43,21 +42,6 @@ PITCH = 128
 """Numbers of tokens, such as norms, fill a multiple of this. No block is longer, so none reads past them."""
 
 
-def gka_forward(x: Tensor, sigma: Tensor, spans: Spans, eps: float) -> tuple[Tensor, Tensor]:
-    r"""$O_i = \sum_j E_{ij} x_j / t_i$ and $t_i = \sum_j E_{ij} + \varepsilon$ over the keys that i sees.
-
-    $E_{ij} = \exp(-|x_i - x_j|^2 / 2\sigma^2)$ is largest at j = i, where it is 1: no maximum to be found.
-
-    Args:
-        x: ``[b h n d]``; sigma: σ, ``[h]`` or ``[1]``, in the type of statistics; spans: each query sees
-            itself.
-
-    Returns:
-        O as ``[b h n d]``, t as ``[b h n]`` in the type of statistics.
-    """
-    return smooth_forward(x, None, None, None, None, None, spans, True, sigma, eps)
-
-
 def gka_backward(
     grad_out: Tensor, x: Tensor, out: Tensor, total: Tensor, sigma: Tensor, spans: Spans
 ) -> tuple[Tensor, Tensor]:
@@ -71,7 +55,8 @@ def gka_backward(
     Euler's identity $dL/d\sigma = \sum_i (\langle O_i, dO_i \rangle - \langle x_i, dx_i \rangle)/\sigma$.
 
     Args:
-        grad_out, x, out: ``[b h n d]``; total: ``[b h n]``; sigma, spans: as in `gka_forward`.
+        grad_out, x, out: ``[b h n d]``; total: ``[b h n]``; sigma, spans: as `smooth_forward` had them, and
+            ``total`` what it gave.
 
     Returns:
         dx as ``[b h n d]``, and each row's term of dL/dσ as ``[b h n]``.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from gkalib.smoothing.fused.forward import smooth_forward
 from gkalib.smoothing.spans import Spans
 
 
@@ -80,6 +81,11 @@ def random_inputs(
         spans,
         normalize,
     )
+
+
+def of_itself(x: Tensor, sigma: Tensor, spans: Spans, eps: float = 0.0) -> tuple[Tensor, Tensor]:
+    """One tensor by ``smooth_forward``: the result, and each row's sum."""
+    return smooth_forward(x, None, None, None, None, None, spans, True, sigma, eps)
 
 
 def seen(spans: Spans, queries: int, keys: int, device: torch.device) -> Tensor:

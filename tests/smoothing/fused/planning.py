@@ -69,7 +69,7 @@ def documents() -> tuple[Tensor, Tensor]:
 def of_one(first: Tensor | None = None, last: Tensor | None = None) -> dict[str, Callable]:
     band = (80, 0, first, last)
     return {
-        "gka": lambda: (op.gka, vectors(), numbers(2), *band, 0.0),
+        "smooth": lambda: (op.smooth, vectors(), *[None] * 4, numbers(2), None, *band, True, 0.0),
         "gka_backward": lambda: (
             op.gka_backward, vectors(), vectors(), vectors(), numbers(2, 2, 40), numbers(1), *band,
         ),
@@ -82,7 +82,7 @@ def of_three(scale: bool, table: bool, first: Tensor | None = None, last: Tensor
         return *own, numbers(2, 79) if table else None, 80, 0, first, last, True
 
     return {
-        "smooth": lambda: (op.smooth, vectors(), vectors(heads=1), vectors(heads=1), *slots()),
+        "smooth": lambda: (op.smooth, vectors(), vectors(heads=1), vectors(heads=1), *slots(), 0.0),
         "smooth_backward": lambda: (
             op.smooth_backward, *(vectors() for _ in range(5)), numbers(2, 2, 40), *slots(), table, True,
         ),
@@ -93,7 +93,7 @@ def of_decoding(one: bool) -> dict[str, Callable]:
     def arguments() -> tuple:
         key = vectors()
         value = key if one else vectors()
-        return op.decode, vectors(1), key, value, None, None, numbers(2), None, None, None, True
+        return op.decode, vectors(1), key, value, None, None, numbers(2), None, None, None, True, 0.0
 
     return {"decode": arguments}
 
@@ -124,8 +124,8 @@ CASES = {
 }
 GROWN = ["a cache that grows: decode", "a cache that grows, with lags: decode"]
 PYTHON = [
-    (symmetric, "gka_forward"), (symmetric, "gka_backward"), (forward, "smooth_forward"),
-    (backward, "smooth_backward"), (lag_bias, "bank_table"), (lag_bias, "bank_gradient"), (decode, "decode"),
+    (symmetric, "gka_backward"), (forward, "smooth_forward"), (backward, "smooth_backward"),
+    (lag_bias, "bank_table"), (lag_bias, "bank_gradient"), (decode, "decode"),
 ]  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def grown(lags: bool) -> str:
 
     def step(length: int) -> tuple:
         key, own = store[:, :, :length], row[:, :, 128 - length :] if row is not None else None
-        return op.decode, query, key, key, None, None, sigma, own, None, None, True
+        return op.decode, query, key, key, None, None, sigma, own, None, None, True, 0.0
 
     before = told(lambda: step(100))
     try:

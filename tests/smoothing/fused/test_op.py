@@ -27,6 +27,11 @@ def _x(*shape, dtype=torch.float32, grad=True):
     return torch.randn(shape, dtype=dtype).requires_grad_(grad)
 
 
+def of_one(x: torch.Tensor, sigma: torch.Tensor) -> tuple:
+    """What ``smooth`` is given of one tensor, up to the mask."""
+    return x, None, None, None, None, sigma, None
+
+
 def _calls() -> dict[str, tuple]:
     """An operator and arguments for it, by name."""
     x, key, value = _x(1, 2, 17, 8), _x(1, 2, 20, 8), _x(1, 2, 20, 5)
@@ -37,23 +42,23 @@ def _calls() -> dict[str, tuple]:
     plain, plain_scale = x.detach(), scale.detach()
     coefficients, bank = _x(2, 6, 20, 4), [_x(2, 3) for _ in range(4)]
     return {
-        "gka": (op.gka, (x, scale, 0, 0, None, None, 0.0)),
+        "gka": (op.smooth, (*of_one(x, scale), 0, 0, None, None, True, 0.0)),
         "gka-given": (
-            op.gka,
-            (x, scale, 40, 40, first + torch.arange(17, dtype=torch.int32), last + 8, 0.1),
+            op.smooth,
+            (*of_one(x, scale), 40, 40, first + torch.arange(17, dtype=torch.int32), last + 8, True, 0.1),
         ),
         "gka_backward": (
             op.gka_backward,
             (grad_out, plain, plain, total, plain_scale, 40, 40, None, None),
         ),
-        "smooth": (op.smooth, (x, key, value, scale, norm, None, table, 40, 0, None, None, True)),
+        "smooth": (op.smooth, (x, key, value, scale, norm, None, table, 40, 0, None, None, True, 0.0)),
         "smooth-plain": (
             op.smooth,
-            (x, key, value, scale, None, None, None, 40, 40, first, last, False),
+            (x, key, value, scale, None, None, None, 40, 40, first, last, False, 0.0),
         ),
         "smooth-sigma": (
             op.smooth,
-            (x, key, value, None, None, sigma, None, 40, 40, None, None, True),
+            (x, key, value, None, None, sigma, None, 40, 40, None, None, True, 0.0),
         ),
         "smooth_backward": (
             op.smooth_backward,
@@ -98,6 +103,7 @@ def _calls() -> dict[str, tuple]:
                 None,
                 None,
                 True,
+                0.0,
             ),
         ),
     }
@@ -192,7 +198,7 @@ def test_a_second_derivative_is_refused(kind):
 
 def test_nothing_is_computed_for_an_output_without_a_gradient():
     x = _x(1, 2, 17, 8)
-    _, total = op.gka(x, torch.ones(2), 40, 40, None, None, 0.0)
+    _, total = op.smooth(*of_one(x, torch.ones(2)), 40, 40, None, None, True, 0.0)
     before = dict(LAUNCHES)
     (grad,) = torch.autograd.grad(total.sum() * 0 + x.sum(), x)
     assert dict(LAUNCHES) == before

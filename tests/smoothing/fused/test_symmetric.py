@@ -7,9 +7,9 @@ from torch import Tensor
 from gkalib.smoothing.fused import forward
 from gkalib.smoothing.fused.configs import Config, edge_columns, forced
 from gkalib.smoothing.fused.launch import LAUNCHES
-from gkalib.smoothing.fused.symmetric import gka_backward, gka_forward
+from gkalib.smoothing.fused.symmetric import gka_backward
 from gkalib.smoothing.spans import Spans
-from tests.smoothing.fused.formula import seen
+from tests.smoothing.fused.formula import of_itself, seen
 from tests.tolerance import agree, oracle
 
 WHOLE = Spans(400, 400)
@@ -70,7 +70,7 @@ def assert_same(
     out, total = formula(leaf, sigma, spans, eps)
     grad = torch.randn_like(out) if grad is None else grad
     exact = torch.autograd.grad(out, (leaf, sigma), grad)
-    actual, own_total = gka_forward(x, given, spans, eps)
+    actual, own_total = of_itself(x, given, spans, eps)
     grad_x, share = gka_backward(grad, x, actual, own_total, given, spans)
     oracle(actual, out.detach())
     oracle(own_total, total.detach())
@@ -164,7 +164,7 @@ def test_extreme_bandwidths_stay_finite():
     """σ → 0: every token averages itself alone; σ → ∞: all tokens alike."""
     x = tokens(20, 16)
     for sigma, expected in ((1e-3, x), (1e6, x.mean(2, keepdim=True).expand_as(x))):
-        out, total = gka_forward(x, torch.full((2,), sigma, dtype=torch.float64), WHOLE, 0.0)
+        out, total = of_itself(x, torch.full((2,), sigma, dtype=torch.float64), WHOLE)
         assert (out - expected).abs().max() < 1e-9
         grad, _ = gka_backward(torch.ones_like(x), x, out, total, bandwidths(16), WHOLE)
         assert grad.isfinite().all()
@@ -173,7 +173,7 @@ def test_extreme_bandwidths_stay_finite():
 @FLOAT64
 def test_nothing_in_nothing_out():
     x = torch.empty(2, 2, 0, 16, dtype=torch.float64)
-    out, total = gka_forward(x, bandwidths(16), WHOLE, 0.0)
+    out, total = of_itself(x, bandwidths(16), WHOLE)
     grad, share = gka_backward(x, x, out, total, bandwidths(16), WHOLE)
     assert out.shape == grad.shape == x.shape and total.shape == share.shape == (2, 2, 0)
 
@@ -195,7 +195,7 @@ def test_types_of_the_card(mask: str, dtype: torch.dtype, device: torch.device):
         out = formula(leaf, sigma.to(wide), spans, 0.0)[0]
         return out.detach(), torch.autograd.grad(out, leaf, grad.to(kind))[0]
 
-    out, total = gka_forward(x, sigma.float(), spans, 0.0)
+    out, total = of_itself(x, sigma.float(), spans)
     assert total.dtype == torch.float32
     grad_x, _ = gka_backward(grad, x, out, total, sigma.float(), spans)
     for actual, exact, same in zip((out, grad_x), reference(torch.float64), reference(dtype), strict=True):
