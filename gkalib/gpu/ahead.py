@@ -66,9 +66,9 @@ class Report:
     seldom: int = 0
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """Its configuration."""
-        return self.rows, self.columns, self.warps, self.stages
+    def sizes(self) -> tuple[int, ...]:
+        """Its configuration, with the columns of the narrower blocks at the edge."""
+        return self.rows, self.columns, self.warps, self.stages, self.edge
 
     def __str__(self) -> str:
         score = "     –" if self.per_score is None else f"{self.per_score:6.2f}"

@@ -36,8 +36,6 @@ GOALS = {
     ("row_features", "row_operator_forward"): 17.91,
 }
 """Instructions per score that a case's program may need, for bfloat16 heads of 64 numbers without a mask."""
-AT_VIT = {("gka_forward", "smooth_forward"): 10.24}
-"""Likewise at the length of a ViT, for each true pair: 18 % less than with whole blocks at the edges."""
 
 
 class Program(NamedTuple):
@@ -126,25 +124,15 @@ def complaints(row: Program, before: Program | None) -> list[str]:
     return faults
 
 
-def per_pair(report: Report, length: int) -> float:
-    """Instructions of the loops for each pair of a head of so many tokens without a mask, at edges too."""
-    rest, narrow = length % report.columns, report.edge > 0
-    last = report.loops[0] * -(-rest // report.edge) if narrow else report.loops[-1] * (rest > 0)
-    each = report.loops[narrow] * (length // report.columns) + last
-    return 32 * report.warps * -(-length // report.rows) * each / length**2
-
-
 def missed(row: Program) -> str | None:
     """Why a row misses its goal, if it has one."""
-    (case, *rest, length), report = row.sample, row.report
-    at_vit = length == VIT
-    goal = (AT_VIT if at_vit else GOALS).get((case, report.program))
-    if goal is None or rest != [64, "bfloat16", "all"]:
+    sample, report = row
+    goal = GOALS.get((sample.case, report.program)) if sample == Sample(sample.case) else None
+    if goal is None or (not report.spills and report.per_score is not None and report.per_score <= goal):
         return None
-    score = round(per_pair(report, VIT), 2) if at_vit else report.per_score
-    if report.spills or score is None or score > goal:
-        return f"{report.spills} bytes spilled, {score} instructions per score; the goal is 0 and {goal}"
-    return None
+    return (
+        f"{report.spills} bytes spilled, {report.per_score} instructions per score; the goal is 0 and {goal}"
+    )
 
 
 def compiled(samples: Sequence[Sample], processes: int = 2) -> list[Program]:

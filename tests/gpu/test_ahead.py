@@ -58,14 +58,6 @@ def test_the_goals_are_met_where_they_are_recorded(baseline: dict[str, Program])
     assert [row.key for row in baseline.values() if missed(row)] == []
 
 
-def test_a_narrow_block_at_the_edge_saves_a_fifth(baseline: dict[str, Program]):
-    """At N = 197 a head has 3 whole blocks of 64 keys and 5 keys more, for which 64 columns are too many."""
-    row = baseline["gka_forward 64 bfloat16 all 197 smooth_forward"]
-    assert row.report.edge == 16
-    whole = replace(row.report, edge=0, loops=(464, 501))
-    assert survey.per_pair(row.report, survey.VIT) <= 0.82 * survey.per_pair(whole, survey.VIT)
-
-
 def test_sums_come_out_alike_every_time(baseline: dict[str, Program]):
     assert not {row.report.program for row in baseline.values() if row.report.atomics}
 
@@ -120,7 +112,8 @@ def changed(sample: Sample = ROW.sample, **report: object) -> Program:
         ({"atomics": 2}, ["2 atomic additions"]),
         ({"serialized": True}, ["its tensor-core products wait"]),
         ({"local": 3}, ["3 accesses to local memory"]),
-        ({"rows": 64}, ["block sizes (64, 64, 4, 2)"]),
+        ({"rows": 64}, ["block sizes (64, 64, 4, 2, 0)"]),
+        ({"edge": 16}, ["block sizes (128, 64, 4, 2, 16)"]),
     ],
 )
 def test_what_is_worse_is_told(change: dict[str, object], told: list[str]):
@@ -134,12 +127,8 @@ def test_what_is_new_is_told():
 
 
 def test_a_missed_goal_is_told():
-    vit = ROW.sample._replace(length=survey.VIT)
-    assert missed(ROW) is None
+    assert missed(ROW) is None and "6.6 instructions" in missed(changed(per_score=6.6))
     assert missed(changed(ROW.sample._replace(width=128), per_score=9.0)) is None
-    assert "6.6 instructions" in missed(changed(per_score=6.6))
-    assert "12.38 instructions" in missed(changed(vit, loops=(464, 485)))
-    assert missed(changed(vit, loops=(156, 464), edge=16)) is None
     assert "8 bytes" in missed(changed(spills=8))
 
 
