@@ -1,5 +1,6 @@
 """The command line: its flags are frozen here, and each command prints what it promises."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -98,11 +99,13 @@ def test_without_a_name_train_lists_the_recipes(capsys: pytest.CaptureFixture):
         ("bench karta", "karat"),
     ],
 )
-def test_a_near_name_is_suggested(words: str, meant: str, capsys: pytest.CaptureFixture):
+def test_what_a_user_can_mend_is_one_line_and_status_two_with_a_near_name(
+    words: str, meant: str, capsys: pytest.CaptureFixture
+):
     assert main(words.split()) == 2
     printed = capsys.readouterr()
+    assert printed.out == "" and re.match(r"(\w+: )?no ", printed.err) and "Known: " in printed.err
     assert printed.err.endswith(f"Did you mean {meant!r}?\n") and printed.err.count("\n") == 1
-    assert printed.out == ""
     assert main(["train", "zzz"]) == 2 and "Did you mean" not in capsys.readouterr().err
 
 

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from gkalib.bench import roofline, timing
-from gkalib.bench.problems import Compute, Recipe, exact_problem, leaves, problem, softmax, values
+from gkalib.bench.problems import Compute, Recipe, exact_problem, leaves, problem, softmax, upstream, values
 from gkalib.bench.timing import Row
 from gkalib.kernels import Kernel, over_heads
 from gkalib.masks import Causal, Mask
@@ -35,13 +35,10 @@ def _unwindowed(given: Problem) -> Problem:
 
 def by(method: str) -> Compute:
     """A method of ``smooth``."""
-
-    def compute(given: Problem) -> Tensor:
-        tensors = given.query, given.grouped_key, given.grouped_value
-        slots = {"mask": given.mask, "normalizer": given.normalizer}
-        return smooth(*tensors, given.kernel, method=method, **slots)
-
-    return compute
+    return lambda given: smooth(
+        *(given.query, given.grouped_key, given.grouped_value, given.kernel),
+        mask=given.mask, normalizer=given.normalizer, method=method,
+    )  # fmt: skip
 
 
 BACKENDS = {
@@ -132,17 +129,10 @@ def arms(family: str, *, windowed: bool = False) -> dict[str, Arm]:
     return every if family == "karat" else every | {"flex": Arm(by("flex"))}
 
 
-def chosen(recipe: Recipe) -> dict[str, Arm]:
-    """The arms of a recipe: those that its ``arms`` name, or all.
-
-    Raises:
-        ValueError: if its family has no such arm.
-    """
+def arms_of(recipe: Recipe) -> dict[str, Arm]:
+    """The arms of a recipe: those that its ``arms`` name, or all of its family."""
     every = arms(recipe["family"], windowed=recipe["window"] is not None)
-    wanted = recipe.get("arms", every)
-    if unknown := [name for name in wanted if name not in every]:
-        raise ValueError(f"bench: {recipe['family']} has no arm {unknown[0]!r}. Known: {', '.join(every)}")
-    return {name: arm for name, arm in every.items() if name in wanted}
+    return {name: arm for name, arm in every.items() if name in recipe.get("arms", every)}
 
 
 def check(name: str, compute: Compute, given: Problem, *, backward: bool = True) -> None:
@@ -157,8 +147,7 @@ def check(name: str, compute: Compute, given: Problem, *, backward: bool = True)
     dtype = str(given.query.dtype).removeprefix("torch.")
     whole = dtype in ("float32", "float64") and given.sizes[0] <= 2
     definition = by("reference" if given.sizes[3] <= 512 else "dense")
-    shape = *given.query.shape[:3], given.grouped_value.shape[3]
-    grad = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(given.query)
+    grad = upstream(given)
     actual = values(compute, given, grad, backward=backward)
     wide, part = exact_problem(given, None if whole else 1), grad if whole else grad[:1]
     exact = values(definition, wide, part.double(), backward=backward)
@@ -189,7 +178,7 @@ def time_arms(recipe: Recipe) -> list[Row]:
     What is wrong is not timed. Ours is checked in float32 on few tokens first, with all its gradients.
     """
     functorch.donated_buffer = False  # a backward pass is timed many times over one forward
-    known, rows = chosen(recipe), []
+    known, rows = arms_of(recipe), []
     rates = roofline.ceilings(recipe["device"])
     for name, arm in known.items():
         rows += _rows(name, arm, recipe, rates)
@@ -249,22 +238,22 @@ def _times(arm: Arm, recipe: Recipe, direction: str) -> Row:
     one = device == "cuda" or recipe["scale"] == "smoke"  # which only shows that it runs
     count = 1 if one else timing.rotation(nbytes, device)
     others = (arm.of(problem(recipe, seed)) for seed in range(2, count + 1))
-    calls = [_call(direction, arm, given) for given in (first, *others)]
+    calls = [pass_of(direction, arm.compute, given) for given in (first, *others)]
     ms = timing.times(calls, device)
     with_memory = direction != "backward" and device == "cuda"
     peak = timing.peak_mib(calls[0], device)[0] if with_memory else ""
     return {**timing.columns(ms), "runs": len(ms), "sets": count, "peak_mib": peak}
 
 
-def _call(direction: str, arm: Arm, given: Problem) -> timing.Call:
-    """A pass over one set of inputs."""
+def pass_of(direction: str, compute: Compute, given: Problem) -> timing.Call:
+    """A pass over one set of inputs; the forward pass keeps nothing for another."""
     if direction == "forward":
-        return torch.no_grad()(lambda: arm.compute(given))
+        return torch.no_grad()(lambda: compute(given))
     wanted = list(leaves(given).values())
-    out = arm.compute(given)
+    out = compute(given)
     grad = torch.randn_like(out)
     if direction == "both":
-        return lambda: torch.autograd.grad(arm.compute(given), wanted, grad, allow_unused=True)
+        return lambda: torch.autograd.grad(compute(given), wanted, grad, allow_unused=True)
     return lambda: torch.autograd.grad(out, wanted, grad, retain_graph=True, allow_unused=True)
 
 

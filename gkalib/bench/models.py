@@ -21,8 +21,8 @@ from gkalib.layers import attention
 from gkalib.models import ViTConfig, vit
 from gkalib.training.recipes import recipe
 
-MODELS = {"ti": ("tiny", 192, 3), "s": ("small", 384, 6), "b": ("base", 768, 12)}
-"""Whole models by DeiT's names for them: our name, width and heads."""
+MODELS = {"ti": "tiny", "s": "small", "b": "base"}
+"""Sizes by the letters in DeiT's names."""
 TRAINING, INFERENCE = (64, 128), (64, 256, 512)  # images in a batch
 ARMS = ("deit-sdpa-cudnn", "deit-sdpa-flash", "gka-fused", "gka-dense")
 KARAT = {
@@ -108,24 +108,27 @@ def model(arm: str, case: Recipe) -> nn.Module:
     Compiling block by block costs a twelfth of compiling whole models; what lies between blocks is left out
     for both.
     """
-    small = case["scale"] == "smoke"
+    small, size = case["scale"] == "smoke", MODELS[case.get("size", "ti")]
     torch.manual_seed(0)
-    size, width, heads = MODELS[case.get("size", "ti")]
     if "recipe" in case:
         arm_run = recipe(case["recipe"]).run(arm)
         network: nn.Module = (arm_run.smoke() if small else arm_run).build()
     elif arm.startswith("deit"):
         with needed_by("bench models"):
-            import timm.models.vision_transformer as transformers
+            from timm import create_model
 
-        sizes: dict[str, Any] = {"embed_dim": width, "num_heads": heads}
-        if small:
-            sizes = {"img_size": 32, "embed_dim": 32, "num_heads": 2, "depth": 1, "num_classes": 10}
-        network = transformers.VisionTransformer(**sizes)
+        tiny: dict[str, Any] = {
+            "img_size": 32,
+            "embed_dim": 32,
+            "num_heads": 2,
+            "depth": 1,
+            "num_classes": 10,
+        }
+        network = create_model(f"deit_{size}_patch16_224", **(tiny if small else {}))
     else:
         layer = attention("gka", method=arm.removeprefix("gka-"))
-        tiny = ViTConfig(image_size=32, dim=32, num_heads=2, depth=1, num_classes=10)
-        network = vit(tiny if small else size, attention=layer)
+        least = ViTConfig(image_size=32, dim=32, num_heads=2, depth=1, num_classes=10)
+        network = vit(least if small else size, attention=layer)
     network = network.to(case["device"])
     if case["compiled"]:
         for block in network.get_submodule("blocks").children():

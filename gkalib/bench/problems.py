@@ -141,6 +141,12 @@ def leaves(given: Problem) -> dict[str, Tensor]:
     return named | {name: each for name, each in parameters if each.requires_grad}
 
 
+def upstream(given: Problem) -> Tensor:
+    """What a gradient of the output begins with: random numbers, each time the same."""
+    shape = *given.query.shape[:3], given.grouped_value.shape[3]
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(given.query)
+
+
 def values(compute: Compute, given: Problem, grad: Tensor, *, backward: bool = True) -> dict[str, Tensor]:
     """The output, and where there is a backward pass the gradients of the leaves, by their names.
 

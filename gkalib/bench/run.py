@@ -2,10 +2,11 @@
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -27,11 +28,13 @@ class Benchmark(NamedTuple):
 
     Args:
         shapes: from a scale and a device to the recipe of each shape.
+        arms: of a recipe, by their names.
         time: from a recipe to its rows. It is sent to another process, so it is a function of a module.
         summarize: from the rows to the record's metrics, ``wrong`` among them where results can be.
     """
 
     shapes: Callable[[str, str], dict[str, Recipe]]
+    arms: Callable[[Recipe], Iterable[str]]
     time: Callable[[Recipe], list[Row]]
     summarize: Callable[[list[Row]], dict[str, float]]
 
@@ -39,11 +42,14 @@ class Benchmark(NamedTuple):
 BENCHMARKS = {
     **{
         family: Benchmark(
-            functools.partial(problems.shapes, family), attention.time_arms, attention.summarize
+            functools.partial(problems.shapes, family),
+            attention.arms_of,
+            attention.time_arms,
+            attention.summarize,
         )
         for family in problems.FAMILIES
     },
-    "models": Benchmark(models.shapes, models.time_models, models.summarize),
+    "models": Benchmark(models.shapes, itemgetter("arms"), models.time_models, models.summarize),
 }
 
 
@@ -87,7 +93,7 @@ def run(
         raise ValueError(f"bench: {name} has no shape {unknown[0]!r}. Known: {', '.join(recipes)}")
     for shape in (shapes or recipes) if arms else ():
         recipe = recipes[shape]
-        known = attention.chosen(recipe) if name in problems.FAMILIES else recipe["arms"]
+        known = chosen.arms(recipe)
         if unknown := [arm for arm in arms if arm not in known]:
             raise ValueError(f"bench: {name} {shape} has no arm {unknown[0]!r}. Known: {', '.join(known)}")
     if device == "cuda" and not torch.cuda.is_available():

@@ -65,6 +65,11 @@ class Report:
     copies: int = 0
     seldom: int = 0
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Its configuration, with the columns of the narrower blocks at the edge."""
+        return self.rows, self.columns, self.warps, self.stages, self.edge
+
     def __str__(self) -> str:
         score = "     –" if self.per_score is None else f"{self.per_score:6.2f}"
         return (

@@ -1,6 +1,5 @@
 """Problems of every fused operation: what they start, what they are in float64, which rows are wrong."""
 
-import copy
 import functools
 import itertools
 import math
@@ -13,14 +12,14 @@ import torch
 from torch import Tensor
 
 from gkalib import kernels, masks, normalizers
-from gkalib.smoothing import Fused, Problem, compute_output, make_problem
+from gkalib.bench.attention import TOLERANCE, by, reason_of
+from gkalib.bench.problems import exact_problem, leaves, upstream, values
+from gkalib.smoothing import Fused, Problem, make_problem
 from gkalib.smoothing.fused.cards import DIRECTIONS
 from gkalib.smoothing.fused.launch import Launch, collected, interpreting
 
-ROW = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
-"""What a row of an output may be off, as ``compare`` measures it."""
 TIMES = {"out": 1, "query": 4, "key": 4, "value": 4}
-"""How many times that gradients may be, which are sums over products of products."""
+"""How many times a benchmark's tolerance a row may be off; gradients are sums over products of products."""
 PARAMETER = 10
 """Likewise those of parameters, which are sums over all rows too."""
 
@@ -61,20 +60,8 @@ LAGS = _dot(_bank), _dot(lambda heads, width, keys: kernels.Kerple(heads)), _dot
 
 
 def _row_sum(turn: int, heads: int, keys: int) -> normalizers.Normalizer:
-    return normalizers.RowSum()
-
-
-def _row_sum_eps(turn: int, heads: int, keys: int) -> normalizers.Normalizer:
     """With an ε in two turns of four."""
     return normalizers.RowSum(eps=0.5 * (turn // 2 % 2))
-
-
-def _unnormalized(turn: int, heads: int, keys: int) -> normalizers.Normalizer:
-    return normalizers.Unnormalized()
-
-
-def _rows(turn: int, heads: int, keys: int) -> normalizers.Normalizer:
-    return normalizers.RowOperator(heads, keys)
 
 
 @final
@@ -90,23 +77,23 @@ class Operation:
     """
 
     kernels: tuple[Make, ...]
-    normalizer: Callable[[int, int, int], normalizers.Normalizer] = _row_sum
+    normalizer: Callable[[int, int, int], normalizers.Normalizer] = lambda *_: normalizers.RowSum()
     one: str = ""
     masks: tuple[str, ...] = ("all", "causal", "window", "documents")
 
 
 OPERATIONS = {
-    "gka": Operation((_gaussian,), _row_sum_eps, one="tensor"),
+    "gka": Operation((_gaussian,), _row_sum, one="tensor"),
     "smooth": Operation((_dot(),)),
     "smooth-gaussian": Operation(GAUSSIANS),
     "smooth-lags": Operation(LAGS),
     "smooth-gaussian-lags": Operation((lambda *sizes: _gaussian(*sizes) * _bank(*sizes),)),
-    "smooth-unnormalized": Operation((_dot(),), _unnormalized),
-    "smooth-gaussian-unnormalized": Operation(GAUSSIANS, _unnormalized),
-    "decode": Operation((_dot(),), _row_sum_eps, one="token"),
-    "decode-gaussian": Operation(GAUSSIANS, _row_sum_eps, one="token"),
-    "decode-lags": Operation(LAGS, _row_sum_eps, one="token"),
-    "rows": Operation((_dot(),), _rows, masks=("all",)),
+    "smooth-unnormalized": Operation((_dot(),), lambda *_: normalizers.Unnormalized()),
+    "smooth-gaussian-unnormalized": Operation(GAUSSIANS, lambda *_: normalizers.Unnormalized()),
+    "decode": Operation((_dot(),), _row_sum, one="token"),
+    "decode-gaussian": Operation(GAUSSIANS, _row_sum, one="token"),
+    "decode-lags": Operation(LAGS, _row_sum, one="token"),
+    "rows": Operation((_dot(),), lambda turn, *sizes: normalizers.RowOperator(*sizes), masks=("all",)),
 }
 """By their names, as ``fused.operation_of`` has them."""
 
@@ -123,10 +110,10 @@ class Need(NamedTuple):
         """Forward, and backward but for decoding."""
         return DIRECTIONS[:1] if OPERATIONS[self.operation].one == "token" else DIRECTIONS
 
-    def case(
+    def problem(
         self, mask: str, length: int, turn: int = 0, *, batch: int = 2, heads: int = 4, device: str = "cpu"
-    ) -> "Case":
-        """A problem of random numbers. In odd turns two heads share a key, in every fourth sizes are odd."""
+    ) -> Problem:
+        """One of random numbers. In odd turns two heads share a key, in every fourth sizes are odd."""
         of, odd = OPERATIONS[self.operation], turn % 4 == 3
         apart = not of.one and self.operation != "rows"
         width, groups = self.width - 3 * odd, heads // 2 if turn % 2 and self.operation != "rows" else heads
@@ -137,56 +124,24 @@ class Need(NamedTuple):
             drawn = torch.randn(batch, length, heads, width, generator=random)
             return drawn.to(device, getattr(torch, self.dtype)).transpose(1, 2)  # as projections leave it
 
-        tensors = {"query": tensor(heads, rows)}
+        query, key, value = tensor(heads, rows), None, None
         if of.one != "tensor":
-            tensors |= {"key": tensor(groups, length), "value": tensor(groups, length)}
+            key, value = tensor(groups, length), tensor(groups, length)
         with torch.device(device):
             kernel = of.kernels[turn % len(of.kernels)](heads, width, length)
             normalizer, rule = of.normalizer(turn, heads, length), MASKS[mask](length)
-        return Case(tensors, kernel, normalizer, rule, tensor(heads, rows), self.directions)
+        if of.one == "token":
+            kernel.requires_grad_(False)
+        return make_problem(query, key, value, kernel, mask=rule, normalizer=normalizer)
 
-    def cases(self, lengths: Sequence[int], **sizes) -> Iterator["Case"]:
+    def problems(self, lengths: Sequence[int], **sizes) -> Iterator[Problem]:
         """Every mask at every length; kernels, shared heads and odd sizes take turns."""
         pairs = itertools.product(lengths, OPERATIONS[self.operation].masks)
         for turn, (length, mask) in enumerate(pairs):
-            yield self.case(mask, length, turn, **sizes)
+            yield self.problem(mask, length, turn, **sizes)
 
-
-@final
-@dataclass(frozen=True)
-class Case:
-    """A problem, what a gradient of its output begins with, and the directions that it has."""
-
-    tensors: dict[str, Tensor]
-    kernel: kernels.Kernel
-    normalizer: normalizers.Normalizer
-    mask: masks.Mask | None
-    grad: Tensor
-    directions: tuple[str, ...]
-
-    def problem(self) -> tuple[Problem, dict[str, Tensor]]:
-        """The problem, and by name all that has a gradient."""
-        backward, slots = len(self.directions) > 1, {"mask": self.mask, "normalizer": self.normalizer}
-        leaves = {name: tensor.detach().requires_grad_(backward) for name, tensor in self.tensors.items()}
-        learned = dict(self.kernel.named_parameters()) | dict(self.normalizer.named_parameters())
-        learned = {name: each for name, each in learned.items() if each.requires_grad}
-        if not backward:
-            self.kernel.requires_grad_(False)
-        given = leaves["query"], leaves.get("key"), leaves.get("value")
-        return make_problem(*given, self.kernel, **slots), leaves | learned if backward else {}
-
-    def values(self, method: str) -> dict[str, Tensor]:
-        """The output by a method, and the gradients of the tensors and of what learns."""
-        problem, leaves = self.problem()
-        out = compute_output(problem, method)
-        if not leaves:
-            return {"out": out}
-        grad = self.grad.to(out.dtype)
-        gradients = torch.autograd.grad(out, [*leaves.values()], grad, materialize_grads=True)
-        return {"out": out.detach(), **dict(zip(leaves, gradients, strict=True))}
-
-    def launches(self) -> dict[str, list[Launch]]:
-        """The programs that each direction starts; nothing runs.
+    def launches(self, given: Problem) -> dict[str, list[Launch]]:
+        """The programs that each direction of a problem starts; nothing runs.
 
         Raises:
             ValueError: in the interpreter.
@@ -196,30 +151,29 @@ class Case:
                 "gpu: programs were imported for the interpreter: unset TRITON_INTERPRET and start again, "
                 "behind `if __name__ == '__main__'`, since processes that compile import what started them"
             )
-        with collected() as launched:
-            problem, leaves = self.problem()
-            out = Fused()(problem)
+        backward = len(self.directions) > 1
+        with collected() as launched, torch.set_grad_enabled(backward):
+            named = leaves(given)
+            out = Fused()(given)
             forward = list(launched)
-            if leaves:
-                torch.autograd.grad(out, [*leaves.values()], self.grad, allow_unused=True)
+            if backward:
+                torch.autograd.grad(out, [*named.values()], torch.empty_like(out), allow_unused=True)
         return dict(zip(self.directions, (forward, launched[len(forward) :]), strict=False))
 
-    def exact(self) -> dict[str, Tensor]:
-        """The same by the definition in float64."""
-        kernel, normalizer = copy.deepcopy(self.kernel).double(), copy.deepcopy(self.normalizer).double()
-        tensors = {name: tensor.double() for name, tensor in self.tensors.items()}
-        wide = replace(self, tensors=tensors, kernel=kernel, normalizer=normalizer, grad=self.grad.double())
-        return wide.values("dense")
+    def exact(self, given: Problem) -> dict[str, Tensor]:
+        """The output and the gradients by the definition in float64."""
+        return values(by("dense"), exact_problem(given), upstream(given), backward=len(self.directions) > 1)
 
 
 SAMPLES = {
-    **{
-        f"{name}_{direction}": (operation, direction)
-        for name, operation in {
-            "gka": "gka", "rbf": "smooth-gaussian", "softmax": "smooth", "gpa": "smooth-lags",
-        }.items()
-        for direction in DIRECTIONS
-    },
+    "gka_forward": ("gka", "forward"),
+    "gka_backward": ("gka", "backward"),
+    "rbf_forward": ("smooth-gaussian", "forward"),
+    "rbf_backward": ("smooth-gaussian", "backward"),
+    "softmax_forward": ("smooth", "forward"),
+    "softmax_backward": ("smooth", "backward"),
+    "gpa_forward": ("smooth-lags", "forward"),
+    "gpa_backward": ("smooth-lags", "backward"),
     "bank_table": ("smooth-lags", "forward"),
     "bank_gradient": ("smooth-lags", "backward"),
     "unnormalized_forward": ("smooth-gaussian-unnormalized", "forward"),
@@ -230,40 +184,33 @@ SAMPLES = {
     "rbf_decode": ("decode-gaussian", "forward"),
     "gpa_decode": ("decode-lags", "forward"),
     "group_decode": ("decode", "forward"),
-}  # fmt: skip
+}
 """What is compiled ahead of time, operation and direction by a name as records have it."""
 
 
-@final
-@dataclass(frozen=True)
-class Sample:
-    """One of SAMPLES at a width, a type, a mask and a number of tokens."""
+class Sample(NamedTuple):
+    """One of SAMPLES at a width, a type, a mask and a number of tokens, as records have it."""
 
-    name: str
+    case: str
     width: int = 64
-    dtype: torch.dtype = torch.bfloat16
+    dtype: str = "bfloat16"
     mask: str = "all"
     length: int = 1024
 
-    @property
-    def where(self) -> tuple[str, int, str, str, int]:
-        """Name, width, type, mask and length, as records have them."""
-        return self.name, self.width, str(self.dtype).removeprefix("torch."), self.mask, self.length
-
     def launches(self) -> list[Launch]:
         """The programs that it starts; those of the bank have names of their own."""
-        operation, direction = SAMPLES[self.name]
-        need = Need(operation, str(self.dtype).removeprefix("torch."), self.width)
-        case = need.case(self.mask, self.length, turn=int(self.name == "group_decode"))
-        if self.name == "gka_decode":  # where keys are the values
-            case.tensors.pop("value")
+        operation, direction = SAMPLES[self.case]
+        need = Need(operation, self.dtype, self.width)
+        given = need.problem(self.mask, self.length, turn=int(self.case == "group_decode"))
+        if self.case == "gka_decode":  # where keys are the values
+            given = replace(given, grouped_value=given.grouped_key)
         if operation == "rows":  # a rank that fills what a product takes
-            case = replace(case, normalizer=normalizers.RowOperator(4, self.length, rank=16))
-        started, of_bank = case.launches()[direction], self.name.startswith("bank")
+            given = replace(given, normalizer=normalizers.RowOperator(4, self.length, rank=16))
+        started, of_bank = need.launches(given)[direction], self.case.startswith("bank")
         return [launch for launch in started if launch.name.startswith("bank") == of_bank]
 
 
-def compare(actual: dict[str, Tensor], exact: dict[str, Tensor], dtype: torch.dtype) -> tuple[float, str]:
+def compare(actual: dict[str, Tensor], exact: dict[str, Tensor], dtype: str) -> tuple[float, str]:
     """The worst row's error in units of what it may be, and what is wrong, if that is above one.
 
     An error is a row's ‖actual − exact‖, in units of its own ‖exact‖ or of the root mean square of all rows',
@@ -275,7 +222,7 @@ def compare(actual: dict[str, Tensor], exact: dict[str, Tensor], dtype: torch.dt
         norms = rows.norm(dim=-1)
         usual = norms.square().mean().sqrt().clamp(min=1e-6)
         errors = (actual[name].double().reshape(rows.shape) - rows).norm(dim=-1)
-        errors = errors / torch.maximum(norms, usual) / (TIMES.get(name, PARAMETER) * ROW[dtype])
+        errors = errors / torch.maximum(norms, usual) / (TIMES.get(name, PARAMETER) * TOLERANCE[dtype])
         errors = errors.nan_to_num(math.inf)
         if (error := errors.max().item()) > worst:
             worst, what = error, "the output" if name == "out" else f"the gradient of {name}"
@@ -285,21 +232,16 @@ def compare(actual: dict[str, Tensor], exact: dict[str, Tensor], dtype: torch.dt
 
 
 def compare_all(
-    posed: Sequence[tuple[Case, dict[str, Tensor]]], direction: str, dtype: torch.dtype
+    posed: Sequence[tuple[Problem, dict[str, Tensor]]], direction: str, dtype: str
 ) -> tuple[float, str]:
-    """The same over cases with their exact results, for one direction; what does not run is wrong."""
+    """The same over problems with their exact results, for one direction; what does not run is wrong."""
     worst, why = 0.0, ""
-    for case, exact in posed:
+    for given, exact in posed:
         try:
-            actual = case.values("fused")
+            actual = values(by("fused"), given, upstream(given), backward=len(exact) > 1)
         except Exception as error:  # whatever a compiler or a card says no with
-            return math.inf, f"it does not run: {first_line(error)}"
+            return math.inf, f"it does not run: {reason_of(error)}"
         wanted = {name: each for name, each in exact.items() if (name == "out") == (direction == "forward")}
         error, fault = compare(actual, wanted, dtype)
         worst, why = max(worst, error), why or fault
     return worst, why
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, short enough for a table."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:100]

@@ -14,18 +14,22 @@ import math
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from torch._functorch import config as functorch
 
 from gkalib import layers
-from gkalib.gpu.cases import OPERATIONS, Case, Need, compare_all, first_line
+from gkalib.bench import timing
+from gkalib.bench.attention import by, pass_of, reason_of
+from gkalib.gpu.cases import OPERATIONS, Need, compare_all
 from gkalib.layers.base import Smoother
-from gkalib.smoothing import compute_output
+from gkalib.results import Table
+from gkalib.smoothing import Problem
 from gkalib.smoothing.api import ON_GPU
 from gkalib.smoothing.fused import WIDTHS, cards, no_operation, operation_of
 from gkalib.smoothing.fused.cards import Card, Line
@@ -79,11 +83,8 @@ def needed(names: Sequence[str], widths: Sequence[int], dtypes: Sequence[str]) -
     for name in names or DEFAULT:
         if name in OPERATIONS:
             pairs = [(name, width) for width in widths]
-        elif name in layers.variants():
-            layer = layers.attention(name)
-            pairs = [pair for width in widths for pair in _of(_built(layer, 2 * width, 2))]
         else:
-            pairs = [*_of_recipe_or_model(name)]
+            pairs = [pair for module in _attentions(name, widths) for pair in _of(module)]
         if not pairs:
             raise ValueError(
                 f"ready: no fused operation computes {name}; `gkalib variants` shows which have one"
@@ -92,12 +93,31 @@ def needed(names: Sequence[str], widths: Sequence[int], dtypes: Sequence[str]) -
     return list(dict.fromkeys(found))
 
 
-def _built(layer: Any, dim: int, heads: int) -> torch.nn.Module:
-    """A layer of a variant, for 32 tokens where it has to be told."""
-    return layer(dim, heads, **({"length": 32} if getattr(layer, "sized", False) else {}))
+def _attentions(name: str, widths: Sequence[int]) -> Iterator[nn.Module]:
+    """The layers of a variant with heads of these widths, or those of a recipe's arms, or a trained model."""
+    from gkalib import training
+
+    known, sizes = training.recipes(), []
+    if name in layers.variants():
+        sizes = [(layers.attention(name), 2 * width, 2) for width in widths]
+    elif name in known:
+        configs: list[Any] = [make() for make in known[name].arms.values()]
+        sizes = [
+            (each, of.model.dim, of.model.num_heads) for of in configs for each in dict.fromkeys(of.layers())
+        ]
+    else:
+        try:
+            yield training.load(name)
+        except ValueError as error:
+            every = ", ".join([*layers.variants(), *known, *OPERATIONS])
+            raise ValueError(
+                f"ready: no variant, recipe or trained model {name!r}. Known: {every}"
+            ) from error
+    for layer, dim, heads in sizes:  # of 32 tokens where it has to be told
+        yield layer(dim, heads, **({"length": 32} if getattr(layer, "sized", False) else {}))
 
 
-def _of(module: torch.nn.Module) -> Iterator[tuple[str, int]]:
+def _of(module: nn.Module) -> Iterator[tuple[str, int]]:
     """Operation and width of heads, for each attention layer in a module that has a fused operation."""
     for layer in module.modules():
         if isinstance(layer, Smoother):
@@ -107,31 +127,13 @@ def _of(module: torch.nn.Module) -> Iterator[tuple[str, int]]:
                 yield operation_of(problem), next(width for width in WIDTHS if widest <= width)
 
 
-def _of_recipe_or_model(name: str) -> Iterator[tuple[str, int]]:
-    from gkalib import training
-
-    known = training.recipes()
-    if name in known:
-        for make in known[name].arms.values():
-            config: Any = make()
-            for layer in dict.fromkeys(config.layers()):
-                yield from _of(_built(layer, config.model.dim, config.model.num_heads))
-        return
-    try:
-        model = training.load(name)
-    except ValueError as error:
-        every = ", ".join([*layers.variants(), *known, *OPERATIONS])
-        raise ValueError(f"ready: no variant, recipe or trained model {name!r}. Known: {every}") from error
-    yield from _of(model)
-
-
 # What is compiled
 
 
 def launches(need: Need, length: int, mask: str) -> dict[str, list[Launch]]:
     """The programs that each direction starts, one token's with shared keys too; nothing runs."""
     turns = range(2 if OPERATIONS[need.operation].one == "token" else 1)
-    every = [need.case(mask, length, turn).launches() for turn in turns]
+    every = [need.launches(need.problem(mask, length, turn)) for turn in turns]
     return {name: [launch for each in every for launch in each[name]] for name in need.directions}
 
 
@@ -153,8 +155,8 @@ class Fit(NamedTuple):
 
     shared: int
     spills: int
-    fault: str = ""
     registers: int = 0
+    fault: str = ""
 
 
 def compiled(need: Need, program: str, sizes: Sizes, card: Card) -> Fit:
@@ -167,24 +169,24 @@ def compiled(need: Need, program: str, sizes: Sizes, card: Card) -> Fit:
     from gkalib.gpu.ahead import build
 
     major, minor = card.capability
-    target, fit = GPUTarget("cuda", 10 * major + minor, 32), Fit(0, 0)
+    target = GPUTarget("cuda", 10 * major + minor, 32)
     lengths, rules = [long for _, long in LENGTHS.values()], OPERATIONS[need.operation].masks
     if card.rehearsed:  # one is enough to show what a chip has room for
         lengths, rules = lengths[-1:], rules[:2][-1:]
-    for length, mask in itertools.product(lengths, rules):
-        with forced({program: Config(*sizes)}):
-            started = launches(need, length, mask)
-        for launch in itertools.chain(*started.values()):
-            if launch.name.removesuffix("_kernel") != program:
-                continue
-            try:
-                report = build(launch, target=target)
-            except Exception as error:  # whatever the compiler says no with
-                return Fit(0, 0, f"{program} does not compile: {first_line(error)}")
-            needs = report.shared, report.spills, report.registers
-            shared, spills, registers = map(max, needs, (fit.shared, fit.spills, fit.registers))
-            fit = Fit(shared, spills, registers=registers)
-    return fit
+    with forced({program: Config(*sizes)}):
+        started = [launches(need, *each).values() for each in itertools.product(lengths, rules)]
+    own = [
+        launch
+        for directions in started
+        for launch in itertools.chain(*directions)
+        if launch.name.removesuffix("_kernel") == program
+    ]
+    try:
+        reports = [build(launch, target=target) for launch in own]
+    except Exception as error:  # whatever the compiler says no with
+        return Fit(0, 0, fault=f"{program} does not compile: {reason_of(error)}")
+    needs = [(report.shared, report.spills, report.registers) for report in reports]
+    return Fit(*map(max, zip(*needs, strict=True)))
 
 
 def smaller(sizes: Sizes) -> Sizes | None:
@@ -209,6 +211,24 @@ class Compiler:
     def __init__(self, card: Card, processes: int | None = None):
         self.card, self.asked = card, dict[tuple, Future[Fit]]()
         self.pool = for_a_card(processes)
+
+    def ask_all(
+        self, wanted: Sequence[tuple[Need, str, str]], *, most: int | None
+    ) -> dict[tuple[Need, str, str], dict[str, list[Sizes]]]:
+        """For each need, class of length and direction the block sizes to be tried of each program.
+
+        All of them are asked for at once, so that no process waits.
+        """
+        pairs = dict.fromkeys((need, length) for need, length, _ in wanted)
+        found = dict(zip(pairs, self.pool.map(choices, *zip(*pairs, strict=True)), strict=True))
+        tried = {}
+        for need, length, direction in wanted:
+            programs = found[need, length][direction]
+            tried[need, length, direction] = {name: every[:most] for name, every in programs.items()}
+            for name, every in programs.items():
+                for sizes in every[:most]:
+                    self.ask(need, name, sizes)
+        return tried
 
     def ask(self, need: Need, program: str, sizes: Sizes) -> Future[Fit]:
         """What it needs, once that is known."""
@@ -248,61 +268,47 @@ class Compiler:
 # What is measured
 
 
-def clock(call: Callable[[], object]) -> float:
-    """Milliseconds of a call on the card."""
-    from gkalib.bench import timing
-
-    return timing.columns(timing.times([call], "cuda"))["ms"]
-
-
-def timed(case: Case, method: str, direction: str) -> float:
+def timed(given: Problem, method: str, direction: str) -> float:
     """Milliseconds of a pass by a method; infinite where it does not run."""
     try:
-        problem, leaves = case.problem()
-        if direction == "forward":
-            with torch.no_grad():
-                return clock(lambda: compute_output(problem, method))
-        out, wanted = compute_output(problem, method), [*leaves.values()]
-        grad = torch.randn_like(out)
-        return clock(lambda: torch.autograd.grad(out, wanted, grad, retain_graph=True, allow_unused=True))
+        return timing.columns(timing.times([pass_of(direction, by(method), given)], "cuda"))["ms"]
     except Exception as error:  # no memory, or nothing that runs here: no rival then
-        print(f"ready: {method} does not run: {first_line(error)}", flush=True)
+        print(f"ready: {method} does not run: {reason_of(error)}", flush=True)
         return math.inf
 
 
-def rival(case: Case, direction: str) -> tuple[str, float]:
+def rival(given: Problem, direction: str) -> tuple[str, float]:
     """The fastest of ``auto``'s other methods and its time; ``dense`` counts where there is no other."""
-    problem, _ = case.problem()
-    able = [each.name for each in ON_GPU if each.name != "fused" and each.refuses(problem) is None]
-    times = {name: timed(case, name, direction) for name in able if name != "dense" or able == ["dense"]}
+    able = [each.name for each in ON_GPU if each.name != "fused" and each.refuses(given) is None]
+    times = {name: timed(given, name, direction) for name in able if name != "dense" or able == ["dense"]}
     name = min(times, key=times.__getitem__)
     return name, times[name]
 
 
-def large(need: Need, length: str, card: Card) -> Case:
+def large(need: Need, length: str, card: Card) -> Problem:
     """A problem that fills a card: pictures without a mask, or text under a causal one, or a cache."""
     of, many, long = OPERATIONS[need.operation], max(card.processors, 16), length == "long"
     if of.one == "token":
-        return need.case("all", 4096 if long else 200, batch=max(1, many // 8), heads=16, device="cuda")
+        return need.problem("all", 4096 if long else 200, batch=max(1, many // 8), heads=16, device="cuda")
     if long:
-        return need.case(of.masks[:2][-1], 2048, batch=max(1, many // 32), heads=16, device="cuda")
-    return need.case("all", 197, batch=4 * many, heads=6, device="cuda")
+        return need.problem(of.masks[:2][-1], 2048, batch=max(1, many // 32), heads=16, device="cuda")
+    return need.problem("all", 197, batch=4 * many, heads=6, device="cuda")
 
 
 def prove(blank: Line, need: Need, fitting: dict[str, list[Sizes]], card: Card) -> Line:
     """Compare each combination of block sizes with float64, time those that are right, keep the fastest."""
-    line, dtype = blank, getattr(torch, need.dtype)
+    line = blank
     if blank.rehearsed:  # the interpreter pays by the block: there they are small, whatever they would be
-        posed = [(case, case.exact()) for case in need.cases(TINY, batch=1, heads=2)]
-        error, why = compare_all(posed, blank.direction, dtype)
+        posed = [(given, need.exact(given)) for given in need.problems(TINY, batch=1, heads=2)]
+        error, why = compare_all(posed, blank.direction, need.dtype)
         blocks = {program: sizes[0] for program, sizes in fitting.items()}
         return replace(blank, verdict="wrong" if why else "right", why=why, error=error, blocks=blocks)
-    posed = [(case, case.exact()) for case in need.cases(LENGTHS[blank.length], device="cuda")]
+    posed = [(given, need.exact(given)) for given in need.problems(LENGTHS[blank.length], device="cuda")]
     example = large(need, blank.length, card)
     for combination in itertools.product(*fitting.values()):
         blocks = dict(zip(fitting, combination, strict=True))
         with forced({program: Config(*sizes) for program, sizes in blocks.items()}):
-            error, why = compare_all(posed, blank.direction, dtype)
+            error, why = compare_all(posed, blank.direction, need.dtype)
             ms = math.inf if why else timed(example, "fused", blank.direction)
         if ms < (line.ms or math.inf):
             line = replace(blank, verdict="right", error=error, blocks=blocks, ms=ms)
@@ -340,20 +346,12 @@ def run(card: Card, needs: Sequence[Need], *, minutes: float = 5.0) -> int:
     compiler, most = Compiler(card), 1 if card.rehearsed else None
     with compiler.pool, Progress(transient=True) as progress:
         bar = progress.add_task("compiles", total=len(left))
-        asked = {(need, blank.length): None for need, blank in left}
-        found = dict(zip(asked, compiler.pool.map(choices, *zip(*asked, strict=True)), strict=True))
-        tried = {blank.key: found[need, blank.length][blank.direction] for need, blank in left}
-        for need, blank in left:  # all at once, so that no process waits
-            for program, every in tried[blank.key].items():
-                for sizes in every[:most]:
-                    compiler.ask(need, program, sizes)
+        tried = compiler.ask_all([(need, blank.length, blank.direction) for need, blank in left], most=most)
         while left and time.monotonic() < end:
             need, blank = left[0]
             progress.update(bar, description=str(blank))
-            fits = {
-                program: compiler.fitting(need, program, every[:most])
-                for program, every in tried[blank.key].items()
-            }
+            programs = tried[need, blank.length, blank.direction]
+            fits = {name: compiler.fitting(need, name, sizes) for name, sizes in programs.items()}
             why = next((why for _, why in fits.values() if why), "")
             if why:
                 line = replace(blank, verdict="refused", why=why)
@@ -366,11 +364,10 @@ def run(card: Card, needs: Sequence[Need], *, minutes: float = 5.0) -> int:
     return len(left)
 
 
-def report(lines: Iterable[Line]) -> str:
+def report(lines: Iterable[Line]) -> Table:
     """Lines as a table; those that no longer count say so."""
-    rows: list[tuple[str, ...]] = [
-        ("operation", "direction", "type", "width", "length", "verdict", "error", "ms", "rival", "blocks")
-    ]
+    header = "operation", "direction", "type", "width", "length", "verdict", "error", "ms", "rival", "blocks"
+    rows = []
     for line in sorted(lines, key=lambda line: line.key):
         stale = "" if line.code == cards.code(line.operation) else ", of older code"
         verdict = f"{line.verdict}{', rehearsed' * line.rehearsed}{stale}{': ' * bool(line.why)}{line.why}"
@@ -378,6 +375,4 @@ def report(lines: Iterable[Line]) -> str:
         against = "" if line.rival_ms is None else f"{line.rival} {line.rival_ms:.2g}"
         blocks = ", ".join(f"{name} {'×'.join(map(str, sizes))}" for name, sizes in line.blocks.items())
         rows.append((*map(str, line.key), verdict, error, ms, against, blocks))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = (zip(row, widths, strict=True) for row in rows)
-    return "\n".join("  ".join(f"{cell:<{width}}" for cell, width in row).rstrip() for row in padded)
+    return Table(header, rows, "gkalib-ready")

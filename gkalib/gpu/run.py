@@ -6,7 +6,6 @@ holds its run of this commit, so that what was stopped goes on. Runs lie below `
 shape of ``data/results``, and packed beside it. ``--device cpu`` rehearses the list at tiny sizes.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -16,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import final
+from typing import Literal, final
 from xml.etree import ElementTree
 
 import torch
+import tyro
 
 from gkalib import results
 from gkalib.bench.goals import WORDS, goals
@@ -66,15 +66,11 @@ class Command:
         return f"{' '.join(self.words)}, about {self.seconds:.0f} s"
 
     def done(self, store: Path, commit: str, device: str) -> bool:
-        """Whether a store has its run of a commit on a device."""
-        return any((run.commit, run.device) == (commit, device) for run in _runs(store, *self.record))
-
-
-def _runs(store: Path, experiment: str, arm: str) -> list[results.Record]:
-    """The runs of an arm in a store, those of a rehearsal too."""
-    paths = sorted(store.glob(f"{experiment}/{arm}-*/run.json"))
-    runs = [results.Record.from_json(path.read_text(encoding="utf-8")) for path in paths]
-    return [run for run in runs if run.arm == arm]
+        """Whether a store has its run of a commit on a device, a rehearsal's too."""
+        experiment, arm = self.record
+        paths = store.glob(f"{experiment}/{arm}-*/run.json")
+        runs = [results.Record.from_json(path.read_text(encoding="utf-8")) for path in paths]
+        return (arm, commit, device) in [(run.arm, run.commit, run.device) for run in runs]
 
 
 def commands(device: str) -> Iterator[Command]:
@@ -104,22 +100,11 @@ def check(device: str) -> None:
         ValueError: if no test was run, or pytest did not come to its end: what is cut off proves nothing.
     """
     root, start = results.repository() or Path(), time.perf_counter()
-    folder = root / "tests" / "smoothing" / "fused"
-    path = folder / "test_card.py" if device == "cpu" else folder
+    path = Path("tests", "smoothing", "fused", "test_card.py" if device == "cpu" else "")
     with tempfile.TemporaryDirectory() as holder:
         report = Path(holder) / "report.xml"
-        words = [
-            "-m",
-            "pytest",
-            str(path),
-            "-m",
-            "gpu",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            f"--junitxml={report}",
-        ]
-        status = subprocess.run([sys.executable, *words], cwd=root).returncode
+        options = ["-m", "gpu", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        status = subprocess.run([sys.executable, "-m", "pytest", str(path), *options], cwd=root).returncode
         rows = outcomes(report.read_text(encoding="utf-8")) if report.exists() else []
     if status not in (0, 1):  # all passed, some failed
         raise ValueError(f"run: pytest was cut off, with status {status}; the output above says why")
@@ -230,27 +215,33 @@ def _ended_well(command: Command, limit: float, environment: dict[str, str], log
     return status == 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the list; an error that a user can mend is one line and status 2."""
-    parser = argparse.ArgumentParser(prog="python -m gkalib.gpu.run", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0, help="the time there is (%(default)g)")
-    parser.add_argument("--out", type=Path, default=Path("from-card"), help="a folder (%(default)s)")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(%(default)s)")
-    parser.add_argument("--list", action="store_true", help="print the commands and run none")
-    chosen = parser.parse_args(arguments)
-    if chosen.list:
-        print(*commands(chosen.device), sep="\n")
+def main(
+    minutes: float = 30.0,
+    out: Path = Path("from-card"),
+    device: Literal["cuda", "cpu"] = "cuda",
+    list: bool = False,
+) -> int:
+    """Run what is asked of a card, the most urgent first; an error that a user can mend is one line.
+
+    Args:
+        minutes: the time there is.
+        out: a folder for the runs.
+        device: cpu rehearses the list at tiny sizes.
+        list: print the commands and run none.
+    """
+    if list:
+        print(*commands(device), sep="\n")
         return 0
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        failed = run(chosen.minutes, chosen.out, chosen.device)
+        failed = run(minutes, out, device)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     if failed:
-        print(f"{len(failed)} commands did not end well; {chosen.out / 'log.txt'} says why", file=sys.stderr)
+        print(f"{len(failed)} commands did not end well; {out / 'log.txt'} says why", file=sys.stderr)
     return int(bool(failed))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tyro.cli(main, prog="python -m gkalib.gpu.run", config=(tyro.conf.FlagCreatePairsOff,)))

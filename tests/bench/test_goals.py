@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from gkalib import results
-from gkalib.bench import attention, goals
+from gkalib.bench import goals
 from gkalib.bench.run import benchmark
 from tests.records import record
 
@@ -44,8 +44,7 @@ def test_every_goal_names_a_shape_and_was_predicted_before_it_was_measured():
     for goal in goals.goals():
         name, _, shape = goal.record.partition("-")
         recipe = benchmark(name).shapes("full", "cuda")[shape]
-        known = recipe["arms"] if name == "models" else attention.chosen(recipe)
-        assert set(goal.arms.split()) <= set(known)
+        assert set(goal.arms.split()) <= set(benchmark(name).arms(recipe))
         assert math.isfinite(told[goal.record, goal.metric]) and told[goal.record, goal.metric] > 0
     assert {goal.benchmark for goal in goals.goals()} == goals.WORDS.keys()
 

@@ -9,7 +9,7 @@ import torch
 
 from gkalib.cli import main
 from gkalib.gpu import cases, ready
-from gkalib.gpu.cases import OPERATIONS, Case, Need, compare, compare_all
+from gkalib.gpu.cases import OPERATIONS, Need, compare, compare_all
 from gkalib.gpu.ready import Compiler, Fit
 from gkalib.smoothing.fused import cards, operation_of
 from gkalib.smoothing.fused.cards import Card, Line
@@ -21,13 +21,15 @@ BLANK = Line("gka", "forward", "float32", 16, "short", cards.code("gka"), "wrong
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_case_is_of_its_operation_and_the_interpreter_finds_it_right(name: str):
+def test_a_problem_is_of_its_operation_and_the_interpreter_finds_it_right(name: str):
     need = Need(name, "float32", 16)
-    turns = [need.case(mask, 19, turn, batch=1, heads=2) for turn, mask in enumerate(OPERATIONS[name].masks)]
-    assert {operation_of(case.problem()[0]) for case in turns} == {name}
-    posed = [(case, case.exact()) for case in turns[-2:]]
+    assert len(cards.code(name)) == 12
+    masks = enumerate(OPERATIONS[name].masks)
+    turns = [need.problem(mask, 19, turn, batch=1, heads=2) for turn, mask in masks]
+    assert {operation_of(given) for given in turns} == {name}
+    posed = [(given, need.exact(given)) for given in turns[-1:]]
     for direction in need.directions:
-        error, why = compare_all(posed, direction, torch.float32)
+        error, why = compare_all(posed, direction, need.dtype)
         assert 0 < error <= 1 and not why
 
 
@@ -43,7 +45,7 @@ def nan_tile(values: dict[str, torch.Tensor]) -> None:
     values["value"][0, 0, 64:80] = torch.nan
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("plant", "direction", "said"),
     [
@@ -53,24 +55,24 @@ def nan_tile(values: dict[str, torch.Tensor]) -> None:
     ],
 )
 def test_a_planted_fault_is_found(plant, direction, said, dtype, monkeypatch: pytest.MonkeyPatch):
-    case = NEED.case("causal", 197, batch=2, heads=2 if plant is wrong_row else 4)
-    exact = case.exact()
-    faulty = {name: each.clone().to(dtype).double() for name, each in exact.items()}
+    given = NEED.problem("causal", 197, batch=2, heads=2 if plant is wrong_row else 4)
+    exact = NEED.exact(given)
+    faulty = {name: each.clone().to(getattr(torch, dtype)).double() for name, each in exact.items()}
     assert compare(faulty, exact, dtype)[1] == "", "rounding is none"
     plant(faulty)
-    monkeypatch.setattr(Case, "values", lambda self, method: faulty)
-    error, why = compare_all([(case, exact)], direction, dtype)
+    monkeypatch.setattr(cases, "values", lambda *_, **__: faulty)
+    error, why = compare_all([(given, exact)], direction, dtype)
     assert error > 1 and said in why
-    assert not compare_all([(case, exact)], "forward" if direction == "backward" else "backward", dtype)[1]
+    assert not compare_all([(given, exact)], "forward" if direction == "backward" else "backward", dtype)[1]
 
 
 def test_what_does_not_run_is_wrong(monkeypatch: pytest.MonkeyPatch):
-    def refuse(self, method):
+    def refuse(*_, **__):
         raise ValueError("smooth: too large\nand more")
 
-    monkeypatch.setattr(Case, "values", refuse)
-    posed = [(NEED.case("all", 19), {})]
-    assert compare_all(posed, "forward", torch.float32) == (math.inf, "it does not run: smooth: too large")
+    monkeypatch.setattr(cases, "values", refuse)
+    told = compare_all([(NEED.problem("all", 19), {})], "forward", "float32")
+    assert told == (math.inf, "it does not run: ValueError: smooth: too large")
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def test_what_does_not_fit_or_spills_is_dropped(of, kept, compiler):
 def test_what_never_fits_is_refused_with_the_reason(compiler):
     for fit, said in (
         (Fit(200_000, 0), "needs 200000 bytes of shared memory of 101376"),
-        (Fit(0, 0, "no"), "no"),
+        (Fit(0, 0, fault="no"), "no"),
     ):
         found, why = compiler(lambda *sizes, fit=fit: fit).fitting(NEED, "smooth_forward", TRIED)
         assert found == [] and said in why
@@ -141,7 +143,7 @@ def test_the_fastest_that_is_right_is_kept(times, kept, verdict, monkeypatch: py
     )
     monkeypatch.setattr(ready, "rival", lambda *_: ("flex", 2.0))
     monkeypatch.setattr(ready, "large", lambda *_: None)
-    monkeypatch.setattr(Need, "cases", lambda self, *_, **__: [])
+    monkeypatch.setattr(Need, "problems", lambda self, *_, **__: [])
     fitting = {"smooth_forward": [[rows, 16, 4, 1] for rows in (16, 32, 64)]}
     line = ready.prove(BLANK, Need("gka", "float32", 16), fitting, ADA)
     assert line.verdict == verdict and line.blocks.get("smooth_forward", [0])[0] == kept
@@ -153,9 +155,8 @@ def test_what_is_needed_is_what_layers_ask_for():
     assert [need.operation for need in default] == ["gka", "smooth-gaussian", "smooth-lags", "smooth"]
     assert ready.needed(["decode-lags"], (32,), ["float16"]) == [Need("decode-lags", "float16", 32)]
     recipe = ready.needed(["gka-imagenet-tiny"], (64,), ["bfloat16"])
-    assert {need.operation for need in recipe} >= {"gka", "smooth"} and {need.width for need in recipe} == {
-        64
-    }
+    assert {need.operation for need in recipe} >= {"gka", "smooth"}
+    assert {need.width for need in recipe} == {64}
     assert ready.needed(["karat"], (64,), ["bfloat16"]) == [Need("rows", "bfloat16", 64)]
     with pytest.raises(ValueError, match=r"no variant, recipe or trained model 'gak'. Known: .*gka"):
         ready.needed(["gak"], (64,), ["bfloat16"])
@@ -168,7 +169,7 @@ def test_a_table_says_what_counts():
         ),
         replace(BLANK, direction="backward", code="old", why="row 3", rehearsed=True),
     ]
-    table = ready.report(lines)
+    table = str(ready.report(lines))
     assert "wrong, rehearsed, of older code: row 3" in table and "flex 2" in table and "a 1×2×3×4" in table
 
 
@@ -177,8 +178,6 @@ def test_a_table_says_what_counts():
     [
         (["ready"], "ready: no CUDA card is here; --rehearse sm_89"),
         (["ready", "--rehearse", "sm_75"], "no chip 'sm_75' can be rehearsed. Known: sm_80"),
-        (["tune"], "python -m gkalib ready"),
-        (["reproduce"], "python -m gkalib ready"),
     ],
 )
 def test_what_cannot_be_is_one_line(words, said, monkeypatch, capsys):
@@ -186,9 +185,3 @@ def test_what_cannot_be_is_one_line(words, said, monkeypatch, capsys):
     assert main(words) == 2
     printed = capsys.readouterr()
     assert said in printed.err and printed.err.count("\n") == 1
-
-
-def test_every_operation_has_code_and_names_that_agree():
-    for name in OPERATIONS:
-        assert len(cards.code(name)) == 12
-    assert cases.TIMES.keys() == {"out", "query", "key", "value"}

@@ -1,7 +1,6 @@
 """The list of what is asked of a card: what is done, what fits, what is stopped, and what its runs prove."""
 
 import tarfile
-from importlib import import_module
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -30,7 +29,7 @@ def test_the_tests_come_first_then_block_sizes_goals_and_training():
     small = [command.record for command in commands("cpu")]
     assert set(small) < set(records) and small[0] == ("correctness", "tests")
     assert ("bench", "gka-vit-ti") in small and ("bench", "rbf-article-8192") not in small
-    assert main(["--list", "--device", "cpu"]) == 0
+    assert main(device="cpu", list=True) == 0
 
 
 def test_what_ended_well_is_done_and_the_rest_goes_on(tmp_path, monkeypatch, capsys):
@@ -58,8 +57,8 @@ def test_what_ended_well_is_done_and_the_rest_goes_on(tmp_path, monkeypatch, cap
 
 def test_what_cannot_be_asked_for_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    for words, said in ((["--minutes", "0"], "minutes must be above 0"), ([], "no CUDA device is here")):
-        assert main([*words, "--out", str(tmp_path)]) == 2
+    for minutes, said in ((0.0, "minutes must be above 0"), (30.0, "no CUDA device is here")):
+        assert main(minutes, tmp_path) == 2
         printed = capsys.readouterr()
         assert said in printed.err and printed.err.count("\n") == 1
 
@@ -90,21 +89,3 @@ def test_how_the_tests_ended_is_a_record(tmp_path, monkeypatch):
         run.check("cpu")
     with pytest.raises(ValueError, match="no test was run"):
         run.check("cpu")
-
-
-GONE = [
-    ("bench", "fused", "gkalib.bench.attention"),
-    ("bench", "loading", "the runs data/results/bench/loading-"),
-    ("gpu", "queue", "gkalib.gpu.run"),
-    ("gpu", "correctness", "pytest"),
-    ("gpu", "limits", "gkalib.bench.roofline"),
-    ("gpu", "tune", "gkalib.gpu.ready"),
-]
-
-
-@pytest.mark.parametrize(("package", "name", "place"), GONE)
-def test_modules_that_are_gone_say_what_stands_in_their_place(package, name, place):
-    found = import_module(f"gkalib.{package}")
-    with pytest.raises(ImportError, match=f"gkalib.{package}.{name} is gone; in its place: {place}"):
-        getattr(found, name)
-    assert not hasattr(found, "nothing")
