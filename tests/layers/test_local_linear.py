@@ -7,6 +7,7 @@ from gkalib import attention, replace_attention, smooth
 from gkalib.layers import Smoother
 from gkalib.layers.parts import merge
 from gkalib.normalizers import TopK
+from gkalib.smoothing import Dense
 from gkalib.smoothing.local_line import LocalLine
 from tests.layers.test_variant_laws import layer, tokens
 from tests.tolerance import equal
@@ -91,3 +92,9 @@ def test_what_a_swapped_model_keeps():
     for name, fresh in (("local_linear", "normalizer.log_ridge"), ("parallax", "slope.weight")):
         swap = replace_attention(torch.nn.TransformerEncoderLayer(32, 4), name)
         assert fresh in " ".join(swap.fresh) and "query.weight" in " ".join(swap.copied) and not swap.dropped
+
+
+def test_in_blocks_every_query_has_its_own_slope():
+    query, key, value, slope = (torch.randn(2, 4, 16, 8, dtype=torch.float64) for _ in range(4))
+    whole = smooth(query, key, value, normalizer=LocalLine(slope=slope))
+    equal(smooth(query, key, value, normalizer=LocalLine(slope=slope), method=Dense(memory=2**13)), whole)

@@ -315,3 +315,12 @@ def test_programs_of_another_library_are_refused_with_the_reason():
     made = attention("delta", method="fla")(32, 4)
     with pytest.raises(ValueError, match=r"flash-linear-attention is not installed|run on a card"):
         made(torch.randn(1, 5, 32), is_causal=True)
+
+
+def test_the_clock_keeps_its_digits_under_autocast():
+    made, x = layer("forgetting").float(), torch.randn(1, 1500, 32)
+    made.decay.weight.data.mul_(0.1)
+    made.decay.bias.data.fill_(-1.0)
+    exact = made(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (made(x) - exact).norm() < 0.02 * exact.norm()

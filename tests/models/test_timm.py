@@ -277,3 +277,8 @@ def test_a_layer_with_a_forward_of_its_own_is_another_layer():
 
     with pytest.raises(ValueError, match="is a Louder, whose forward is not timm"):
         replace_attention(timm_vit(attn_layer=Louder), "softmax")
+
+
+def test_a_bias_is_copied_with_its_matrix_or_not_at_all():
+    swap = replace_attention(timm_vit(), attention("softmax", head_dim=4))
+    assert not swap.copied and "blocks.0.attn.proj.bias" in swap.fresh

@@ -12,6 +12,7 @@ import gkalib
 from gkalib import masks, normalizers
 from gkalib.kernels import Dot, ExpDot, Gaussian, Laplace
 from gkalib.smoothing import METHODS, Conjugate, Dense, make_problem
+from gkalib.smoothing.local_line import LocalLine
 from tests.cases import HEADS, KERNELS, MASKS, SHAPES, tensors
 from tests.tolerance import equal, oracle
 
@@ -256,3 +257,21 @@ def test_too_few_dimensions_are_an_error_of_conjugate_gradients_too():
     assert METHODS["conjugate"].refuses(make_problem(query, key, value, ExpDot(), degree=1)) is None
     with pytest.raises(ValueError, match=r"^smooth: conjugate: 20 steps do not solve for the slopes"):
         gkalib.smooth(query, key, value, degree=1, method="conjugate")
+
+
+@pytest.mark.parametrize("method", EXACT)
+def test_a_sequence_without_keys_has_no_answer_and_needs_no_ridge(method):
+    query, key, value = tensors("odd")
+    mask = masks.KeyPadding(torch.tensor([0, key.shape[2]]))
+    out = gkalib.smooth(query, key, value, mask=mask, degree=1, method=method)
+    assert (out[0] == 0).all() and torch.isfinite(out).all() and out[1].any()
+
+
+def test_dropout_of_weights_is_that_of_other_methods():
+    query, key, value = tensors("odd")
+    outs = []
+    for method in ("dense", "conjugate"):
+        torch.manual_seed(1)
+        line = normalizers.Dropout(LocalLine(0.3), 0.5).train()
+        outs.append(gkalib.smooth(query, key, value, normalizer=line, method=method))
+    within(1e-12, *outs)

@@ -3,6 +3,7 @@
 import functools
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -214,3 +215,21 @@ def test_which_operation_a_problem_is(operation, inputs, slots):
     with torch.no_grad():
         problem = make_problem(query, key, value, **{"kernel": kernels.ExpDot(), **slots})
         assert operation_of(problem) == operation
+
+
+def test_a_tie_is_no_slower(play):
+    play(ADA, line(ms=2.0))
+    assert choice() == "fused"
+
+
+def test_the_users_line_comes_before_a_shipped_one(play, tmp_path, monkeypatch):
+    shipped = tmp_path / "fused"
+    shutil.copytree(cards.FOLDER, shipped)
+    (shipped / "cards").mkdir(exist_ok=True)
+    monkeypatch.setattr(cards, "FOLDER", shipped)
+    play(ADA, line(ms=2.5))
+    ADA.path().rename(shipped / "cards" / ADA.path().name)
+    cards.forget()
+    assert len(cards.known(ADA)) == 1 and choice() != "fused"
+    play(ADA, line())
+    assert choice() == "fused"
