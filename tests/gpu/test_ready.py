@@ -63,6 +63,8 @@ def test_a_planted_fault_is_found(plant, direction, said, dtype, monkeypatch: py
     monkeypatch.setattr(cases, "values", lambda *_, **__: faulty)
     error, why = compare_all([(given, exact)], direction, dtype)
     assert error > 1 and said in why
+    later = [(given, exact), (given, faulty)]
+    assert said in compare_all(later, direction, dtype)[1], "a right problem after it excuses nothing"
     assert not compare_all([(given, exact)], "forward" if direction == "backward" else "backward", dtype)[1]
 
 

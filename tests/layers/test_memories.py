@@ -324,3 +324,10 @@ def test_the_clock_keeps_its_digits_under_autocast():
     exact = made(x)
     with torch.autocast("cpu", torch.bfloat16):
         assert (made(x) - exact).norm() < 0.02 * exact.norm()
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_gates_are_read_from_the_context(name):
+    made, x, context = layer(name), tokens(), tokens()
+    other = torch.cat([tokens()[:, :-1], x[:, -1:]], 1)
+    equal(made(other, context=context)[:, -1], made(x, context=context)[:, -1])
