@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,9 +60,20 @@ def fineweb_edu() -> list[Path]:
     return hub_files("fineweb_edu", "pages")
 
 
-def split_text(
-    name: str, *, documents: bool, wrap: int | None = None, limit: int | None = None
-) -> tuple[list[str], list[str], set[str]]:
+class TextParts(NamedTuple):
+    """A text in two parts, each of one piece or of its documents.
+
+    Args:
+        train, held_out: all but the last tenth, and the last tenth.
+        symbols: the characters of the whole text, however little of it is used.
+    """
+
+    train: list[str]
+    held_out: list[str]
+    symbols: set[str]
+
+
+def split_text(name: str, *, documents: bool, wrap: int | None = None, limit: int | None = None) -> TextParts:
     """A text without its last tenth, that tenth, and all characters of the text, however little is used.
 
     Args:
@@ -76,12 +88,12 @@ def split_text(
     if not documents:
         text = wrap_lines(text, wrap)
         cut = len(text) * 9 // 10
-        return [text[:cut]], [text[cut:]], symbols
+        return TextParts([text[:cut]], [text[cut:]], symbols)
     pieces = [wrap_lines(piece, wrap) for piece in cut_documents(text)]
     cut = len(pieces) * 9 // 10
     if not cut:
         raise ValueError(f"data: {len(text)} characters of {name!r} hold too few documents for two parts")
-    return pieces[:cut], pieces[cut:], symbols
+    return TextParts(pieces[:cut], pieces[cut:], symbols)
 
 
 def wrap_lines(text: str, width: int | None) -> str:
