@@ -21,10 +21,14 @@ BLOCK = 128  # queries and keys of a block, as FlexAttention has them by itself
 
 
 @functools.cache
-def _compiled() -> Callable:
-    """FlexAttention compiled once; each new combination of shapes and slots compiles anew inside."""
+def _compiled(threads: int) -> Callable:
+    """FlexAttention compiled once; each new combination of shapes and slots compiles anew inside.
+
+    The CPU's code has buffers for so many threads and writes past them with more. PyTorch keeps it on disk
+    under a key with every option, but without the number of threads where no option says it.
+    """
     logging.getLogger("gkalib").info("smooth: compiling FlexAttention, which takes up to a minute")
-    return torch.compile(flex_attention, dynamic=False)
+    return torch.compile(flex_attention, dynamic=False, options={"cpp.threads": threads})
 
 
 class Flex(Method):
@@ -47,6 +51,8 @@ class Flex(Method):
         if not (isinstance(problem.normalizer, RowSum) and problem.normalizer.eps == 0):
             return f"FlexAttention normalizes by the row sum only, not {problem.normalizer!r}"
         if problem.query.device.type == "cpu":
+            if torch.compiler.is_compiling():
+                return "inside torch.compile on a CPU PyTorch may run it with more threads than it has room for"
             if problem.needs_grad:
                 return "PyTorch has no backward pass of FlexAttention on a CPU"
             if problem.query.dtype != torch.float32:
@@ -59,14 +65,16 @@ class Flex(Method):
         form = problem.form
         assert form is not None  # else it refuses
         query, key, term = centered(problem, problem.query, problem.key)
-        value = problem.value
+        value, threads = problem.value, 1
         if query.device.type == "cpu":
+            threads = torch.get_num_threads()
             # The CPU's code takes no two inputs that share memory.
             key = key.clone() if key.data_ptr() == query.data_ptr() else key
             value = value.clone() if value.data_ptr() in (query.data_ptr(), key.data_ptr()) else value
         blocks = _blocks_of(problem)
         score_mod = _score_mod(problem, form, term, masked=problem.mask is not None and blocks is None)
-        out = _compiled()(query, key, value, score_mod=score_mod, block_mask=blocks, scale=1.0)
+        attend = flex_attention if torch.compiler.is_compiling() else _compiled(threads)
+        out = attend(query, key, value, score_mod=score_mod, block_mask=blocks, scale=1.0)
         return out.to(query.dtype)
 
 

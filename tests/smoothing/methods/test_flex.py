@@ -1,5 +1,9 @@
 """FlexAttention, which compiles for every case: a dozen here, the rest on a GPU."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -43,6 +47,35 @@ def _kernel(name: str) -> kernels.Kernel:
     return kernels.Gaussian(2.0) * kernels.DecayingPeriodicBank(
         HEADS, 5, sigma=0.5, length=20.0, tau=(2.0, 9.0)
     )
+
+
+MORE_THREADS = """
+import torch, gkalib
+x = torch.randn(1, 2, 20, 16)
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    for _ in range(20):
+        with torch.no_grad():
+            out = gkalib.smooth(x, x, x, gkalib.kernels.Gaussian(2.0), method="flex")
+            assert (out - gkalib.smooth(x, x, x, gkalib.kernels.Gaussian(2.0), method="reference")).abs().max() < 1e-5
+"""
+
+
+def test_more_threads_than_it_was_compiled_for(tmp_path):
+    """In a process of its own: with buffers for one thread the second writes past them, and it ends."""
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", MORE_THREADS], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_inside_a_compiled_function_a_cpu_is_refused():
+    """There the code would be kept on disk under a key without its number of threads."""
+    x = torch.randn(1, 2, 20, 16)
+    compiled = torch.compile(
+        lambda x: gkalib.smooth(x, x, x, kernels.Gaussian(2.0), method="flex"), backend="eager"
+    )
+    with torch.no_grad(), pytest.raises(ValueError, match="inside torch.compile"):
+        compiled(x)
 
 
 @torch.no_grad()
