@@ -7,9 +7,11 @@ import sys
 
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 import gkalib
 from gkalib import kernels, masks
+from gkalib.smoothing.fused import cards
 from tests.tolerance import agree
 
 KERNELS = {
@@ -25,6 +27,18 @@ CASES = [(name, n, "aot_eager") for name in KERNELS for n in (33, 600)]
 CASES += [(name, 33, "inductor") for name in KERNELS if name != "expdot"]
 CASES += [("gaussian", 33, "inductor", torch.float64)]
 CASES += [(name, 33, "aot_eager", torch.bfloat16) for name in ("gaussian", "expdot")]
+ON_A_CARD = {
+    "a number": lambda: kernels.Gaussian(2.0),
+    "a number a head": lambda: kernels.Gaussian(torch.ones(4, device="cuda")),
+    "dot products": lambda: kernels.ExpDot(),
+    "a table": lambda: kernels.ExpDot() * kernels.ALiBi(4),
+}
+CASES += [
+    (name, mask, method)
+    for name in ON_A_CARD
+    for mask in ("all", "causal")
+    for method in ("fused", "flex")
+]
 
 
 class Smoother(nn.Module):
@@ -60,10 +74,25 @@ def compare(name: str, n: int, backend: str, dtype: torch.dtype = torch.float32)
         agree(have, want, eager)
 
 
+def trace_on_a_card(name: str, mask: str, method: str) -> None:
+    """One graph of tensors with a device and no numbers: to find a broken graph no card is needed."""
+    torch._dynamo.reset()
+
+    def smooth(x: torch.Tensor) -> torch.Tensor:
+        rule = masks.Causal() if mask == "causal" else None
+        return gkalib.smooth(x, x, x, ON_A_CARD[name](), mask=rule, method=method)
+
+    with FakeTensorMode():
+        x = torch.empty(1, 4, 300, 16, device="cuda")
+        assert torch.compile(smooth, fullgraph=True, backend="eager")(x).shape == x.shape
+
+
 if __name__ == "__main__":
+    card = cards.card_of("sm_90")
+    cards.here = lambda device: card if device.type == "cuda" else None
     for case in CASES:
         try:
-            compare(*case)
+            (trace_on_a_card if case[0] in ON_A_CARD else compare)(*case)
             print(*case, "ok", flush=True)
         except Exception as error:
             print(*case, str(error).replace("\n", " ")[:500], flush=True)

@@ -210,8 +210,8 @@ def _constant(number: float, problem: Problem) -> Tensor:
     traced = torch.compiler.is_compiling() or isinstance(query, FakeTensor)
     if key in _constants and not traced:
         return _constants[key]
-    captured = query.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    # What is kept is kept for good: a captured graph may read it.
+    # A traced graph cannot ask; what is kept is kept for good, as a captured graph may read it.
+    captured = not traced and query.is_cuda and torch.cuda.is_current_stream_capturing()
     if traced or captured or len(_constants) == MOST_CONSTANTS:
         return torch.full((heads,), number, dtype=dtype, device=query.device)
     with torch.inference_mode(False):
