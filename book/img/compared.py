@@ -26,7 +26,7 @@ def draw() -> Figure:
         for kind in ("images", "text")
     }
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.4))
-    intervals(left, judged["images"], delta=0.01, factor=100, limits=(-14, 10))
+    intervals(left, judged["images"], delta=0.01, factor=100, limits=(-22, 10))
     intervals(right, judged["text"], delta=0.02, limits=(-0.12, 0.26))
     left.set(title="Images: right of zero is better", xlabel="accuracy minus softmax (points)")
     right.set(title="Text: left of zero is better", xlabel="loss minus softmax (nats)")
