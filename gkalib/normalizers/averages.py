@@ -181,7 +181,10 @@ class PerHead(Normalizer):
         return torch.cat([weigh(group) for weigh, group in zip(functions, groups, strict=True)], dim=-3)
 
     def __repr__(self) -> str:
-        return f"PerHead({list(self.normalizers)}, heads={self.heads})"
+        # The words of a list are no constant of a traced graph, and refusals hold this one.
+        parts = ", ".join(map(repr, self.normalizers))
+        heads = ", ".join(map(str, self.heads))
+        return f"PerHead([{parts}], heads=[{heads}])"
 
 
 @final

@@ -10,7 +10,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 import gkalib
-from gkalib import kernels, masks
+from gkalib import kernels, masks, normalizers
 from gkalib.smoothing.fused import cards
 from tests.tolerance import agree
 
@@ -28,17 +28,17 @@ CASES += [(name, 33, "inductor") for name in KERNELS if name != "expdot"]
 CASES += [("gaussian", 33, "inductor", torch.float64)]
 CASES += [(name, 33, "aot_eager", torch.bfloat16) for name in ("gaussian", "expdot")]
 ON_A_CARD = {
-    "a number": lambda: kernels.Gaussian(2.0),
-    "a number a head": lambda: kernels.Gaussian(torch.ones(4, device="cuda")),
-    "dot products": lambda: kernels.ExpDot(),
-    "a table": lambda: kernels.ExpDot() * kernels.ALiBi(4),
+    "a number": lambda: {"kernel": kernels.Gaussian(2.0)},
+    "a number a head": lambda: {"kernel": kernels.Gaussian(torch.ones(4, device="cuda"))},
+    "dot products": lambda: {"kernel": kernels.ExpDot()},
+    "a table": lambda: {"kernel": kernels.ExpDot() * kernels.ALiBi(4)},
 }
 CASES += [
-    (name, mask, method)
-    for name in ON_A_CARD
-    for mask in ("all", "causal")
-    for method in ("fused", "flex")
+    (name, mask, method) for name in ON_A_CARD for mask in ("all", "causal") for method in ("fused", "flex")
 ]
+ON_A_CARD["two normalizers"] = lambda: {"kernel": kernels.ExpDot(), "normalizer": TWO}
+CASES += [("two normalizers", "all", "auto")]
+TWO = normalizers.PerHead([normalizers.RowSum(), normalizers.Simplex()], heads=[3, 1])
 
 
 class Smoother(nn.Module):
@@ -80,7 +80,7 @@ def trace_on_a_card(name: str, mask: str, method: str) -> None:
 
     def smooth(x: torch.Tensor) -> torch.Tensor:
         rule = masks.Causal() if mask == "causal" else None
-        return gkalib.smooth(x, x, x, ON_A_CARD[name](), mask=rule, method=method)
+        return gkalib.smooth(x, x, x, **ON_A_CARD[name](), mask=rule, method=method)
 
     with FakeTensorMode():
         x = torch.empty(1, 4, 300, 16, device="cuda")

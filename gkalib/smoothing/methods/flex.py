@@ -52,7 +52,7 @@ class Flex(Method):
             return f"FlexAttention normalizes by the row sum only, not {problem.normalizer!r}"
         if problem.query.device.type == "cpu":
             if torch.compiler.is_compiling():
-                return "inside torch.compile on a CPU PyTorch may run it with more threads than it has room for"
+                return "inside torch.compile PyTorch may run it with more threads than it has buffers for"
             if problem.needs_grad:
                 return "PyTorch has no backward pass of FlexAttention on a CPU"
             if problem.query.dtype != torch.float32:

@@ -51,20 +51,21 @@ def _kernel(name: str) -> kernels.Kernel:
 
 MORE_THREADS = """
 import torch, gkalib
-x = torch.randn(1, 2, 20, 16)
+x, kernel = torch.randn(1, 2, 20, 16), gkalib.kernels.Gaussian(2.0)
 for threads in (1, 2):
     torch.set_num_threads(threads)
     for _ in range(20):
         with torch.no_grad():
-            out = gkalib.smooth(x, x, x, gkalib.kernels.Gaussian(2.0), method="flex")
-            assert (out - gkalib.smooth(x, x, x, gkalib.kernels.Gaussian(2.0), method="reference")).abs().max() < 1e-5
+            out, exact = (gkalib.smooth(x, x, x, kernel, method=name) for name in ("flex", "reference"))
+            assert (out - exact).abs().max() < 1e-5
 """
 
 
 def test_more_threads_than_it_was_compiled_for(tmp_path):
     """In a process of its own: with buffers for one thread the second writes past them, and it ends."""
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
-    run = subprocess.run([sys.executable, "-c", MORE_THREADS], env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", MORE_THREADS]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
 
@@ -74,7 +75,7 @@ def test_inside_a_compiled_function_a_cpu_is_refused():
     compiled = torch.compile(
         lambda x: gkalib.smooth(x, x, x, kernels.Gaussian(2.0), method="flex"), backend="eager"
     )
-    with torch.no_grad(), pytest.raises(ValueError, match="inside torch.compile"):
+    with torch.no_grad(), pytest.raises(ValueError, match="inside torch"):
         compiled(x)
 
 
