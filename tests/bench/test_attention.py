@@ -173,6 +173,13 @@ def test_what_has_no_backward_pass_is_timed_forward(quick, monkeypatch):
     assert "does not require grad" in next(row["reason"] for row in rows if row["pass"] == "backward")
 
 
+@pytest.mark.parametrize("family", ["gka", "rbf"])
+def test_a_cpu_does_not_run_compiled_code_that_would_end_the_process(family):
+    recipe = smoke(family, "text")
+    with pytest.raises(ValueError, match="past its end"):
+        attention.arms_of(recipe)["compiled"].compute(problem(recipe))
+
+
 @pytest.mark.slow
 def test_compiled_rivals_run_in_a_process_of_their_own():
     command = [sys.executable, "-m", "gkalib", "bench", "decode", "gpa", "--scale", "smoke"]
