@@ -96,11 +96,11 @@ def _written(given: Problem, *, compiled: bool) -> Tensor:
     """``eager``, or the same under ``torch.compile``; the kernel's form is made in each call.
 
     Raises:
-        ValueError: where PyTorch's compiled code would end the process (its issue 196681): with fewer heads than
-            a vector has numbers, their norms' maximum is stored past its end.
+        ValueError: where PyTorch's compiled code would end the process (its issue 196681): with fewer heads
+            than a vector has numbers, it stores past the end.
     """
     if compiled and given.query.device.type == "cpu" and given.form is not None and given.form.has_norm:
-        raise ValueError("on a CPU PyTorch's compiled code stores the norms' maximum past its end")
+        raise ValueError("on a CPU PyTorch's compiled code stores numbers past the end of a tensor")
     tensors = given.query, given.grouped_key, given.grouped_value
     return (_compiled() if compiled else eager)(*tensors, given.kernel, given.mask, given.normalizer)
 
