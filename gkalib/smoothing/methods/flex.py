@@ -73,7 +73,7 @@ class Flex(Method):
             value = value.clone() if value.data_ptr() in (query.data_ptr(), key.data_ptr()) else value
         blocks = _blocks_of(problem)
         score_mod = _score_mod(problem, form, term, masked=problem.mask is not None and blocks is None)
-        attend = flex_attention if torch.compiler.is_compiling() else _compiled(threads)
+        attend: Callable = flex_attention if torch.compiler.is_compiling() else _compiled(threads)
         out = attend(query, key, value, score_mod=score_mod, block_mask=blocks, scale=1.0)
         return out.to(query.dtype)
 
