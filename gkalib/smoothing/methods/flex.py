@@ -35,8 +35,8 @@ class Flex(Method):
     """FlexAttention with the kernel's form as its score function.
 
     No array of n × m numbers is stored. Where the mask is an interval of keys for each query, blocks of pairs
-    that it forbids are left out. On a CPU PyTorch has the forward pass only, in float32 and with a C++
-    compiler at hand.
+    that it forbids are left out. On a CPU PyTorch has the forward pass only, in float32, with a C++
+    compiler at hand, and none inside ``torch.compile``.
 
     References:
         Dong et al., Flex Attention, 2024. Chapter 16 teaches it.
