@@ -180,7 +180,7 @@ def test_the_layer_enters_the_comparison_at_one_budget(added, tmp_path, monkeypa
     assert main([*rates, "--smoke"]) == 0
     assert capsys.readouterr().out.startswith("sigmoid-smoke-s100")
     assert main([*seeds, "--smoke"]) == 0
-    assert capsys.readouterr().out.count("sigmoid-smoke-s") == 5
+    assert capsys.readouterr().out.count("sigmoid-smoke-s") == 20
     assert costs == ["one-budget-costs", "images-sigmoid"] and "images-gka" in one_budget.STUDIES
     header, table = (found := standings("one-budget-images")).header, found.cells
     row = next(dict(zip(header, cells, strict=True)) for cells in table if cells[0] == "sigmoid")
