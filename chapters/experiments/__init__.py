@@ -40,6 +40,7 @@ FILES = {
     "rbf-stories": "rbf",
     "recall": "recall",
     "structure": "structure",
+    "sweep-lengths": "sweep_lengths",
     "traps": "traps",
     "variants-digits": "variants",
     "variants-text": "variants",

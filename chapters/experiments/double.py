@@ -30,7 +30,7 @@ def train_double(
     Raises:
         ValueError: if a parameter has another type than float64.
 
-    Taught in: chapters 25 and 24.
+    Taught in: chapters 25 and 26.
     """
     kinds = {parameter.dtype for parameter in model.parameters()}
     if kinds != {torch.float64}:

@@ -162,8 +162,10 @@ def run(
     return made
 
 
-def sweep(study: Study, *, rates: Sequence[float] = RATES, seeds: int = 1) -> results.Record:
-    """Train an arm at its full length with neighboring rates, until the best lies between two others.
+def best_rate(
+    study: Study, *, rates: Sequence[float] = RATES, seeds: int = 1
+) -> tuple[float, dict[float, list[float]]]:
+    """The best of neighboring rates for an arm at its full length, once it lies between two others.
 
     The first rates are the same whatever the study's own rate is. What is compared is the mean over seeds of
     the loss on a tenth of the training part, which these runs do not train on. A run whose loss is not finite
@@ -171,20 +173,17 @@ def sweep(study: Study, *, rates: Sequence[float] = RATES, seeds: int = 1) -> re
 
     Args:
         study: the arm, with the first of its seeds.
-        rates: tried in any case; beyond them the sweep goes on in factors of two.
+        rates: tried in any case; beyond them the search goes on in factors of two.
         seeds: how many train at each rate.
 
     Returns:
-        A record of the experiment ``<name>-rates``, which is kept, with the metrics ``lr``, the rate taken,
-        and its ``val_loss``. Its rows are the rates that were tried, with the loss of each seed.
+        The rate, and the loss of each seed at every rate that was tried.
     """
-    start = time.perf_counter()
-    data = study.data | {"choosing": True}
     losses: dict[float, list[float]] = {}
 
     def loss(lr: float, seed: int) -> float:
         try:
-            found = evaluate(*fit(replace(study, seed=seed, lr=lr, data=data))[:2])["val_loss"]
+            found = evaluate(*fit(replace(choosing(study), seed=seed, lr=lr))[:2])["val_loss"]
         except NotFinite:
             return math.inf
         return found if math.isfinite(found) else math.inf
@@ -200,17 +199,38 @@ def sweep(study: Study, *, rates: Sequence[float] = RATES, seeds: int = 1) -> re
     if math.isinf(loss_at(best * FACTOR)):
         best /= FACTOR
         loss_at(best / FACTOR)  # it lies between two others as well
+    return best, dict(sorted(losses.items()))
+
+
+def choosing(study: Study) -> Study:
+    """The study held out from a tenth of its training part."""
+    return replace(study, data=study.data | {"choosing": True})
+
+
+def sweep(study: Study, *, rates: Sequence[float] = RATES, seeds: int = 1) -> results.Record:
+    """Choose the rate of an arm by ``best_rate``, and keep a record.
+
+    Args:
+        study, rates, seeds: as ``best_rate`` takes them.
+
+    Returns:
+        A record of the experiment ``<name>-rates`` with the metrics ``lr``, the rate taken, and its
+        ``val_loss``. Its rows are the rates that were tried, with the loss of each seed.
+    """
+    start = time.perf_counter()
+    best, losses = best_rate(study, rates=rates, seeds=seeds)
+    mean = {lr: sum(each) / seeds for lr, each in losses.items()}
     record = record_of(
         study,
-        {"lr": best, "val_loss": loss_at(best)},
+        {"lr": best, "val_loss": mean[best]},
         time.perf_counter() - start,
         experiment=f"{study.experiment}-rates",
-        recipe={**replace(study, data=data).recorded(), "lr": "swept"},
+        recipe={**choosing(study).recorded(), "lr": "swept"},
     )
     rows = [
-        {"lr": lr, "val_loss": loss_at(lr)}
-        | {f"val_loss_s{study.seed + number}": one for number, one in enumerate(losses[lr])}
-        for lr in sorted(losses)
+        {"lr": lr, "val_loss": mean[lr]}
+        | {f"val_loss_s{study.seed + number}": one for number, one in enumerate(each)}
+        for lr, each in losses.items()
     ]
     results.save(record, rows=rows)
     return record

@@ -256,7 +256,7 @@ class Tricube(_Compact):
         sigma, learn: as for ``Stationary``; σ is the half-width.
 
     References:
-        Cleveland, Journal of the American Statistical Association 74, 1979. Chapter 1 teaches it.
+        Cleveland, Journal of the American Statistical Association 74, 1979. Chapter 3 teaches it.
     """
 
     def inside(self, u: Tensor) -> Tensor:

@@ -210,7 +210,7 @@ def explain(
     Raises:
         ValueError: if the problem itself does not fit together.
 
-    Chapter 16 teaches it.
+    Chapter 13 uses it.
     """
     slots = (kernel, mask, bias, normalizer, positions)
     problem, _ = problem_of("explain", query, key, value, *slots, degree=degree, ridge=ridge)

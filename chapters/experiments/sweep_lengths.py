@@ -1,0 +1,44 @@
+"""What a sweep of whole runs changes where rates were chosen by runs of half the length.
+
+Of each such experiment, the arm that leads and the one that it is compared with. The log has the table.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from chapters.experiments import gka, gpa_novels, karat, one_budget, rbf
+from gkalib.experiments import Measured, Study
+from gkalib.experiments.runner import SEED, Numbers, best_rate, choosing
+
+STUDIES = {
+    f"{study.experiment}-{study.arm}": study
+    for experiment, arms in {
+        gka.EXPERIMENTS["gka-pictures"]: ("vlt", "softmax"),
+        gka.EXPERIMENTS["gka-stories"]: ("no-value-embeddings", "baseline"),
+        gpa_novels.EXPERIMENTS["gpa-novels"]: ("both-fast", "rope"),
+        karat.EXPERIMENTS["karat-pictures"]: ("damped", "softmax"),
+        one_budget.EXPERIMENTS["one-budget-images"]: ("karat", "softmax"),
+        rbf.EXPERIMENTS["rbf-stories"]: ("rbf-susie", "dot-rope"),
+    }.items()
+    for study in experiment.studies()
+    if study.arm in arms
+}
+
+
+def swept(study: Study, seed: int) -> Numbers:
+    """The best rate of whole runs and the one in use, each with its loss on the part that sweeps compare."""
+    rates = (study.lr / 2, study.lr, 2 * study.lr)
+    best, losses = best_rate(replace(study, seed=SEED + seed), rates=rates)
+    (loss,), (in_use,) = losses[best], losses[study.lr]
+    found = {"lr": best, "val_loss": loss, "lr_in_use": study.lr, "val_loss_in_use": in_use}
+    return found, [{"lr": lr, "val_loss": loss} for lr, (loss,) in losses.items()]
+
+
+MEASURED = Measured(
+    name="sweep-lengths",
+    arms={arm: partial(swept, study) for arm, study in STUDIES.items()},
+    recipe=lambda arm: choosing(STUDIES[arm]).recorded(),
+    threads=1,
+)
+
+EXPERIMENTS = {MEASURED.name: MEASURED}
