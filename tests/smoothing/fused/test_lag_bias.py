@@ -1,4 +1,4 @@
-"""The layout of a bias by lag, and its gradient by shearing."""
+"""The layout of a bias by lag, and its gradient by turning."""
 
 import pytest
 import torch
