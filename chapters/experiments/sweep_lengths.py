@@ -1,26 +1,27 @@
 """What a sweep of whole runs changes where rates were chosen by runs of half the length.
 
-Of each such experiment, the arm that leads and the one that it is compared with. The log has the table.
+Of each such experiment, the arm that leads and the one that it is compared with. The log says what is asked.
 """
 
 from dataclasses import replace
 from functools import partial
 
-from chapters.experiments import gka, gpa_novels, karat, one_budget, rbf
+from chapters.experiments import trained
 from gkalib.experiments import Measured, Study
 from gkalib.experiments.runner import SEED, Numbers, best_rate, choosing
 
+LEADING = {
+    "gka-pictures": ("vlt", "softmax"),
+    "gka-stories": ("no-value-embeddings", "baseline"),
+    "gpa-novels": ("both-fast", "rope"),
+    "karat-pictures": ("damped", "softmax"),
+    "one-budget-images": ("karat", "softmax"),
+    "rbf-stories": ("rbf-susie", "dot-rope"),
+}
 STUDIES = {
-    f"{study.experiment}-{study.arm}": study
-    for experiment, arms in {
-        gka.EXPERIMENTS["gka-pictures"]: ("vlt", "softmax"),
-        gka.EXPERIMENTS["gka-stories"]: ("no-value-embeddings", "baseline"),
-        gpa_novels.EXPERIMENTS["gpa-novels"]: ("both-fast", "rope"),
-        karat.EXPERIMENTS["karat-pictures"]: ("damped", "softmax"),
-        one_budget.EXPERIMENTS["one-budget-images"]: ("karat", "softmax"),
-        rbf.EXPERIMENTS["rbf-stories"]: ("rbf-susie", "dot-rope"),
-    }.items()
-    for study in experiment.studies()
+    f"{name}-{study.arm}": study
+    for name, arms in LEADING.items()
+    for study in trained(name).studies()
     if study.arm in arms
 }
 
