@@ -74,10 +74,10 @@ def test_a_sweep_goes_on_until_the_best_rate_lies_between_two_others(store, monk
     """It begins with half a rate that is too low, and ends with the best of at least five."""
     (study,) = (one for one in variants.digits() if one.arm == "softmax")
     rates = [5e-4 * 2**power for power in range(5)]
-    record = sweep(replace(study, steps=80, batch=16, warmup=0, seed=7), rates=rates)
+    record = sweep(replace(study, steps=80, batch=16, warmup=0, seed=7), rates=rates[::-1])
     assert (record.experiment, record.seed, record.recipe["steps"]) == ("variants-digits-rates", 7, 80)
     rows = [(float(row["val_loss"]), float(row["lr"])) for row in results.rows(record)]
-    rates = sorted(rate for _, rate in rows)
+    rates = [rate for _, rate in rows]
     assert rates == pytest.approx([5e-4 * 2**power for power in range(len(rows))])
     assert len(rates) > 4 and (record.metrics["val_loss"], record.metrics["lr"]) == min(rows)
     assert min(rows)[1] == rates[-2]
