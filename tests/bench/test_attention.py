@@ -217,7 +217,7 @@ def test_recipes_have_the_fields_of_the_recorded_run():
     [
         ({"name": "gkaa"}, r"no benchmark named 'gkaa'\. Known: gka, rbf"),
         ({"name": "gka", "scale": "full"}, "gka at full scale is sized for a GPU"),
-        ({"name": "models", "scale": "full"}, "models is sized for a GPU"),
+        ({"name": "models", "scale": "full"}, "models at full scale is sized for a GPU"),
         ({"name": "gka", "shapes": ["vit"]}, r"gka has no shape 'vit'\. Known: vit-ti, vit-s, vit-b, text"),
         ({"name": "gka", "arms": ["sdpa"]}, r"gka vit-ti has no arm 'sdpa'\. Known: fused, "),
         (

@@ -12,7 +12,7 @@ from gkalib.bench import models, run, timing
 @pytest.fixture
 def quick(monkeypatch):
     """Few runs of everything."""
-    monkeypatch.setattr(models, "SECONDS", 0.0)
+    monkeypatch.setitem(models.SECONDS, "cpu", 0.0)
 
 
 def recipe(mode):
@@ -53,13 +53,24 @@ def test_training_steps_change_the_model(quick):
     assert all(row["images_per_second"] > 0 for row in rows)
 
 
-def test_a_window_is_ten_steps_on_two_batches(quick, monkeypatch):
+def test_a_window_is_two_steps_on_two_batches(quick, monkeypatch):
     seen = []
     monkeypatch.setattr(models, "_inference", lambda network, case: lambda images: seen.append(id(images)))
     monkeypatch.setattr(timing, "times", lambda calls, device, seconds: [calls[0]() or 20.0])
     row = models._step_times("gka-dense", 2, recipe("inference"))
-    assert len(seen) == models.WINDOW == 10 and len(set(seen)) == 2
-    assert row["ms"] == 2.0 and row["images_per_second"] == 1000.0
+    assert len(set(seen)) == models.WINDOW["cpu"] == 2
+    assert row["ms"] == 10.0 and row["images_per_second"] == 200.0
+
+
+def test_on_a_cpu_the_smallest_models_are_timed_in_small_batches():
+    found = models.shapes("reduced", "cpu")
+    assert [*found] == ["ti-training", "ti-inference", "karat-tiny-training", "karat-tiny-inference"]
+    assert all(case["batches"] == [8] for case in found.values())
+    row = {"batch": 8, "ms": 1.0, "peak_mib": 5.0, "reason": ""}
+    deit, gka = found["ti-training"]["arms"]
+    rows = [{"arm": deit, "images_per_second": 4.0, **row}, {"arm": gka, "images_per_second": 3.0, **row}]
+    metrics = models.summarize(rows)
+    assert (metrics["throughput_8"], metrics["memory_8"]) == (0.75, 1.0)
 
 
 def test_wrong_logits_are_not_timed(quick, monkeypatch):
