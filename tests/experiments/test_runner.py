@@ -21,7 +21,7 @@ from tests.bare import BARE, only
 ROOT = Path(__file__).resolve().parents[2]
 
 
-NOT_RUN = {"kan-cifar100", "sweep-lengths"}  # CIFAR-100 has no package to fetch it from; sweeps wait
+NOT_RUN = {"kan-cifar100"}  # CIFAR-100 has no package to fetch it from
 
 
 def test_every_measured_experiment_has_the_arms_that_are_recorded():
