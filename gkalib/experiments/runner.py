@@ -1,6 +1,7 @@
 """Runs an experiment, trained or measured, and keeps a record of every arm and seed."""
 
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,14 +109,16 @@ def run(
     """Run an experiment, keep a record of each arm and seed, and print a line for it.
 
     All arms of a seed are run before the next seed, so that the seeds that are complete can be compared
-    wherever a long run is cut. A record is written when its run is complete.
+    wherever a long run is cut. A record is written when its run is complete. Claims count runs of committed
+    files alone: where some are changed, a line says so before the first run.
 
     Args:
         experiment: what is run.
         arms: those to run; all of them where none is named.
         seed, seeds: the first seed, and how many; a sweep has a first seed of its own.
         smoke: train in a few steps; what is measured has no such form.
-        missing: leave out each arm and seed that has a record of the same recipe.
+        missing: leave out each arm and seed that has a record of the same recipe, one of committed files
+            unless files are changed now as well.
         threads: of PyTorch where a model is trained; what is measured has its own.
         rates: choose the learning rate of each arm instead, by ``sweep``: the rates to
             begin with, or none for its own.
@@ -144,13 +147,16 @@ def run(
     if unknown := [arm for arm in arms if arm not in recipes]:
         raise ValueError(f"experiment: no arm {unknown[0]!r} in {name!r}. Known: {', '.join(recipes)}")
     wanted = [(arm, number) for number in range(seed, seed + seeds) for arm in arms or recipes]
+    clean = results.provenance()["clean"]
     if rates is not None:
         wanted = [(arm, SEED) for arm in arms or recipes]
     elif missing and name in results.experiments():
-        there = [each for each in results.load(name) if each.source == "measured"]
+        there = [each for each in results.load(name) if each.source == "measured" and each.clean >= clean]
         done = {(each.arm, each.seed, each.scale, each.recipe_hash) for each in there}
         hashes = {arm: (scale, digest(recipe)) for arm, (scale, recipe) in recipes.items()}
         wanted = [(arm, number) for arm, number in wanted if (arm, number, *hashes[arm]) not in done]
+    if wanted and not clean:
+        print("files are changed and not committed: claims do not count these runs", file=sys.stderr)
     made, before = [], torch.get_num_threads()
     try:
         for arm, number in wanted:

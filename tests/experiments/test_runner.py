@@ -70,6 +70,17 @@ def test_only_what_is_missing_is_run(store, capsys):
     assert capsys.readouterr().out.startswith(record.run)  # whose recipe was another
 
 
+def test_runs_of_files_that_are_not_committed_are_announced_and_made_again(store, monkeypatch, capsys):
+    scope = ["variants-digits", "softmax", "--smoke", "--missing"]
+    found = results.provenance()
+    for clean, made in ((False, 1), (False, 0), (True, 1), (True, 0), (False, 0)):
+        monkeypatch.setattr(results, "provenance", lambda *names, clean=clean: {**found, "clean": clean})
+        assert main(scope) == 0
+        printed = capsys.readouterr()
+        assert printed.out.count("softmax-smoke") == made
+        assert ("not committed" in printed.err) == (made == 1 and not clean)
+
+
 def test_a_sweep_goes_on_until_the_best_rate_lies_between_two_others(store, monkeypatch):
     """It begins with half a rate that is too low, and ends with the best of at least five."""
     (study,) = (one for one in variants.digits() if one.arm == "softmax")
