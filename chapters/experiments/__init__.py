@@ -35,6 +35,7 @@ FILES = {
     "memories": "memories",
     "one-budget-costs": "one_budget",
     "one-budget-images": "one_budget",
+    "one-budget-images-faster": "one_budget",
     "one-budget-text": "one_budget",
     "rbf-arms": "rbf",
     "rbf-stories": "rbf",
