@@ -38,7 +38,7 @@ IMAGE_RATES = {
     "rbf": 2e-3,
     "rpe": 32e-3,
     "skyformer": 4e-3,
-    "softmax": 4e-3,
+    "softmax": 8e-3,
     "vlt": 4e-3,
 }
 
