@@ -98,12 +98,12 @@ PICTURES = {
     "gka-frozen-4": ("gka", {"sigma": 4.0}, 64, FROZEN),
 }
 PICTURE_RATES = {
-    "softmax": 4e-3,
+    "softmax": 2e-3,
     "vlt": 4e-3,
-    "gka": 16e-3,
-    "gka-wide": 8e-3,
-    "gka-frozen-1": 16e-3,
-    "gka-frozen-4": 4e-3,
+    "gka": 32e-3,
+    "gka-wide": 32e-3,
+    "gka-frozen-1": 4e-3,
+    "gka-frozen-4": 2e-3,
 }
 
 
