@@ -1,7 +1,7 @@
 """What a sweep of whole runs changes where rates were chosen by runs of half the length.
 
 Of each such experiment, the arm that leads and the one that it is compared with, at the rates that half runs
-had chosen; some have others since. The log says what is asked.
+had chosen; some have others since. The log says what was asked and found.
 """
 
 from dataclasses import replace

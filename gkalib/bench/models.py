@@ -34,10 +34,8 @@ KARAT = {
 }
 """Arms of the recipe ``karat-cifar10``, whose models are trained in batches of 32 images."""
 TOLERANCE = 5e-2
-WINDOW = {
-    "cuda": 10,
-    "cpu": 2,
-}  # steps between two events: a GPU's host may run ahead, as it does in training
+# Steps between two readings of the clock: a GPU's host may run ahead, as it does in training.
+WINDOW = {"cuda": 10, "cpu": 2}
 SECONDS = {"cuda": 1.0, "cpu": 10.0}  # of repeated windows
 
 

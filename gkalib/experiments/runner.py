@@ -110,7 +110,7 @@ def run(
 
     All arms of a seed are run before the next seed, so that the seeds that are complete can be compared
     wherever a long run is cut. A record is written when its run is complete. Claims count runs of committed
-    files alone: where some are changed, a line says so before the first run.
+    files alone: where no commit has the files as they are, a line says so before the first run.
 
     Args:
         experiment: what is run.
@@ -118,7 +118,7 @@ def run(
         seed, seeds: the first seed, and how many; a sweep has a first seed of its own.
         smoke: train in a few steps; what is measured has no such form.
         missing: leave out each arm and seed that has a record of the same recipe, one of committed files
-            unless files are changed now as well.
+            unless they are not committed now either.
         threads: of PyTorch where a model is trained; what is measured has its own.
         rates: choose the learning rate of each arm instead, by ``sweep``: the rates to
             begin with, or none for its own.
@@ -156,7 +156,7 @@ def run(
         hashes = {arm: (scale, digest(recipe)) for arm, (scale, recipe) in recipes.items()}
         wanted = [(arm, number) for arm, number in wanted if (arm, number, *hashes[arm]) not in done]
     if wanted and not clean:
-        print("files are changed and not committed: claims do not count these runs", file=sys.stderr)
+        print("no commit has the files as they are: claims do not count these runs", file=sys.stderr)
     made, before = [], torch.get_num_threads()
     try:
         for arm, number in wanted:

@@ -53,13 +53,15 @@ def test_training_steps_change_the_model(quick):
     assert all(row["images_per_second"] > 0 for row in rows)
 
 
-def test_a_window_is_two_steps_on_two_batches(quick, monkeypatch):
+def test_a_window_is_its_steps_on_two_batches(quick, monkeypatch):
+    monkeypatch.setitem(models.WINDOW, "cpu", models.WINDOW["cuda"])
     seen = []
     monkeypatch.setattr(models, "_inference", lambda network, case: lambda images: seen.append(id(images)))
     monkeypatch.setattr(timing, "times", lambda calls, device, seconds: [calls[0]() or 20.0])
+    monkeypatch.setattr(timing, "peak_mib", lambda call, device: (1.0, 2.0))
     row = models._step_times("gka-dense", 2, recipe("inference"))
-    assert len(set(seen)) == models.WINDOW["cpu"] == 2
-    assert row["ms"] == 10.0 and row["images_per_second"] == 200.0
+    assert len(seen) == models.WINDOW["cuda"] == 10 and len(set(seen)) == 2
+    assert row["ms"] == 2.0 and row["images_per_second"] == 1000.0 and row["peak_mib"] == 1.0
 
 
 def test_on_a_cpu_the_smallest_models_are_timed_in_small_batches():

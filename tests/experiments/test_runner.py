@@ -78,7 +78,7 @@ def test_runs_of_files_that_are_not_committed_are_announced_and_made_again(store
         assert main(scope) == 0
         printed = capsys.readouterr()
         assert printed.out.count("softmax-smoke") == made
-        assert ("not committed" in printed.err) == (made == 1 and not clean)
+        assert ("no commit has the files" in printed.err) == (made == 1 and not clean)
 
 
 def test_a_sweep_goes_on_until_the_best_rate_lies_between_two_others(store, monkeypatch):
