@@ -54,8 +54,8 @@ pdf: $(FULL)/.ready book ## print the built book as one PDF with Chromium
 
 # Two workers on two cores: more threads in each would only wait for one another.
 test: export OMP_NUM_THREADS ?= 1
-test: $(FULL)/.ready ## everything CI checks: style, types, floors, spelling, stamps, pages, chapters, tests
-	@$(MAKE) --no-print-directory lint types pairs book
+test: ## everything CI checks: style, types, floors, spelling, stamps, pages, chapters, tests
+	@$(MAKE) --no-print-directory -j $(JOBS) lint types pairs book
 	@$(FULL)/bin/python -m gkalib data get minilm gpt2
 	@$(FULL)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations 10
 
