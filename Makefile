@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v python)
 VENV ?= .venv
-JOBS ?= 2
+JOBS ?= 3
 PORT ?= 8000
 
 # The first twelve hexadecimal digits of a file's sha256.
@@ -52,7 +52,7 @@ serve: ## serve the built pages at http://localhost:8000 (PORT=)
 pdf: $(FULL)/.ready book ## print the built book as one PDF with Chromium
 	@$(FULL)/bin/python book/pdf.py $(HTML)
 
-# Two workers on two cores: more threads in each would only wait for one another.
+# Three workers keep two cores busy, as tests also wait for browsers and processes; more threads in each would only wait for one another.
 test: export OMP_NUM_THREADS ?= 1
 test: ## everything CI checks: style, types, floors, spelling, stamps, pages, chapters, tests
 	@$(MAKE) --no-print-directory -j $(JOBS) lint types pairs book

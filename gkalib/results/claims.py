@@ -255,11 +255,11 @@ def _items(
 
 
 def _size(records: Sequence[Record], contrast: Contrast) -> float:
-    """How many times the parameters of the arms with a negative weight the others have, or NaN."""
+    """How many times the parameters of the smaller side of a contrast the larger one has, or NaN."""
     size = {arm: _mean(records, "parameters", arm) for arm in contrast.weights}
     more = math.fsum(weight * size[arm] for arm, weight in contrast.weights.items() if weight > 0)
     less = math.fsum(-weight * size[arm] for arm, weight in contrast.weights.items() if weight < 0)
-    return more / less if less else math.nan
+    return max(more, less) / min(more, less) if more and less else math.nan
 
 
 def _mean(records: Sequence[Record], metric: str, arm: str) -> float:

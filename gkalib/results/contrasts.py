@@ -28,8 +28,8 @@ class Contrast(Claim):
         primary: whether it is among those that a table is adjusted for.
         paper: what its paper has, in words or numbers.
         unit: of the metric; of ``"points"`` there are a hundred in 1.
-        size: in the paper, how many times the parameters of the arms with a negative weight the others have.
-            Where ours have a tenth more, size could be the reason, and the contrast is undecided.
+        size: in the paper, how many times the parameters of the smaller side the larger one has. Where this
+            is a tenth more in our runs, size could be the reason, and the contrast is undecided.
         own: whether we claim it and the paper does not.
     """
 
