@@ -103,6 +103,12 @@ def test_no_link_is_dead(book):
     assert dead_links(book) == []
 
 
+def test_no_formula_begins_or_ends_with_a_blank(book):
+    """As one does where a line break took the place of the ``\\n`` of a ``\\nu``."""
+    formula = re.compile(r'<span class="math notranslate nohighlight">\\\((\s|[^<]*\s\\\)</span>)')
+    assert [path.name for path in pages(book) if formula.search(path.read_text("utf-8"))] == []
+
+
 def test_nothing_is_loaded_from_another_host(book):
     if shutil.which("npm") is None and not os.environ.get("CI"):
         pytest.skip("without npm the build takes MathJax from its public host, and says so")
