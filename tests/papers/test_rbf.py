@@ -1,10 +1,14 @@
 """What the article on RBF attention states of formulas and settings, cell by cell."""
 
+from dataclasses import replace
+
 import torch
 
 import gkalib
+from gkalib.analysis import capture_attention
 from gkalib.kernels import ExpDot, Gaussian
 from gkalib.layers.parts import SuSiE
+from gkalib.models.gpt_config import PRESETS
 from gkalib.normalizers import RowSum
 from gkalib.smoothing.methods import padded
 from tests.papers import broken_by, run_of
@@ -175,3 +179,21 @@ def test_registers_start_at_zero():
     """The register tokens of the recipe's model are exactly 0 before training."""
     model = run_of("rbf-tinystories", "rbf-registers").smoke().build()
     assert model.register_tokens.numel() and not model.register_tokens.any()
+
+
+@broken_by("models.gpt", ("tokens = self.norm1(x)", "tokens = x"))
+def test_random_registers():
+    """A register's key is as near to the queries as another key, and has its weight, whatever its length."""
+    found = []
+    for deviation in (1 / 16, 100.0):
+        torch.manual_seed(0)
+        config = replace(PRESETS["rbf-tiny"], vocab_size=100, register_std=deviation)
+        model = gkalib.gpt(config, attention="rbf")
+        text = torch.randint(100, (2, 65))
+        torch.nn.functional.cross_entropy(model(text[:, :-1]).mT, text[:, 1:]).backward()
+        first = capture_attention(model, text)[0]
+        query, key = first.problems[0].query[:, :, 1:], first.problems[0].key
+        apart = torch.cdist(query, key).mean((0, 1, 2))
+        assert apart[0] < 1.1 * apart[1:].mean() and first.weights[:, :, -1, 0].mean() > 0.5 / 66
+        found.append(model.register_tokens.grad.norm() * model.register_tokens.norm())
+    assert found[1] > 0.5 * found[0], "the gradient falls no faster than the length grows"
