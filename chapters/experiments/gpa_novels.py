@@ -3,7 +3,6 @@
 Arms on lines of 70 share windows, held-out windows and every initial weight, as banks draw none.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -63,8 +62,9 @@ def studies() -> list[Study]:
     ]
 
 
-def longer(steps: int, rates: Mapping[str, float]) -> list[Study]:
+def longer(steps: int) -> list[Study]:
     """Some arms on lines of 70, for more steps at rates of their own; an experiment a length."""
+    rates = RATES[steps]
     return [
         replace(study, experiment=f"gpa-novels-{steps}", steps=steps, warmup=steps // 10, lr=rates[study.arm])
         for study in studies()
@@ -149,11 +149,14 @@ def _gaps(model: Any, learned: Any) -> dict[str, int | float]:
     }
 
 
-# the best of a sweep at 1,000 steps; those of 3,000 are the same until a sweep at that length has run
-LONGER = {"rope": 4e-3, "bank": 4e-3, "both": 4e-3, "both-fast": 4e-3}
+# the best of a sweep of as many steps, on a seed and a part of the text that are not used again
+RATES = {
+    1000: {"rope": 4e-3, "bank": 4e-3, "both": 4e-3, "both-fast": 4e-3},
+    3000: {"rope": 4e-3, "bank": 4e-3, "both": 8e-3, "both-fast": 4e-3},
+}
 
 EXPERIMENTS = {
     "gpa-novels": Trained(studies, measure),
-    "gpa-novels-1000": Trained(partial(longer, 1000, LONGER), Curve),
-    "gpa-novels-3000": Trained(partial(longer, 3000, LONGER), Curve),
+    "gpa-novels-1000": Trained(partial(longer, 1000), Curve),
+    "gpa-novels-3000": Trained(partial(longer, 3000), Curve),
 }
