@@ -194,6 +194,13 @@ def test_data_where_says_where_a_set_lies_or_is_looked_for(
     assert "Did you mean 'imagenet'?" in capsys.readouterr().err
 
 
+def test_ready_says_where_no_card_is_known(tmp_path, monkeypatch, capsys: pytest.CaptureFixture):
+    monkeypatch.setattr("gkalib.smoothing.fused.cards.FOLDER", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["ready", "--show"]) == 0
+    assert capsys.readouterr().out == "ready: nothing is known of any card\n"
+
+
 def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path, capsys: pytest.CaptureFixture):
     """On the way there is a file, which stops the superuser too."""
     (tmp_path / "file").touch()

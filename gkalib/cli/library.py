@@ -145,8 +145,8 @@ class Ready:
         from gkalib.smoothing.fused import cards
 
         if self.show:
-            for path in cards.files():
-                print(path, ready.report(cards.read(path).values()), sep="\n")
+            known = [f"{path}\n{ready.report(cards.read(path).values())}" for path in cards.files()]
+            print(*known or ["ready: nothing is known of any card"], sep="\n")
             return
         card = ready.card_here(self.rehearse)
         if self.forget:
