@@ -64,7 +64,7 @@ def studies() -> list[Study]:
 
 def longer(steps: int) -> list[Study]:
     """Some arms on lines of 70, for more steps at rates of their own; an experiment a length."""
-    rates = RATES[steps]
+    rates = LONGER[steps]
     return [
         replace(study, experiment=f"gpa-novels-{steps}", steps=steps, warmup=steps // 10, lr=rates[study.arm])
         for study in studies()
@@ -150,7 +150,7 @@ def _gaps(model: Any, learned: Any) -> dict[str, int | float]:
 
 
 # the best of a sweep of as many steps, on a seed and a part of the text that are not used again
-RATES = {
+LONGER = {
     1000: {"rope": 4e-3, "bank": 4e-3, "both": 4e-3, "both-fast": 4e-3},
     3000: {"rope": 4e-3, "bank": 4e-3, "both": 8e-3, "both-fast": 4e-3},
 }
