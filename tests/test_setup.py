@@ -185,7 +185,7 @@ def test_pre_commit_runs_targets_of_the_makefile():
     assert repository["repo"] == "local"
     entries = [hook["entry"].split() for hook in repository["hooks"]]
     assert all(make == "make" for make, _ in entries)
-    (line,) = re.findall(r"--no-print-directory (lint .*)", MAKEFILE)
+    (line,) = re.findall(r"-j \$\(JOBS\) (lint .*)", MAKEFILE)
     assert {target for _, target in entries} == set(line.split()) - {"book"}
 
 
