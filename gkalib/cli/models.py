@@ -219,7 +219,8 @@ class Generate:
 class Look:
     """Draw what a trained model does inside: rollout, maps, bandwidths or banks, spectra.
 
-    One picture, or one text, is read; with --held-out the numbers are those of that many held-out items.
+    One picture, or one text, is read. With --held-out the numbers are those of that many held-out items, and
+    the landscape of their loss around three checkpoints or more is drawn.
     """
 
     trained: OmitArgPrefixes[Trained]

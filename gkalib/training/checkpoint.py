@@ -174,7 +174,7 @@ def load_checkpoint(
     if not folder.is_dir():
         folder = models() / folder
         if not (folder / STATE).is_file():
-            wanted = f"no folder {str(name_or_folder)!r} and no trained model of that name"
+            wanted = f"no folder {str(name_or_folder)!r} and no trained model of that name in {models()}"
             if why := results.missing():
                 raise ValueError(f"{wanted}: {why}")
             names = sorted(state.parent.name for state in models().glob(f"[!.]*/{STATE}"))

@@ -110,7 +110,7 @@ def test_a_changed_file_is_refused(text: Path, here: Path, name: str):
 
 
 def test_what_cannot_be_stored_or_found_is_said(text: Path, here: Path, tmp_path: Path):
-    said = r"^load: no folder 'toy' and no trained model of that name; training writes to .* Known: none yet"
+    said = r"^load: no folder 'toy' and no trained model of that name in .*models; .* Known: none yet"
     with pytest.raises(ValueError, match=said):
         gkalib.load("toy")
     gkalib.save(text, "writer", device="cpu")
