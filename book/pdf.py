@@ -15,7 +15,7 @@ from build import ROOT, toc_entries
 from playwright.sync_api import sync_playwright
 
 LEFT_OUT = ("book/reproduced", "book/log", "book/api/")
-UNPRINTED = ".headerlink, .hide, .tableofcontents-wrapper, .gk-tip, .gk-hint, button, script, noscript"
+UNPRINTED = ".headerlink, .hide, section#contents, .gk-tip, .gk-hint, button, script, noscript"
 STYLE = """
   @page { size: A4; margin: 16mm 17mm 18mm; }
   html { font-size: 12px; }

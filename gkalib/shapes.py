@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 Query = Float[Tensor, "b h n d"]
@@ -20,7 +20,6 @@ Scores = Float[Tensor, "b h n m"]
 Weights = Float[Tensor, "b h n m"]
 Output = Float[Tensor, "b h n e"]
 Lag = Real[Tensor, "*lags n m"]
-Allowed = Bool[Tensor, "*allowed"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

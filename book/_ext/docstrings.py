@@ -5,9 +5,8 @@ import re
 from itertools import groupby
 
 ITEMS = ("Args", "Attributes", "Raises")
-TEXTS = ("Returns", "Yields", "References", "Note")
-CODE = ("Example", "Examples")
-SECTION = re.compile(rf"({'|'.join(ITEMS + TEXTS + CODE)}):\s*")
+TEXTS = ("Returns", "Yields", "References")
+SECTION = re.compile(rf"({'|'.join(ITEMS + TEXTS)}):\s*")
 ITEM = re.compile(r"(?P<names>[\w*][\w*., `]*?)(?: \((?P<type>[^)]*)\))?:(?:\s+|$)(?P<text>.*)")
 ROLE = re.compile(r":(?:func|class|meth|mod|data|attr):`~?([^`]+)`")
 
@@ -32,12 +31,7 @@ def _items(lines: list[str]) -> list[str]:
 
 def _section(name: str, lines: list[str]) -> list[str]:
     """A section as a small heading and its content."""
-    if name in ITEMS:
-        body = _items(lines)
-    elif name in CODE:
-        body = ["```python", *_indented(lines), "```"]
-    else:
-        body = _indented(lines)
+    body = _items(lines) if name in ITEMS else _indented(lines)
     return [f"**{name}**", "", *body, ""]
 
 

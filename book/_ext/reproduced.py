@@ -3,7 +3,7 @@
 import html
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -161,7 +161,8 @@ def behind(some: Judged) -> list[nodes.Node]:
             start, arm, rest = text.partition(ARM)  # arms of one recipe share a command
             reasons.setdefault((proof.status, start + arm), []).append(rest)
     for (status, text), rests in reasons.items():
-        said = nodes.paragraph("", "", _chip(status, ""), nodes.Text(f" {_cells(len(rests))}: "))
+        cells = f" {len(rests)} cell{'s' * (len(rests) > 1)}: "
+        said = nodes.paragraph("", "", _chip(status, ""), nodes.Text(cells))
         said += _words(text + " ".join(dict.fromkeys(filter(None, rests))))
         lines.append(nodes.list_item("", said))
     if not lines:
@@ -216,18 +217,18 @@ def headlines(
 def summary(known: Mapping[str, Mapping[str, Judged]]) -> list[nodes.Node]:
     """Bars and tables: counts, settings and formulas by verdict, and apart from them what takes a run."""
     cells = {PAPERS[paper]: _flat(tables) for paper, tables in known.items()}
-    exact = {
-        paper: tally((proof.verdict, cell.count) for cell, proof in some if proof.status == "exact")
-        for paper, some in cells.items()
-    }
-    runs = {
-        paper: tally((proof.status, cell.count) for cell, proof in some if proof.status in RUN)
-        for paper, some in cells.items()
-    }
-    decided = {
-        paper: tally((proof.verdict, cell.count) for cell, proof in some if proof.status in MEASURED)
-        for paper, some in cells.items()
-    }
+    exact, runs, decided = (
+        {
+            paper: Counter(
+                getattr(proof, word)
+                for cell, proof in some
+                if proof.status in counted
+                for _ in range(cell.count)
+            )
+            for paper, some in cells.items()
+        }
+        for word, counted in (("verdict", ("exact",)), ("status", RUN), ("verdict", MEASURED))
+    )
     return [
         nodes.paragraph("", "Counts, settings and formulas, which arithmetic or a test decides:"),
         _bars(exact, COUNTED, dict(zip(COUNTED, ("exact", "wrong", "open", "wrong"), strict=True))),
@@ -260,14 +261,6 @@ def _tallies(counts: Mapping[str, Counter[str]], words: Sequence[str]) -> nodes.
     ]
     lines.append(["all", *(str(sum(count.values())) for count in counts.values())])
     return table(("", *counts), lines, "gk-summary")
-
-
-def tally(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
-    """How many there are of each word."""
-    found: Counter[str] = Counter()
-    for word, count in pairs:
-        found[word] += count
-    return found
 
 
 def _bar(name: str, count: Counter[str], words: Sequence[str], kinds: Mapping[str, str]) -> str:
@@ -327,10 +320,6 @@ def _chip(status: str, verdict: str, *, word: bool = False) -> nodes.inline:
         text = f"{status} {MARKS[verdict]} {verdict}"
     kind = "gk-wrong" if verdict in WRONG else f"gk-{status}"
     return nodes.inline("", text, classes=["gk-status", kind])
-
-
-def _cells(count: int) -> str:
-    return "1 cell" if count == 1 else f"{count} cells"
 
 
 def _label(row: str) -> str:

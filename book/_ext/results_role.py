@@ -98,13 +98,9 @@ def depart_html(translator: HTMLTranslator, node: Result) -> None:
     translator.body.append(f'<span class="gk-tip" role="tooltip">{html.escape(node["tip"])}</span></span>')
 
 
-def ignore(translator: nodes.NodeVisitor, node: Result) -> None:
-    """Other formats print the number alone."""
-
-
 def setup(app: Sphinx) -> dict:
     """Register the role."""
     app.add_config_value("gkalib_results", "data/results", "env")
-    app.add_node(Result, html=(visit_html, depart_html), latex=(ignore, ignore), text=(ignore, ignore))
+    app.add_node(Result, html=(visit_html, depart_html))
     app.add_role("res", ResultRole())
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

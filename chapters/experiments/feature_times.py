@@ -3,7 +3,6 @@
 Chapter 11 reads the records.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from gkalib.bench.timing import processor_seconds
 from gkalib.experiments.runner import Measured, Numbers
 from gkalib.kernels import Elu, PositiveRandom
 from gkalib.smoothing import smooth
@@ -36,12 +36,8 @@ def seconds(arm: str, seed: int) -> Numbers:
     """Processor time of a forward pass in float32, the least of some, by the number of tokens."""
     metrics = {}
     for length in LENGTHS:
-        tensors, took = torch.randn(3, 1, HEADS, length, WIDTH), []
-        for _ in range(RUNS):
-            start = time.process_time()
-            ARMS[arm](*tensors)
-            took.append(time.process_time() - start)
-        metrics[f"seconds_{length}"] = min(took)
+        call = partial(ARMS[arm], *torch.randn(3, 1, HEADS, length, WIDTH))
+        metrics[f"seconds_{length}"] = processor_seconds(call, RUNS)
     return metrics, []
 
 

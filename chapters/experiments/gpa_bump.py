@@ -7,7 +7,7 @@ gradients then vanish with their weights. So banks learn slowly here: a flat one
 quarter of the steps. A run took 8 to 11 minutes of one core: six arms and five seeds are 5 core-hours.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -135,14 +135,9 @@ def highest_studies() -> list[Study]:
 def with_highest(model: Any, learned: Any) -> dict[str, int | float]:
     """What ``gpa-bump`` measures, and the crest and the height of the head whose crest is highest."""
     found = measure(model, learned)
-    return found | highest(found)
-
-
-def highest(found: Mapping[str, int | float]) -> dict[str, int | float]:
-    """The crest and the height of the head with the greatest height."""
     heads = {int(name[12:]) for name in found if name.startswith("height_head_")}
     head = max(heads, key=lambda one: found[f"height_head_{one}"])
-    return {
+    return found | {
         "highest_crest": found[f"crest_head_{head}"],
         "highest_height": found[f"height_head_{head}"],
     }

@@ -34,7 +34,6 @@ ARMS = {
     "rope-unwrapped": ("softmax", "rope", {}, None),
     "both-unwrapped": ("gpa", "rope", FAST, None),
 }
-BANKS = ("bank", "both", "bank-fast", "both-fast")
 # the best of a sweep on a seed of its own
 RATES = {
     "rope": 4e-3, "bank": 8e-3, "both": 8e-3, "bank-fast": 4e-3, "both-fast": 4e-3, "rope-unwrapped": 8e-3,

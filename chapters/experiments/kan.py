@@ -210,15 +210,22 @@ def cifar_pictures(load: Callable[[], ImageData] = cifar10) -> Pictures:
     return standard(x, torch.from_numpy(training.labels), test, torch.from_numpy(held_out.labels))
 
 
-def cifar_accuracy(arm: str, seed: int) -> Numbers:
-    """The accuracy on held-out pictures of CIFAR-10, and the number of parameters."""
-    reached, parameters = trained(*CIFAR_ARMS[arm], cifar_pictures(), seed)
-    return {"cifar10": reached, "parameters": parameters}, []
+def cifar_accuracy(
+    metric: str,
+    load: Callable[[], ImageData],
+    build: Callable[[], nn.Module],
+    rate: float,
+    seed: int,
+    **length: int,
+) -> Numbers:
+    """The accuracy on held-out pictures, under the name of a metric, and the number of parameters."""
+    reached, parameters = trained(build, rate, cifar_pictures(load), seed, **length)
+    return {metric: reached, "parameters": parameters}, []
 
 
 CIFAR = Measured(
     name="kan-cifar",
-    arms={arm: partial(cifar_accuracy, arm) for arm in CIFAR_ARMS},
+    arms={arm: partial(cifar_accuracy, "cifar10", cifar10, *how) for arm, how in CIFAR_ARMS.items()},
     recipe=lambda arm: {
         "arm": arm,
         "train": 50_000,
@@ -230,18 +237,10 @@ CIFAR = Measured(
 )
 
 # The table has the same networks for a hundred classes, where ours take CIFAR-10's rate.
-HUNDRED = {row.arm: partial(row.build, PIXELS, 100) for row in CIFAR_ROWS}
-
-
-def hundred_accuracy(arm: str, seed: int) -> Numbers:
-    """The accuracy on held-out pictures of CIFAR-100, and the number of parameters."""
-    reached, parameters = trained(HUNDRED[arm], CIFAR_ARMS[arm][1], cifar_pictures(cifar100), seed)
-    return {"cifar100": reached, "parameters": parameters}, []
-
-
+HUNDRED = {row.arm: (partial(row.build, PIXELS, 100), CIFAR_ARMS[row.arm][1]) for row in CIFAR_ROWS}
 CIFAR_100 = Measured(
     name="kan-cifar100",
-    arms={arm: partial(hundred_accuracy, arm) for arm in HUNDRED},
+    arms={arm: partial(cifar_accuracy, "cifar100", cifar100, *how) for arm, how in HUNDRED.items()},
     recipe=lambda arm: CIFAR.recipe(arm) | {"data": "cifar100"},
 )
 
@@ -254,17 +253,9 @@ BESIDE: dict[str, tuple[Callable[[], nn.Module], float]] = {
     "perceptron-253k": (partial(mlp, 80, 80, pixels=PIXELS), 0.001),
 }
 LENGTH = {"batch": 32, "steps": 1_000}
-
-
-def beside_accuracy(arm: str, seed: int) -> Numbers:
-    """The accuracy on held-out pictures of CIFAR-10, and the number of parameters."""
-    reached, parameters = trained(*BESIDE[arm], cifar_pictures(), seed, **LENGTH)
-    return {"accuracy": reached, "parameters": parameters}, []
-
-
 PERCEPTRONS = Measured(
     name="karat-perceptrons",
-    arms={arm: partial(beside_accuracy, arm) for arm in BESIDE},
+    arms={arm: partial(cifar_accuracy, "accuracy", cifar10, *how, **LENGTH) for arm, how in BESIDE.items()},
     recipe=lambda arm: {"arm": arm, "train": 50_000, "test": 10_000, **LENGTH, "lr": BESIDE[arm][1]},
 )
 

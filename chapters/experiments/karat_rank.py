@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, gelu, interpolate, layer_norm, scaled_dot_product_attention
 
+from gkalib.bench.attention import relative_error
 from gkalib.data import picture, trained_vit
 from gkalib.experiments.runner import Measured, Numbers
 from gkalib.models.pretrained import Heads
@@ -76,11 +77,6 @@ def vit_heads(weights: Mapping[str, Tensor], images: Tensor, layers: tuple[int, 
     return [heads[layer - 1] for layer in layers]
 
 
-def relative(approximate: Tensor, exact: Tensor) -> float:
-    """‖approximate − exact‖ / ‖exact‖ over everything."""
-    return ((approximate - exact).norm() / exact.norm()).item()
-
-
 def of_each_picture(weights: Tensor) -> dict[int, float]:
     """The error of every held-out picture's own best matrix of rank r: its singular values cut."""
     squares = torch.linalg.svdvals(weights).square()
@@ -91,7 +87,7 @@ def of_all_pictures(training: Tensor, weights: Tensor) -> dict[int, float]:
     """The error in the best r-dimensional space for the rows of all training pictures, one W for all."""
     rows = training.flatten(0, 1)
     space = torch.linalg.eigh(rows.mT @ rows).eigenvectors.flip(-1)
-    return {r: relative(weights @ space[:, :r] @ space[:, :r].mT, weights) for r in RANKS}
+    return {r: relative_error(weights @ space[:, :r] @ space[:, :r].mT, weights) for r in RANKS}
 
 
 def regression(scores: Tensor, weights: Tensor, given: Tensor) -> Callable[[float], Tensor]:
@@ -127,12 +123,12 @@ def operator(scores: list[Tensor], weights: list[Tensor]) -> tuple[dict[int, flo
     """
     third = len(scores[0]) // 3
     part = regression(scores[0][third:], weights[0][third:], scores[0][:third])
-    ridge = min(RIDGES, key=lambda ridge: relative(part(ridge), weights[0][:third]))
+    ridge = min(RIDGES, key=lambda ridge: relative_error(part(ridge), weights[0][:third]))
     fitted = regression(scores[0], weights[0], torch.cat(scores))(ridge)
     training, held_out = fitted.split([len(scores[0]), len(scores[1])])
 
     def errors(rows: Tensor, exact: Tensor) -> dict[int, float]:
-        return {r: relative(cut, exact) for r, cut in reduced(rows, training).items()}
+        return {r: relative_error(cut, exact) for r, cut in reduced(rows, training).items()}
 
     return errors(held_out, weights[1]), errors(training, weights[0])
 
@@ -172,7 +168,7 @@ def errors(seed: int) -> Numbers:
                 add(f"count_{name}_{layer}", count.item())
                 for place in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 65, 96, 128, 160, 197):
                     add(f"singular_{name}_{place}", curve[place - 1].item())
-            add("mean_row", relative(weights[0].mean((0, 1)).expand_as(weights[1]), weights[1]))
+            add("mean_row", relative_error(weights[0].mean((0, 1)).expand_as(weights[1]), weights[1]))
             errors = {
                 "own": of_each_picture(weights[1]),
                 "shared": of_all_pictures(weights[0], weights[1]),

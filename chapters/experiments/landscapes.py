@@ -203,9 +203,6 @@ class Landscape(Observer):
         return metrics
 
 
-measure = Landscape
-
-
 def _on(images: Tensor, labels: Tensor) -> Loss:
     """The cross-entropy of a model on these pictures."""
     return lambda model: cross_entropy(model(images), labels)

@@ -3,14 +3,13 @@
 Chapter 14 reads the records.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from gkalib.bench.timing import peak_mib
+from gkalib.bench.timing import peak_mib, processor_seconds
 from gkalib.experiments.runner import Measured, Numbers
 from gkalib.smoothing import smooth
 from gkalib.smoothing.local_line import LocalLine
@@ -30,14 +29,10 @@ def cost(arm: str, seed: int) -> Numbers:
     """Processor time of one head in float32, forward, the least of some runs, and the most memory in MiB."""
     metrics = {}
     for length in LENGTHS:
-        call, took = partial(ARMS[arm], *torch.randn(3, 1, 1, length, WIDTH)), []
+        call = partial(ARMS[arm], *torch.randn(3, 1, 1, length, WIDTH))
         call()  # loads what is loaded once
         metrics[f"mebibytes_{length}"] = max(peak_mib(call, "cpu")[0] for _ in range(RUNS))
-        for _ in range(RUNS):
-            start = time.process_time()
-            call()
-            took.append(time.process_time() - start)
-        metrics[f"seconds_{length}"] = min(took)
+        metrics[f"seconds_{length}"] = processor_seconds(call, RUNS)
     return metrics, []
 
 

@@ -3,14 +3,13 @@
 Chapter 15 reads the records.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from gkalib.bench.timing import peak_mib
+from gkalib.bench.timing import peak_mib, processor_seconds
 from gkalib.experiments.runner import Measured
 from gkalib.kernels import Dot
 from gkalib.masks import Causal
@@ -44,13 +43,6 @@ def reading(method: Memory | None, length: int) -> Callable[[], Tensor]:
     return partial(compute_output, MemoryProblem.of(problem, **gates), method)
 
 
-def seconds(call: Callable[[], Tensor]) -> float:
-    """Of this process's only thread."""
-    start = time.process_time()
-    call()
-    return time.process_time() - start
-
-
 @torch.no_grad()
 def by_length(method: Memory | None) -> dict[str, float]:
     """By length, the least time of twelve rounds, as others use the machine, and the most memory in MiB."""
@@ -58,7 +50,7 @@ def by_length(method: Memory | None) -> dict[str, float]:
     for call in calls.values():
         call()  # loads what is loaded once
     memory = {length: max(peak_mib(call, "cpu")[0] for _ in range(3)) for length, call in calls.items()}
-    rounds = [[seconds(call) for call in calls.values()] for _ in range(12)]
+    rounds = [[processor_seconds(call) for call in calls.values()] for _ in range(12)]
     times = {f"seconds_{length}": min(took) for length, *took in zip(LENGTHS, *rounds, strict=True)}
     return times | {f"mebibytes_{length}": most for length, most in memory.items()}
 

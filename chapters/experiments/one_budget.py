@@ -4,7 +4,6 @@ Arms share batches, held-out items and, where shapes match, initial weights. Cha
 """
 
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from chapters.experiments.variants import SMALL, arms_of
 from gkalib import results
+from gkalib.bench.timing import processor_seconds
 from gkalib.experiments import Measured, Study, Task, Trained, task
 from gkalib.experiments.runner import Numbers
 from gkalib.models import count
@@ -159,16 +159,12 @@ def costs(study: Study, learned: Task) -> dict[str, int | float]:
     memory = kept(lambda: model(inputs))
     for _ in range(WARM):
         step()
-    took = []
-    for _ in range(TIMED):
-        start = time.process_time()
-        step()
-        took.append(time.process_time() - start)
+    seconds = processor_seconds(step, TIMED)
     counted = count(model, inputs[:1])
     return {
         "parameters": counted.parameters,
         "flops": counted.flops,
-        "milliseconds": 1000 * min(took),
+        "milliseconds": 1000 * seconds,
         "mebibytes": memory / 2**20,
     }
 

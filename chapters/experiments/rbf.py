@@ -86,12 +86,7 @@ def of_layer(problem: Problem, weights: Tensor, registers: int) -> dict[str, flo
     return {name: value.item() for name, value in metrics.items()}
 
 
-KERNELS = {
-    "dot": ("softmax", {}),
-    "dot-double": ("softmax", {"scale": 4 * HALF}),
-    "rbf": ("rbf", {}),
-    "rbf-half": ("rbf", {"gamma": HALF}),
-}
+KERNELS = {name: ARMS[name][:2] for name in ("dot", "dot-double", "rbf", "rbf-half")}
 POSITIONS = ("rope", "susie")
 STORY_RATES = {
     "dot-rope": 8e-3,

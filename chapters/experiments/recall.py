@@ -91,8 +91,6 @@ class Recall(Drawn):
         pairs: how many pairs a sequence may have.
         context: the length of a sequence.
         keys, values: how many of each there are.
-        joined: whether a token is read with the one before it, so that a value knows its key. Layers without
-            this have to find a token's neighbor before they can recall anything.
         test: how many sequences are held out.
 
     References:
@@ -108,7 +106,6 @@ class Recall(Drawn):
         context: int = 64,
         keys: int = 32,
         values: int = 32,
-        joined: bool = True,
         test: int = 512,
     ):
         if 4 * max(pairs) > context or max(pairs) > min(keys, values):
@@ -117,7 +114,6 @@ class Recall(Drawn):
                 f"and as many of {keys} keys and {values} values"
             )
         self.pairs, self.context, self.keys, self.values = tuple(pairs), context, keys, values
-        self.joined = joined
         self.config = GPTConfig(
             vocab_size=1 + keys + values, context=context, dim=64, depth=2, num_heads=4, positions="rope"
         )
@@ -125,8 +121,7 @@ class Recall(Drawn):
 
     def model(self, attention: Attention, **changes: Any) -> nn.Module:
         model = gpt(self.config, attention=attention, **changes)
-        if self.joined:
-            model.embedding = WithPrevious(model.embedding.num_embeddings, model.embedding.embedding_dim)
+        model.embedding = WithPrevious(model.embedding.num_embeddings, model.embedding.embedding_dim)
         return model
 
     def sequences(self, pairs: int, size: int, generator: torch.Generator) -> Batch:
@@ -150,13 +145,8 @@ class Recall(Drawn):
     def count(self, labels: Tensor) -> int:
         return int((labels != IGNORED).sum())
 
-    def log_frequencies(self) -> Tensor:
-        """All values equally often."""
-        found = torch.full((self.config.vocab_size,), -math.inf)
-        found[1 + self.keys :] = -math.log(self.values)
-        return found
-
     def baseline(self) -> Tensor:
+        """That of all values equally often."""
         return torch.full((len(self.held_out[0]),), math.log(self.values))
 
     def outcomes(self, model: nn.Module, size: int = 64) -> Outcomes:
@@ -172,7 +162,10 @@ class Recall(Drawn):
 
 
 class WithPrevious(nn.Embedding):
-    """A vector of each token plus one of the token before it: a convolution of two tokens."""
+    """A vector of each token plus one of the token before it: a convolution of two tokens.
+
+    So a value knows its key. Without this, layers must find a token's neighbor before they recall anything.
+    """
 
     def __init__(self, num_embeddings: int, embedding_dim: int):
         super().__init__(num_embeddings, embedding_dim)
@@ -223,9 +216,6 @@ class InContext(Drawn):
     def nats(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """The sum of the squared errors."""
         return (outputs - labels).square().sum()
-
-    def log_frequencies(self) -> Tensor:
-        raise ValueError("in-context: labels are numbers, which have no frequencies")
 
     def baseline(self) -> Tensor:
         """The error of predicting 0, which is that of the best guess before a pair is read."""

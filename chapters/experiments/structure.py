@@ -4,12 +4,13 @@ Chapter 13 reads the records.
 """
 
 import math
-import time
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gkalib.bench.timing import processor_seconds
 from gkalib.experiments.runner import Measured
 from gkalib.kernels import Elu, Gaussian, Kernel, LagTable
 from gkalib.normalizers import Unnormalized
@@ -19,16 +20,10 @@ LENGTHS, WIDTHS = (512, 1024, 2048, 4096, 8192), (8, 16, 32, 64)  # tokens; feat
 POINTS, DIMENSIONS, SIGMA, EPS = 4096, (1, 2, 3, 4), 0.5, 1e-2  # uniform in the unit cube
 
 
+@torch.no_grad()
 def seconds(tensors: list[Tensor], kernel: Kernel, method: str | Method) -> float:
     """Seconds of this process's only thread for one sum, the least of three runs."""
-    query, key, value = tensors
-    took = []
-    for _ in range(3):
-        start = time.process_time()
-        with torch.no_grad():
-            smooth(query, key, value, kernel, normalizer=Unnormalized(), method=method)
-        took.append(time.process_time() - start)
-    return min(took)
+    return processor_seconds(partial(smooth, *tensors, kernel, normalizer=Unnormalized(), method=method), 3)
 
 
 def by_length(method: str) -> dict[str, float]:

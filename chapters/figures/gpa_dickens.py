@@ -18,7 +18,6 @@ def banks(
     *,
     columns: int = 3,
     width: int = 4,
-    top: Place | None = None,
     marks: Mapping[str, Place] | None = None,
 ) -> Figure:
     """Banks over the lag, in panels that share their axes, a curve for each run.
@@ -27,7 +26,6 @@ def banks(
         panels: by title, means of G over bins of lags from lag 0 on, ``[bins runs]``, tensors or arrays.
         columns: how many panels stand side by side.
         width: lags in a bin; a mean is drawn at the middle of its bin.
-        top: the upper end of the vertical axis, which then begins at zero.
         marks: by title, a lag that a dotted line marks.
 
     Raises:
@@ -44,8 +42,6 @@ def banks(
         if name in marked:
             axes.axvline(marked[name], color="gray", linestyle=":", linewidth=1)
         axes.set(title=name)
-        if top is not None:
-            axes.set(ylim=(0, top))
     for axes in grid[-1]:
         axes.set(xlabel="lag Δ (characters)")
     for axes in grid[:, 0]:

@@ -7,7 +7,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 
 from gkalib.analysis import patch_grid
 from gkalib.viz import style
@@ -18,32 +17,11 @@ SPREAD = 0.3  # of a row's height, to either side, so that dots do not cover eac
 GAP = 0.6  # between groups, in rows
 
 
-def patches(axes: Axes, map, *, largest: float | int | None = None, title: str = "") -> AxesImage:
-    """Draw a map of patches as square blocks, dark for zero and bright for `largest`.
-
-    A block a patch, to stand beside the picture: laid over it, a map takes on the picture's grays, and what
-    is drawn between the centers of patches is interpolation.
-
-    Args:
-        axes: where to draw.
-        map: `[rows, columns]` weights of the patches, tensor or array.
-        largest: the weight at the bright end, the largest in the map unless given.
-        title: what the map is.
-
-    Raises:
-        ValueError: when the map has other axes.
-    """
-    map = array(map)
-    if map.ndim != 2:
-        raise ValueError(f"patches: a map has two axes, this one has shape {map.shape}")
-    image = axes.imshow(map, cmap=style.SEQUENTIAL, vmin=0.0, vmax=largest, interpolation="nearest")
-    axes.set(title=title, xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
-    return image
-
-
 def beside(pictures, maps: Mapping[str, Any], *, names: Sequence[str] = ()) -> Figure:
     """Pictures in a column, and beside each its maps, a block a patch, each relative to its largest value.
+
+    Laid over the picture, a map would take on its grays, and what is drawn between the centers of patches
+    would be interpolation.
 
     Args:
         pictures: `[rows, height, width]` gray, tensor or array.
@@ -64,7 +42,11 @@ def beside(pictures, maps: Mapping[str, Any], *, names: Sequence[str] = ()) -> F
     blocks = []
     for column, (title, drawn) in zip(panels[:, 1:].T, maps.items(), strict=True):
         for axes, row in zip(column, array(drawn), strict=True):
-            blocks.append(patches(axes, patch_grid(row / (row.max() or 1)), largest=1))
+            shares = patch_grid(row / (row.max() or 1))
+            drawn_as = {"cmap": style.SEQUENTIAL, "vmin": 0.0, "vmax": 1, "interpolation": "nearest"}
+            blocks.append(axes.imshow(shares, **drawn_as))
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
         column[0].set_title(title)
     figure.colorbar(blocks[0], ax=panels, label="relative to the map's largest", shrink=0.8)
     return figure

@@ -32,7 +32,6 @@ def intervals(
     found: Mapping[str, Judgment],
     *,
     delta: Number,
-    order: Sequence[str] | None = None,
     limits: tuple[Number, Number] | None = None,
     factor: Number = 1,
 ) -> None:
@@ -42,23 +41,14 @@ def intervals(
         axes: where to draw; its rows are named by their arms.
         found: what became of each arm.
         delta: δ, in the unit of the differences.
-        order: the arms from the top, those without a judgment as empty rows; by difference where not given,
-            the largest on top.
         limits: of the axis, times ``factor``; a difference outside is an arrow at the edge beside its value,
             and the part of its interval inside is drawn.
         factor: of everything that is drawn, 100 where shares are shown in points.
-
-    Raises:
-        ValueError: if an order leaves out an arm that has a judgment.
     """
-    rows = order or sorted(found, key=lambda arm: -found[arm].estimate.value)
-    if missing := found.keys() - set(rows):
-        raise ValueError(f"intervals: the order has no row for {', '.join(sorted(missing))}")
+    rows = sorted(found, key=lambda arm: -found[arm].estimate.value)
     axes.axvspan(-delta * factor, delta * factor, color="gray", alpha=0.15, linewidth=0)
     axes.axvline(0, color="gray", linewidth=0.8)
     for place, arm in enumerate(rows):
-        if arm not in found:
-            continue
         one = found[arm]
         marker, color, filled = VERDICTS[one.verdict]
         low, value, high = (factor * x for x in (one.low, one.estimate.value, one.high))

@@ -18,6 +18,7 @@ from gkalib.analysis.measures import (
 from gkalib.analysis.metrics import (
     agreement_metrics,
     attention_metrics,
+    landscape_rows,
     of_heads,
     picture_rows,
     residual_metrics,
@@ -57,6 +58,7 @@ __all__ = [
     "discarded",
     "entropy",
     "landscape",
+    "landscape_rows",
     "magnitudes",
     "mass",
     "measures",

@@ -1,14 +1,14 @@
 """What a record keeps of a trained model: numbers by name, and maps as rows of a table."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gkalib.analysis.capture import Captured
-from gkalib.analysis.landscape import trajectory_plane
+from gkalib.analysis.landscape import Plane, Surface, trajectory_plane
 from gkalib.analysis.measures import bandwidths, banks, magnitudes, measures, received
 from gkalib.analysis.occlusion import agreement, occlusion, residual_share, saliency
 from gkalib.analysis.rollout import class_row, patch_grid, patch_rows, rollout, subsample
@@ -19,7 +19,7 @@ from gkalib.shapes import Weights
 
 Row = dict[str, object]
 DIGITS = 4
-TOKENS = 33  # of the matrices kept: a record is a small file
+TOKENS = 17  # of the matrices kept, so that a record has no more than some ten thousand rows a dozen heads
 DISCARDS = (0.0, 0.5, 0.9)
 """The GKA paper's three."""
 
@@ -49,12 +49,7 @@ def attention_metrics(model: nn.Module, captured: Sequence[Captured]) -> dict[st
             by_head[f"register{register}"] = share[..., register].mean(0)
         for name, values in by_head.items():
             numbers |= {f"{name}_{index}_{head}": value.item() for head, value in enumerate(values)}
-    try:
-        sigma = bandwidths(model).tolist()
-    except ValueError:  # no kernel has any
-        return numbers
-    of_heads = ((layer, head, value) for layer, row in enumerate(sigma) for head, value in enumerate(row))
-    return numbers | {f"sigma_{layer}_{head}": value for layer, head, value in of_heads if value == value}
+    return numbers | {f"sigma_{layer}_{head}": value for (layer, head), value in _sigmas(model).items()}
 
 
 def of_heads(runs: Iterable[Mapping[str, float]], measure: str) -> np.ndarray:
@@ -170,11 +165,11 @@ def spectrum_metrics(
 def picture_rows(model: ViT, captured: Sequence[Captured]) -> list[Row]:
     """The maps of one picture, a number a row: ``figure, layer, head, row, column, value``.
 
-    Of absolute weights where there are signs: ``rollout_00``, ``_50``, ``_90`` and, with the quantile of each
-    row, ``rollout_row_50``, ``_90``; ``class``, the class token's map, by layer and head;
-    ``patch_upper_left`` and the other three by layer, in the mean over heads. There row and column are a
-    patch's. ``matrix`` is the mean over heads of the first, the middle and the last layer, at most 33 tokens
-    of it, whose numbers row and column are, with its signs. And each of ``measures`` by layer and head.
+    Of absolute weights where there are signs: ``rollout_00``, ``_50``, ``_90``; ``class``, the class token's
+    map, by layer and head; ``patch_upper_left`` and the other three by layer, in the mean over heads. There
+    row and column are a patch's. By layer and head with their signs: ``matrix``, at most 17 tokens of it,
+    whose numbers row and column are, and ``spectrum``, its 17 largest singular values. ``sigma`` is each
+    head's, where it has one.
 
     Args:
         model: says where the class token and the patches stand.
@@ -182,29 +177,46 @@ def picture_rows(model: ViT, captured: Sequence[Captured]) -> list[Row]:
 
     Taught in: chapter 25.
     """
-    shares = [magnitudes(layer.weights) for layer in captured]
-    rows = list(_measures(captured, token=model.config.registers if model.config.class_token else None))
-    for per in ("matrix", "row"):
-        for discard in DISCARDS[per == "row" :]:  # nothing is discarded from either
-            flow = class_row(model, rollout(shares, discard=discard, per=per))[0]
-            name = f"rollout_{'row_' if per == 'row' else ''}{100 * discard:02.0f}"
-            rows += _table(name, patch_grid(flow))
-    for index, layer in enumerate(shares):
-        for head, row in enumerate(class_row(model, layer[0])):
+    shares, rows = [magnitudes(layer.weights) for layer in captured], []
+    for discard in DISCARDS:
+        flow = class_row(model, rollout(shares, discard=discard))[0]
+        rows += _table(f"rollout_{100 * discard:02.0f}", patch_grid(flow))
+    for index, (layer, share) in enumerate(zip(captured, shares, strict=True)):
+        for head, row in enumerate(class_row(model, share[0])):
             rows += _table("class", patch_grid(row), layer=index, head=head)
-        for name, (_, row) in patch_rows(model, layer).items():
+            weights = layer.weights[0, head]
+            matrix, tokens = subsample(weights, most=TOKENS)
+            rows += _table("matrix", matrix, layer=index, head=head, names=tokens.tolist())
+            rows += _table("spectrum", singular_values(weights)[None, :TOKENS], layer=index, head=head)
+        for name, (_, row) in patch_rows(model, share).items():
             rows += _table(f"patch_{name.replace(' ', '_')}", row, layer=index)
-    for index in _ends(captured):
-        matrix, tokens = subsample(captured[index].weights[0].mean(0), most=TOKENS)
-        rows += _table("matrix", matrix, layer=index, names=tokens.tolist())
+    for (layer, head), sigma in _sigmas(model).items():
+        rows.append(_row("sigma", layer, head, "", "", sigma))
     return rows
+
+
+def landscape_rows(plane: Plane, surface: Surface) -> list[Row]:
+    """``loss`` by its places on the plane's two axes, and ``path``: row a checkpoint, column an axis.
+
+    Taught in: chapter 26.
+    """
+    first, second = (
+        [f"{place:.{DIGITS}g}" for place in axis.tolist()] for axis in (surface.first, surface.second)
+    )
+    losses = [
+        _row("loss", "", "", row, column, loss)
+        for row, line in zip(first, surface.losses, strict=True)
+        for column, loss in zip(second, line, strict=True)
+    ]
+    return losses + _table("path", plane.coordinates[:, :2])
 
 
 def text_rows(model: nn.Module, captured: Sequence[Captured]) -> list[Row]:
     """The same of one text: what is drawn by layer and head over its tokens, and the banks.
 
-    ``last`` is the last token's weights and ``received`` what each token receives, column a token;
-    ``bank`` is G, column a lag; ``matrix`` is that of the last 33 tokens; ``measures`` as for a picture.
+    ``last`` is the last token's weights and ``received`` what each token receives, column a token; ``bank``
+    is G, column a lag; ``matrix`` is the mean over heads of the first, the middle and the last layer, of the
+    last 17 tokens.
 
     Args:
         model: with the banks in it.
@@ -212,7 +224,7 @@ def text_rows(model: nn.Module, captured: Sequence[Captured]) -> list[Row]:
 
     Taught in: chapter 25.
     """
-    rows = list(_measures(captured))
+    rows = []
     for index, layer in enumerate(captured):
         for head in range(layer.weights.shape[1]):
             weights = layer.weights[:, head : head + 1]
@@ -221,23 +233,21 @@ def text_rows(model: nn.Module, captured: Sequence[Captured]) -> list[Row]:
     for index, kernel in enumerate(banks(model)):
         for head, values in enumerate(kernel.lag_table(captured[0].weights.shape[-1]).detach()):
             rows += _table("bank", values[None], layer=index, head=head)
-    for index in _ends(captured):
+    for index in sorted({0, len(captured) // 2, len(captured) - 1}):
         matrix = captured[index].weights[0].mean(0)[-TOKENS:, -TOKENS:]
         names = range(captured[index].weights.shape[-1])[-TOKENS:]
         rows += _table("matrix", matrix, layer=index, names=names)
     return rows
 
 
-def _measures(captured: Sequence[Captured], *, token: int | None = None) -> Iterator[Row]:
-    for index, layer in enumerate(captured):
-        for name, values in measures(layer.weights, token=token).items():
-            for head, value in enumerate(values.tolist()):
-                yield _row(name, index, head, "", "", value)
-
-
-def _ends(captured: Sequence[Captured]) -> list[int]:
-    """The first, the middle and the last layer."""
-    return sorted({0, len(captured) // 2, len(captured) - 1})
+def _sigmas(model: nn.Module) -> dict[tuple[int, int], float]:
+    """σ by layer and head, of heads that have one."""
+    try:
+        sigma = bandwidths(model).tolist()
+    except ValueError:  # no kernel has any
+        return {}
+    of_heads = ((layer, head, value) for layer, row in enumerate(sigma) for head, value in enumerate(row))
+    return {(layer, head): value for layer, head, value in of_heads if value == value}
 
 
 def _table(

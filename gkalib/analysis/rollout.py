@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +20,6 @@ def rollout(
     *,
     discard: float = 0.0,
     residual: float | Sequence[float] = 0.5,
-    per: Literal["matrix", "row"] = "matrix",
 ) -> Flow:
     r"""Attention rollout: the product of the layers' mean matrices, each with its residual connection.
 
@@ -36,10 +34,9 @@ def rollout(
 
     Three more choices where the GKA paper is silent. The quantile is taken after the heads are averaged and
     before I is added, so that the residual connection is never discarded. It is that of the whole matrix, as
-    in the code that people use for this; ``per="row"`` takes each row's own. And it is the entry with exactly
-    ⌊q n²⌋ entries (⌊q n⌋ of a row) before it in order: equal entries stay or go together, so that a uniform
-    matrix loses nothing. Keys that a mask forbids are entries of zero and count: a q up to
-    (n − 1) / 2n discards nothing else of a causal matrix.
+    in the code that people use for this. And it is the entry with exactly ⌊q n²⌋ entries before it in order:
+    equal entries stay or go together, so that a uniform matrix loses nothing. Keys that a mask forbids are
+    entries of zero and count: a q up to (n − 1) / 2n discards nothing else of a causal matrix.
 
     Registers and the class token are tokens like the others, in the product and in R; leave them out when R
     is read, not before.
@@ -48,7 +45,6 @@ def rollout(
         weights: ``[b h n n]`` for each layer, the first layer first.
         discard: q, from 0 to below 1.
         residual: r, from 0 to 1; a number, or one a layer.
-        per: what the quantile is taken over.
 
     Returns:
         ``[b n n]``, rows that sum to one.
@@ -62,11 +58,11 @@ def rollout(
         Attention, 2026, section 7.2, equation 13. Taught in: chapter 25.
     """
     shares = [residual] * len(weights) if isinstance(residual, int | float) else list(residual)
-    _check(weights, discard, shares, per)
+    _check(weights, discard, shares)
     flow = torch.eye(weights[0].shape[-1], dtype=weights[0].dtype, device=weights[0].device)
     flow = flow.expand(weights[0].shape[0], -1, -1)
     for number, (layer, share) in enumerate(zip(weights, shares, strict=True)):
-        step = (1 - share) * discarded(layer.mean(1), discard, per=per)
+        step = (1 - share) * discarded(layer.mean(1), discard)
         step = step + share * torch.eye(step.shape[-1], dtype=step.dtype, device=step.device)
         total = step.sum(-1, keepdim=True)
         if (total <= 0).any():
@@ -75,23 +71,22 @@ def rollout(
     return flow
 
 
-def discarded(matrix: Flow, share: float, *, per: Literal["matrix", "row"] = "matrix") -> Flow:
+def discarded(matrix: Flow, share: float) -> Flow:
     """The matrix without the entries below a quantile, which become zero.
 
     Args:
         matrix: ``[b n n]``.
-        share: the quantile, from 0 to below 1.
-        per: of each whole matrix, or of each row.
+        share: the quantile of each matrix, from 0 to below 1.
 
     Taught in: chapter 25.
     """
-    among = matrix.flatten(1) if per == "matrix" else matrix
+    among = matrix.flatten(1)
     ordered = among.sort(-1).values
     threshold = ordered[..., int(share * ordered.shape[-1] + 1e-9), None]  # 0.29 of 100 is 29
     return torch.where(among >= threshold, among, 0.0).view(matrix.shape)
 
 
-def _check(weights: Sequence[Tensor], discard: float, shares: Sequence[float], per: str) -> None:
+def _check(weights: Sequence[Tensor], discard: float, shares: Sequence[float]) -> None:
     if not weights:
         raise ValueError("rollout: there are no layers")
     batch, _, queries, _ = weights[0].shape
@@ -112,8 +107,6 @@ def _check(weights: Sequence[Tensor], discard: float, shares: Sequence[float], p
         raise ValueError(f"rollout: {len(shares)} numbers in residual for {len(weights)} layers")
     if not all(0 <= share <= 1 for share in shares):
         raise ValueError(f"rollout: residual must be from 0 to 1, not {shares}")
-    if per not in ("matrix", "row"):
-        raise ValueError(f"rollout: per must be 'matrix' or 'row', not {per!r}")
 
 
 def class_row(model: ViT, matrices: Float[Tensor, "*b n n"]) -> Float[Tensor, "*b patches"]:

@@ -84,10 +84,13 @@ def run(
         keep: whether a run a shape goes to ``data/results/bench``.
 
     Raises:
-        ValueError: if there is no such benchmark, shape or arm, or a result of ours is wrong; then it was not
-            timed, while its rivals were, and are kept.
+        ValueError: if there is no such benchmark, shape or arm, its scale is too large for a CPU, or a result
+            of ours is wrong; then it was not timed, while its rivals were, and are kept.
     """
     chosen, load = benchmark(name), results.load_average()
+    if scale == "full" and device == "cpu":
+        asked = "name --device cuda, or --scale reduced"
+        raise ValueError(f"bench: {name} at full scale is sized for a GPU: {asked}")
     recipes = chosen.shapes(scale, device)
     if unknown := [shape for shape in shapes if shape not in recipes]:
         raise ValueError(f"bench: {name} has no shape {unknown[0]!r}. Known: {', '.join(recipes)}")

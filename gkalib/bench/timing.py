@@ -5,6 +5,7 @@ import gc
 import math
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,16 @@ def times(calls: Sequence[Call], device: str, *, seconds: float | None = None) -
     timer = Timer(statement, globals={"calls": calls}, num_threads=torch.get_num_threads())
     timer.timeit(1)
     return [1e3 * each / len(calls) for each in timer.blocked_autorange(min_run_time=budget).times]
+
+
+def processor_seconds(call: Call, runs: int = 1) -> float:
+    """The least of some runs' seconds of this process alone: others that use its processor do not count."""
+    took = []
+    for _ in range(runs):
+        start = time.process_time()
+        call()
+        took.append(time.process_time() - start)
+    return min(took)
 
 
 def columns(ms: Sequence[float]) -> dict[str, float]:

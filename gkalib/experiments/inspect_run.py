@@ -14,14 +14,18 @@ from gkalib.analysis import (
     agreement_metrics,
     attention_metrics,
     capture_attention,
+    landscape_rows,
     picture_rows,
     residual_metrics,
     spectrum_metrics,
     text_rows,
 )
+from gkalib.analysis.landscape import loss_on, trajectory_plane
 from gkalib.analysis.removal import line_gaps, removal_gains, written
 from gkalib.data.folders import read_picture
 from gkalib.data.image_set import as_picture
+from gkalib.data.rows import Windows
+from gkalib.data.tokenizers import Characters, tokenizer_of
 from gkalib.evaluation import evaluating
 from gkalib.extras import require
 from gkalib.models import GPT, ViT
@@ -34,6 +38,7 @@ from gkalib.viz.paper import gap_figure, head_figure, of_paper
 
 CHARACTERS, STREAMS = 50_000, 100  # that GPA's models write, and in how many streams
 GPA_ROWS = 256  # held-out rows on which the removal of a head is measured
+POINTS = 15  # along each axis of a landscape
 EXPERIMENT = "looking"  # of the records, with the study of that name
 PICTURES = ("astronaut", "camera", "cat", "coffee")  # of scikit-image, in its package
 SIDE = 224  # pixels of the picture below a map, as in the GKA paper
@@ -95,10 +100,12 @@ def inspect_run(
     inputs, labels = sample(loaded, processes, held_out) if held_out else (chosen.inputs, None)
     measured = capture_attention(model, inputs) if held_out else captured
     weights = [layer.weights for layer in measured]
-    snapshots = trajectory(folder, least=3)  # a line has no plane
-    loss = None if labels is None else _loss(inputs, labels)
+    snapshots, landscape = trajectory(folder, least=3), None  # a line has no plane
+    if snapshots and labels is not None:
+        plane = trajectory_plane(snapshots)
+        landscape = plane, loss_on(plane, model, _loss(inputs, labels), points=POINTS)
     plots = figures.attention_figures(model, captured, picture=chosen.picture, tokens=chosen.tokens)
-    plots |= figures.spectrum_figures(model, weights, snapshots, loss)
+    plots |= figures.spectrum_figures(model, weights, landscape)
     lost: dict[str, int | float] = {}
     if paper == "gpa":
         drawn, lost = _gpa(loaded, processes, held_out or GPA_ROWS)
@@ -119,6 +126,7 @@ def inspect_run(
                 numbers |= agreement_metrics(model, inputs, labels, measured)
         numbers |= spectrum_metrics(model, weights, snapshots) | lost
         rows = picture_rows(model, captured) if isinstance(model, ViT) else text_rows(model, captured)
+        rows += landscape_rows(*landscape) if landscape else []
         how = {"subject": chosen.name, "held_out": held_out}
         seconds, data = time.perf_counter() - begin, data_sha256(loaded.config)
         measured_now = Measured(EXPERIMENT, numbers, how, seconds, lines, data, rows)
@@ -135,9 +143,6 @@ def _gpa(
     Raises:
         ValueError: if it is none of characters, or the held-out text is not here.
     """
-    from gkalib.data.rows import Windows
-    from gkalib.data.tokenizers import Characters, tokenizer_of
-
     tokenizer = tokenizer_of(loaded.tokenizer_json) if loaded.tokenizer_json else None
     if not isinstance(tokenizer, Characters) or not isinstance(loaded.config, LanguageConfig):
         raise ValueError(f"look: {loaded.config.experiment} does not read characters, as GPA's paper does")
@@ -176,8 +181,6 @@ def subject_of(loaded: TrainedModel, processes: Processes, given: str | None) ->
     """
     if isinstance(loaded.config, VisionConfig):
         return _picture(loaded.config, processes, given or "cat")
-    from gkalib.data.tokenizers import tokenizer_of
-
     if not isinstance(loaded.model, GPT) or loaded.tokenizer_json is None:
         raise ValueError(f"look: {loaded.config.experiment} is a model of neither pictures nor text")
     tokenizer, config = tokenizer_of(loaded.tokenizer_json), loaded.model.config

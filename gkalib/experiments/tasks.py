@@ -44,8 +44,8 @@ class Task(ABC):
         """Training batches without end."""
 
     @abstractmethod
-    def log_frequencies(self) -> Tensor:
-        """The logarithm of how often each class occurs in the training part."""
+    def baseline(self) -> Tensor:
+        """The held-out loss of each item where only the frequencies in the training part are known."""
 
     @abstractmethod
     def choose(self) -> None:
@@ -68,20 +68,10 @@ class Task(ABC):
         losses, right = [], []
         for batch, label in zip(inputs.split(size), labels.split(size), strict=True):
             logits = model(batch)
-            losses.append(_per_item(logits, label))
+            each = cross_entropy(logits.flatten(0, -2), label.flatten(), reduction="none")
+            losses.append(each.reshape(len(label), -1).mean(1))
             right.append(logits.argmax(-1) == label)
         return Outcomes(torch.cat(losses), torch.cat(right))
-
-    def baseline(self) -> Tensor:
-        """The held-out loss of each item where only the frequencies of the classes are known."""
-        labels = self.held_out[1]
-        return -self.log_frequencies()[labels].reshape(labels.shape[0], -1).mean(1)
-
-
-def _per_item(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean cross-entropy of each item, ``[b]``."""
-    losses = cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none")
-    return losses.reshape(labels.shape[0], -1).mean(1)
 
 
 class Pictures(Task):
@@ -140,8 +130,8 @@ class Pictures(Task):
         self.held_out = (self.images[cut:], self.labels[cut:])
         self.images, self.labels = self.images[:cut], self.labels[:cut]
 
-    def log_frequencies(self) -> Tensor:
-        return _log_frequencies(self.labels, self.classes)
+    def baseline(self) -> Tensor:
+        return _by_frequency(self.labels, self.classes, self.held_out[1])
 
 
 class Characters(Task):
@@ -200,8 +190,8 @@ class Characters(Task):
         self.ids, self.rest = self.ids[:cut], self.ids[cut:]
         self.held_out = self.windows_of(self.rest, self.context, len(self.held_out[0]))
 
-    def log_frequencies(self) -> Tensor:
-        return _log_frequencies(self.ids, self.vocab_size)
+    def baseline(self) -> Tensor:
+        return _by_frequency(self.ids, self.vocab_size, self.held_out[1])
 
 
 class Pieces(Characters):
@@ -223,10 +213,11 @@ class Pieces(Characters):
         return torch.from_numpy(tokenizer.encode(text))
 
 
-def _log_frequencies(labels: Tensor, classes: int) -> Tensor:
-    """Add-one smoothed, so that a class never seen costs a finite loss."""
-    counts = torch.bincount(labels, minlength=classes) + 1.0
-    return counts.log() - math.log(counts.sum().item())
+def _by_frequency(learned: Tensor, classes: int, labels: Tensor) -> Tensor:
+    """The mean loss of each item; add-one smoothed, so that a class never seen costs a finite loss."""
+    counts = torch.bincount(learned, minlength=classes) + 1.0
+    log_frequencies = counts.log() - math.log(counts.sum().item())
+    return -log_frequencies[labels].reshape(len(labels), -1).mean(1)
 
 
 def whole(data: ImageData) -> tuple[np.ndarray, np.ndarray]:

@@ -1,9 +1,6 @@
 """What is asked of a card, as a list of commands: the most urgent first, as much as fits the time.
 
-``python -m gkalib.gpu.run --minutes 30 --out from-card`` runs the tests on the card, makes it ready, times
-the shapes of the goals and whole models, and trains what chapters wait for. A command is done when the folder
-holds its run of this commit, so that what was stopped goes on. Runs lie below ``from-card/results``, in the
-shape of ``data/results``, and packed beside it. ``--device cpu`` rehearses the list at tiny sizes.
+``CONTRIBUTING.md`` says how to run it.
 """
 
 import contextlib

@@ -3,7 +3,6 @@
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import final
 
@@ -23,13 +22,11 @@ class Table:
         header: the names of the columns.
         cells: of each row.
         kind: the class of the table, for the page's style.
-        kinds: the class of each row, where rows have one.
     """
 
     header: Sequence[str]
     cells: Sequence[Sequence[str]]
     kind: str
-    kinds: Sequence[str] = ()
 
     def __str__(self) -> str:
         lines = [self.header, *self.cells]
@@ -41,10 +38,8 @@ class Table:
     def _repr_html_(self) -> str:
         """The table as a notebook shows it."""
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.header)
-        classes = (f' class="{one}"' for one in self.kinds) if self.kinds else repeat("")
         body = "".join(
-            f"<tr{given}>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row, given in zip(self.cells, classes, strict=False)
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.cells
         )
         return f'<table class="{self.kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
@@ -76,5 +71,4 @@ def table(experiment: str, *metrics: str, scale: str | None = None, root: Path |
         + [f"{record.metrics[name]:.{DIGITS}g}" if name in record.metrics else "-" for name in shown]
         for record in records
     ]
-    kinds = [f"gkalib-{record.source}" for record in records]
-    return Table([*FIXED, *shown], cells, "gkalib-results", kinds)
+    return Table([*FIXED, *shown], cells, "gkalib-results")

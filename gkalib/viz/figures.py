@@ -1,7 +1,7 @@
 """The figures of a trained model: the GKA paper's of attention, KArAt's of spectra and of the loss."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gkalib.analysis import spectrum
 from gkalib.analysis.capture import Captured
-from gkalib.analysis.landscape import Loss, Plane, Surface, loss_on, trajectory_plane
+from gkalib.analysis.landscape import Plane, Surface
 from gkalib.analysis.measures import bandwidths, banks, magnitudes, received
 from gkalib.analysis.metrics import DISCARDS
 from gkalib.analysis.rollout import MOST, class_row, patch_grid, patch_rows, rollout, subsample
@@ -67,29 +67,23 @@ def attention_figures(
 def spectrum_figures(
     model: nn.Module,
     attention: Sequence[Weights],
-    snapshots: Sequence[Mapping[str, Tensor]] = (),
-    loss: Loss | None = None,
-    *,
-    points: int = 15,
+    landscape: tuple[Plane, Surface] | None = None,
 ) -> dict[str, Figure]:
     """The figures of KArAt's section 5.2 for one model: ``spectra``, ``histograms``, and ``landscape``.
 
     Args:
-        model: the trained model; it is left as it was.
+        model: the trained model.
         attention: the weights of each layer, ``[b h n m]``.
-        snapshots: of its training, in order; without them, or without a loss, there is no ``landscape``.
-        loss: of the model, the same whenever it is called.
-        points: along each axis of the landscape.
+        landscape: the plane of its training and the loss on it, where there is one.
 
     References:
         Maity et al., Kolmogorov–Arnold attention, 2025, figures 6 to 8. Taught in: chapter 26.
     """
     figures = {"spectra": spectra(model, attention), "histograms": histograms(model)}
-    if snapshots and loss is not None:
-        plane = trajectory_plane(snapshots)
+    if landscape:
         figure, (left, right) = _row(2, height=3.2, widths=(3, 2))
-        contours(left, plane, loss_on(plane, model, loss, points=points))
-        component_shares(right, plane)
+        contours(left, *landscape)
+        component_shares(right, landscape[0])
         figures["landscape"] = figure
     return figures
 

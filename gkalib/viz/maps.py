@@ -17,7 +17,6 @@ __getattr__ = moved(
         "beside": "chapters.figures.looking_inside.beside",
         "gallery": "chapters.figures.bounded_confidence.gallery",
         "images": "chapters.figures.vision_transformers.images",
-        "patches": "chapters.figures.looking_inside.patches",
         "rows": "chapters.figures.language_models.rows",
     },
 )

@@ -51,21 +51,6 @@ def test_measures_of_rows_with_signs_by_hand():
     )  # the two queries are the last two keys
 
 
-def test_one_scale_holds_every_row():
-    weights = torch.randn(3, 2, 5, 8)
-    assert (entropy(weights).exp() >= neighbors(weights) - 1e-5).all()
-    assert (neighbors(weights) >= 1).all() and (neighbors(weights) <= 8).all()
-    torch.testing.assert_close(neighbors(7 * weights), neighbors(weights))
-    torch.testing.assert_close(received(weights).mean(-1), torch.ones(3, 2))
-
-
-def test_uniform_causal_rows_give_the_first_key_the_harmonic_sum():
-    uniform = torch.ones(6, 6).tril()
-    uniform = uniform / uniform.sum(-1, keepdim=True)
-    torch.testing.assert_close(received(uniform)[0], torch.tensor(sum(1 / i for i in range(1, 7))))
-    torch.testing.assert_close(received(uniform)[-1], torch.tensor(1 / 6))
-
-
 def test_all_measures_of_a_head_are_means():
     # The keys of the second item are reversed, so that another of them receives most.
     weights = torch.stack([ROWS, ROWS.flip(1)])[:, None].expand(2, 2, 4, 4)

@@ -9,7 +9,9 @@ from gkalib.analysis import (
     agreement,
     agreement_metrics,
     attention_metrics,
+    bandwidths,
     class_row,
+    landscape_rows,
     magnitudes,
     neighbors,
     occlusion,
@@ -21,6 +23,7 @@ from gkalib.analysis import (
     rollout,
     text_rows,
 )
+from gkalib.analysis.landscape import Plane, Surface
 from gkalib.models import GPTConfig, ViTConfig
 
 SMALL = ViTConfig(image_size=16, patch_size=4, dim=32, depth=2, num_heads=4, num_classes=5, registers=2)
@@ -125,7 +128,7 @@ def test_a_pictures_maps_come_back_from_the_table():
     weights = [layer.weights for layer in found]
     for name, given in (
         ("rollout_50", {"discard": 0.5}),
-        ("rollout_row_90", {"discard": 0.9, "per": "row"}),
+        ("rollout_90", {"discard": 0.9}),
         ("rollout_00", {}),
     ):
         expected = class_row(model, rollout(weights, **given))[0].view(6, 6)
@@ -135,11 +138,32 @@ def test_a_pictures_maps_come_back_from_the_table():
     # The lower right of a grid of six is the patch in row 4, column 4: token 2 + 4 · 6 + 4.
     expected = weights[0][0].mean(0)[30, 2:].view(6, 6)
     np.testing.assert_allclose(square(table(rows, "patch_lower_right", layer=0)), expected, rtol=1e-3)
-    (value,) = table(rows, "neighbors", layer=1, head=0).values()
-    assert value == pytest.approx(neighbors(weights[1][:, 0]).mean().item(), rel=1e-3)
-    matrix = table(rows, "matrix", layer=1)
-    assert len(matrix) == 33 * 33 and max(matrix)[0] == 37
-    assert matrix[37, 0] == pytest.approx(weights[1][0].mean(0)[37, 0].item(), rel=1e-3)
+    matrix = table(rows, "matrix", layer=1, head=1)
+    assert len(matrix) == 17 * 17 and max(matrix)[0] == 37
+    assert matrix[37, 0] == pytest.approx(weights[1][0, 1, 37, 0].item(), rel=1e-3)
+    values = table(rows, "spectrum", layer=1, head=1)
+    expected = torch.linalg.svdvals(weights[1][0, 1])[:17].tolist()
+    assert list(values.values()) == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_a_landscape_comes_back_from_the_table():
+    surface = Surface(torch.tensor([-1.0, 0.0, 0.5]), torch.tensor([0.0, 2.0]), torch.rand(3, 2))
+    path = torch.randn(4, 3)
+    plane = Plane({}, ({}, {}), path, torch.ones(3), torch.ones(4))
+    rows = landscape_rows(plane, surface)
+    loss = table(rows, "loss")
+    assert loss["0.5", "2"] == pytest.approx(surface.losses[2, 1].item(), rel=1e-3) and len(loss) == 6
+    assert table(rows, "path")[3, 1] == pytest.approx(path[3, 1].item(), rel=1e-3)
+
+
+def test_rows_have_every_heads_bandwidth():
+    model = vit(TABLE, attention="gka")
+    rows = picture_rows(model, capture_attention(model, torch.randn(1, 3, 24, 24)))
+    sigma = bandwidths(model).tolist()
+    for layer, heads in enumerate(sigma):
+        for head, expected in enumerate(heads):
+            (value,) = table(rows, "sigma", layer=layer, head=head).values()
+            assert value == pytest.approx(expected, rel=1e-3)
 
 
 def test_rows_with_signs_are_maps_by_size_and_matrices_with_signs():
@@ -148,7 +172,7 @@ def test_rows_with_signs_are_maps_by_size_and_matrices_with_signs():
     rows = picture_rows(model, found)
     expected = magnitudes(found[0].weights)[0, 0, 0, 1:].view(6, 6)
     np.testing.assert_allclose(square(table(rows, "class", layer=0, head=0)), expected, rtol=1e-3)
-    assert min(table(rows, "matrix", layer=0).values()) < 0
+    assert min(table(rows, "matrix", layer=0, head=0).values()) < 0
 
 
 def test_a_texts_rows_and_banks_come_back_from_the_table():
@@ -165,5 +189,5 @@ def test_a_texts_rows_and_banks_come_back_from_the_table():
     lags = model.blocks[1].attn.kernel.second.lag_table(40)[0].tolist()
     assert [bank[0, lag] for lag in range(40)] == pytest.approx(lags, rel=1e-3)
     matrix = table(rows, "matrix", layer=1)
-    assert min(matrix) == (7, 7) and max(matrix) == (39, 39) and len(matrix) == 33 * 33
+    assert min(matrix) == (23, 23) and max(matrix) == (39, 39) and len(matrix) == 17 * 17
     assert matrix[39, 38] == pytest.approx(found[1].weights[0].mean(0)[39, 38].item(), rel=1e-3)

@@ -21,15 +21,9 @@ def test_two_layers_by_hand():
     assert not torch.allclose(second @ first, first @ second, atol=0.01)
 
 
-def test_the_mean_over_heads_is_what_is_multiplied():
-    both = torch.stack([ONE, TWO])[None]
-    torch.testing.assert_close(rollout([both], residual=0.0)[0], (ONE + TWO) / 2)
-
-
-@pytest.mark.parametrize("per", ["matrix", "row"])
 @pytest.mark.parametrize("discard", [0.0, 0.5, 0.9])
-def test_rows_sum_to_one(discard: float, per: str):
-    flow = rollout(drawn(), discard=discard, per=per)
+def test_rows_sum_to_one(discard: float):
+    flow = rollout(drawn(), discard=discard)
     assert flow.shape == (2, 7, 7) and (flow >= 0).all()
     torch.testing.assert_close(flow.sum(-1), torch.ones(2, 7))
 
@@ -46,12 +40,6 @@ def test_uniform_weights_lose_nothing_and_approach_the_uniform():
     torch.testing.assert_close(flow, torch.full((4, 4), 0.25) + 0.5**3 * (torch.eye(4) - 0.25))
 
 
-def test_without_residual_and_discard_it_is_the_product():
-    layers = drawn(layers=3, heads=1)
-    product = layers[2] @ layers[1] @ layers[0]
-    torch.testing.assert_close(rollout(layers, residual=0.0), product[:, 0])
-
-
 def test_a_residual_for_each_layer():
     layers = drawn(layers=2)
     last = rollout(layers, residual=[1.0, 0.25])
@@ -61,16 +49,15 @@ def test_a_residual_for_each_layer():
 def test_permuted_tokens_permute_the_flow():
     layers, order = drawn(), torch.randperm(7)
     permuted = [layer[:, :, order][..., order] for layer in layers]
-    for discard, per in ((0.0, "matrix"), (0.5, "matrix"), (0.5, "row")):
-        expected = rollout(layers, discard=discard, per=per)[:, order][..., order]
-        torch.testing.assert_close(rollout(permuted, discard=discard, per=per), expected)
+    for discard in (0.0, 0.5):
+        expected = rollout(layers, discard=discard)[:, order][..., order]
+        torch.testing.assert_close(rollout(permuted, discard=discard), expected)
 
 
-def test_a_discard_is_of_each_matrix_or_of_each_row():
+def test_a_discard_is_of_each_matrix():
     matrix = torch.tensor([[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]] * 2])
     kept = torch.tensor([[0.0, 0.0, 0.0, 0.0], [5.0, 6.0, 7.0, 8.0]])
     torch.testing.assert_close(discarded(matrix, 0.5)[0, :2], kept)
-    torch.testing.assert_close(discarded(matrix, 0.5, per="row")[0, 0], torch.tensor([0.0, 0.0, 3.0, 4.0]))
     batch = torch.cat([matrix, 10 * matrix])
     torch.testing.assert_close(discarded(batch, 0.5)[1], 10 * discarded(matrix, 0.5)[0])
 
@@ -78,18 +65,6 @@ def test_a_discard_is_of_each_matrix_or_of_each_row():
 def test_half_of_a_causal_matrix_is_discarded_already():
     causal = drawn(tokens=8)[0].mean(1).tril()
     torch.testing.assert_close(discarded(causal, 0.4), causal)  # 28 of 64 entries are zero
-
-
-def test_registers_take_part():
-    # The patches see each other through the register alone: without it in the product they would not.
-    weights = torch.eye(4)[None, None].clone()
-    weights[0, 0, 1:, 1:] = 0.0
-    weights[0, 0, :, 0] = 1.0
-    collect = torch.full((1, 1, 4, 4), 0.0)
-    collect[0, 0, 0, 1:] = 1 / 3
-    collect[0, 0, 1:, 1:] = torch.eye(3)
-    flow = rollout([collect, weights])[0]
-    assert (flow[1:, 1:] > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +77,6 @@ def test_registers_take_part():
         ([torch.eye(2)[None, None]], {"discard": 1.0}, "below 1, not 1.0"),
         ([torch.eye(2)[None, None]], {"residual": 1.5}, "from 0 to 1"),
         ([torch.eye(2)[None, None]], {"residual": [0.5, 0.5]}, "2 numbers in residual for 1 layers"),
-        ([torch.eye(2)[None, None]], {"per": "head"}, "'matrix' or 'row', not 'head'"),
         ([torch.zeros(1, 1, 2, 2)], {"residual": 0.0}, "a row of layer 0 has nothing left"),
     ],
 )

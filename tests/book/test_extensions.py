@@ -141,10 +141,6 @@ def test_a_docstring_becomes_markdown():
         ValueError: if it is
             too large.
 
-    Example:
-        >>> add(1, 2)
-        3
-
     Chapter 1 teaches it.
     """
     assert to_myst(docstring) == [
@@ -152,7 +148,6 @@ def test_a_docstring_becomes_markdown():
         "**Args**", "", "`a`, `b`", ": the terms,", "  of any size.", "", "`*rest`", ": more.", "",
         "**Returns**", "", "``a + b``.", "",
         "**Raises**", "", "`ValueError`", ": if it is", "  too large.", "",
-        "**Example**", "", "```python", ">>> add(1, 2)", "3", "```", "",
         "Chapter 1 teaches it.", "",
     ]  # fmt: skip
 

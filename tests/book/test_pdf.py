@@ -39,7 +39,8 @@ def pdf():
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     made = tiny_book(tmp_path_factory.mktemp("pdf") / "tiny")
-    made.write("start.md", "# Start\n\n## Below\n\nGo to [the page](page.md#below).\n")
+    below = "## Below\n\nGo to [the page](page.md#below).\n"
+    made.write("start.md", f"# Start\n\n{below}\n## Contents\n\n```{{tableofcontents}}\n```\n")
     made.page(TEXT)
     done = made.build()
     assert done.returncode == 0, done.stderr
@@ -56,7 +57,9 @@ def test_every_link_and_picture_of_the_one_file_leads_somewhere(pdf, tiny):
     assert {"page-0", "page-1", "page-1-below"} <= {*links} <= {*names}
     pictures = [html / node["src"] for node in soup.select("article img")]
     assert len(pictures) == 1 and pictures[0].is_file()
-    assert not soup.select("button, .headerlink") and "MathJax" in str(soup.select("script"))
+    assert not soup.select("button, .headerlink, .toctree-wrapper") and "MathJax" in str(
+        soup.select("script")
+    )
 
 
 @pytest.mark.browser

@@ -1,4 +1,4 @@
-"""The command look: figures of every kind of run, and a record from which they can be drawn again."""
+"""The command look: figures of every kind of run, and a record of the numbers behind them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_classifier_is_drawn_and_kept(pictures: Path, tmp_path: Path, monkeypa
     assert record.recipe["subject"] == "astronaut" and record.recipe["held_out"] == 6
     assert {"neighbors_0_0", "sigma_0_0", "residual_0", "rollout_occlusion_90"} <= set(record.metrics)
     figures = {row["figure"] for row in rows}
-    assert {"rollout_00", "class", "patch_center", "matrix", "neighbors"} <= figures
+    assert {"rollout_00", "class", "patch_center", "matrix", "spectrum", "sigma"} <= figures
 
 
 def test_a_decoder_is_drawn_and_kept(text: Path, tmp_path: Path, monkeypatch):

@@ -51,7 +51,7 @@ def test_a_network_for_a_hundred_classes_is_trained(monkeypatch):
     labels = torch.arange(4 * kan.BATCH) % 100
     x = torch.randn(100, kan.PIXELS)[labels][None, None]
     monkeypatch.setattr(kan, "cifar_pictures", lambda load: (x, labels, x, labels))
-    metrics, _ = kan.hundred_accuracy("kan-1", 0)
+    metrics, _ = kan.CIFAR_100.arms["kan-1"](0)
     assert 0 <= metrics["cifar100"] <= 1
     assert metrics["parameters"] == (kan.PIXELS * 10 + 10 * 10 + 10 * 100) * (10 + 1 - 1 + 2)
     assert kan.CIFAR_100.recipe("kan-1")["data"] == "cifar100"

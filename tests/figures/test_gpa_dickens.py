@@ -5,11 +5,10 @@ import numpy as np
 from chapters.figures.gpa_dickens import banks
 
 
-def test_banks_have_one_top_labels_at_the_rim_and_dotted_marks():
+def test_banks_share_their_axes_have_labels_at_the_rim_and_dotted_marks():
     curves = {name: np.ones((2, 3)) * height for height, name in enumerate("abcd", start=1)}
-    axes = banks(curves, columns=2, width=2, top=20, marks={"b": 7}).axes
-    assert [one.get_ylim() for one in axes] == [(0, 20)] * 4
-    assert len({one.get_ylim() for one in banks(curves, columns=2).axes}) == 1
+    axes = banks(curves, columns=2, width=2, marks={"b": 7}).axes
+    assert len({one.get_ylim() for one in axes}) == 1
     assert [(bool(one.get_xlabel()), bool(one.get_ylabel())) for one in axes] == [
         (False, True), (False, False), (True, True), (True, False),
     ]  # fmt: skip

@@ -8,12 +8,6 @@ from chapters.figures import looking_inside as figures
 from gkalib.viz import style
 
 
-def test_patches_are_blocks_from_zero_to_the_largest(axes):
-    image = figures.patches(axes, torch.tensor([[0.5, 1.0], [2.0, 1.5]]), title="map")
-    assert image.get_interpolation() == "nearest" and image.get_clim() == (0.0, 2.0)
-    assert figures.patches(axes, torch.ones(2, 2), largest=4).get_clim() == (0.0, 4.0)
-
-
 def test_maps_beside_their_pictures_have_one_scale():
     figure = figures.beside(torch.rand(2, 8, 8), {"one": torch.rand(2, 4), "none": torch.zeros(2, 4)})
     maps = np.array(figure.axes[:-1]).reshape(2, 3)[:, 1:]

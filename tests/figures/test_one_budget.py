@@ -133,11 +133,10 @@ def test_an_interval_has_its_row_its_ends_and_the_mark_of_its_verdict(axes):
         assert (dot.get_fillstyle() == "full") is filled
 
 
-def test_an_arm_without_a_judgment_has_an_empty_row_and_one_outside_stands_at_the_edge(axes):
-    figures.intervals(axes, FOUND, delta=0.01, order=["d", "b", "a", "c"], limits=(-0.1, 0.1))
-    assert rows(axes) == ["d", "b", "a", "c"] and axes.get_xlim() == (-0.1, 0.1)
-    assert _of(axes.lines[1:], 0) == []
-    (arrow,) = _of(axes.lines[1:], 1)
+def test_an_arm_outside_the_limits_stands_at_the_edge(axes):
+    figures.intervals(axes, FOUND, delta=0.01, limits=(-0.1, 0.1))
+    assert axes.get_xlim() == (-0.1, 0.1)
+    (arrow,) = _of(axes.lines[1:], 2)
     assert arrow.get_marker() == "<" and arrow.get_xdata()[0] == -0.1
     assert [text.get_text() for text in axes.texts] == ["−0.3"]
     assert axes.yaxis_inverted()

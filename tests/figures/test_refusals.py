@@ -19,7 +19,6 @@ from chapters.figures import (
     language_models,
     looking_inside,
     non_local_means,
-    one_budget,
     triton_backward,
 )
 from chapters.figures import landscapes_and_spectra as landscapes
@@ -28,7 +27,6 @@ from gkalib.analysis.landscape import Surface, trajectory_plane
 from gkalib.bench.roofline import STATED
 from gkalib.kernels import Laplace
 from gkalib.models import GPTConfig
-from tests.judgments import FOUND
 
 SIZES = GPTConfig(vocab_size=7, context=8, dim=8, depth=1, num_heads=1)
 IMAGES = {"dark": [np.ones((4, 4))] * 3}
@@ -67,7 +65,6 @@ REFUSALS = {
     "an excerpt has 9 tokens, and the text only 9": lambda: language_models.usual_run(
         torch.zeros(9, dtype=torch.long), SIZES, steps=1
     ),
-    "^patches: a map has two axes": lambda: looking_inside.patches(axes(), np.ones(4)),
     r"argument 2 is shorter than": lambda: looking_inside.beside(
         torch.rand(2, 8, 8), {"one": torch.rand(1, 4)}
     ),
@@ -89,7 +86,6 @@ REFUSALS = {
     "two matrices are compared, not 1": lambda: non_local_means.spectra(
         {"one": ([1.0], np.ones((1, 1)))}, shape=(1, 1)
     ),
-    "no row for b, c": lambda: one_budget.intervals(axes(), FOUND, delta=0.01, order=["a"]),
     "two-sided window, blocks 0 to 7; not causal, 8": lambda: triton_backward.owners("causal", 8),
     "argument 2 is shorter": lambda: vision.images([axes()], []),
 }

@@ -1,7 +1,6 @@
-"""Kolmogorov–Arnold attention: its formula, what layers share and what it refuses."""
+"""Kolmogorov–Arnold attention: its weights, what layers share and what it refuses."""
 
 import copy
-import math
 
 import pytest
 import torch
@@ -33,22 +32,6 @@ def _universal(**options) -> tuple[KolmogorovArnoldAttention, KolmogorovArnoldAt
     given = {"length": LENGTH, "rank": 3, "grid": 2, "dtype": F64, **options}
     layer = attention("karat", mode="universal", **given).for_model(16, 4, length=LENGTH)
     return layer(16, 4), layer(16, 4)
-
-
-def test_the_layer_is_the_papers_formula():
-    layer, x = _layer(), _tokens()
-    q, k, v = (m(x).unflatten(-1, (4, 4)).transpose(1, 2) for m in (layer.query, layer.key, layer.value))
-    a = q @ k.mT / math.sqrt(4)
-    units, mix = layer.normalizer.first, layer.normalizer.second.weight
-    cos = torch.stack([a.cos(), (2 * a).cos()], -1)
-    sin = torch.stack([a.sin(), (2 * a).sin()], -1)
-    c = units.coefficients
-    series = torch.einsum("bhnqm,hpqm->bhnpq", cos, c[..., :2]) + torch.einsum(
-        "bhnqm,hpqm->bhnpq", sin, c[..., 2:]
-    )
-    features = (units.basis_scale[:, None] * series).sum(-1)
-    weights = torch.einsum("hkr,bhnr->bhnk", mix, features)
-    equal(layer(x), layer.proj((weights @ v).transpose(1, 2).flatten(2)))
 
 
 def test_universal_layers_share_storage_and_gradients_add_up():

@@ -5,7 +5,6 @@ import torch
 
 from gkalib import attention, replace_attention, smooth
 from gkalib.layers import Smoother
-from gkalib.layers.parts import merge
 from gkalib.normalizers import TopK
 from gkalib.smoothing import Dense
 from gkalib.smoothing.local_line import LocalLine
@@ -32,26 +31,6 @@ def test_parallax_starts_as_softmax_attention():
     equal(made(x, is_causal=True), softmax(x, is_causal=True))
     made.slope.weight.data.normal_()
     assert (made(x) - softmax(x)).abs().max() > 1e-3
-
-
-def test_parallax_is_its_formula():
-    made, x = layer("parallax"), tokens()
-    query, key, value = made.project(x, x)
-    slope = made.heads(made.slope(x))
-    weights = torch.softmax(query @ key.mT / 8**0.5, -1)
-    along = (slope * (weights @ key)).sum(-1, keepdim=True)
-    equal(made(x), made.proj(merge(weights @ value * (1 + along) - (weights * (slope @ key.mT)) @ value)))
-
-
-def test_with_the_solution_for_its_slope_parallax_is_local_linear_attention():
-    query, key, value = (torch.randn(2, 4, 16, 8, dtype=torch.float64) for _ in range(3))
-    weights = torch.softmax(query @ key.mT / 8**0.5, -1)
-    mean = weights @ key
-    far = key[:, :, None] - mean[:, :, :, None]
-    spread = (far * weights[..., None]).mT @ far + 0.3 * torch.eye(8, dtype=torch.float64)
-    slope = torch.linalg.solve(spread, mean - query)
-    out = smooth(query, key, value, normalizer=LocalLine(slope=slope))
-    equal(out, smooth(query, key, value, degree=1, ridge=0.3))
 
 
 def test_a_ridge_is_learned_or_given():

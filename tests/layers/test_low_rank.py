@@ -5,7 +5,7 @@ import torch
 
 from gkalib.layers import attention
 from gkalib.masks import KeyPadding
-from gkalib.smoothing import Nystrom, compute_weights, smooth
+from gkalib.smoothing import Nystrom, smooth
 from tests.tolerance import equal
 
 LENGTH = 12
@@ -86,14 +86,6 @@ def test_what_nystrom_cannot_do_it_says():
         module(x, context=x[:, :8])
     with pytest.raises(ValueError, match="4 landmarks are more than the 3 tokens"):
         module(x[:, :3])
-
-
-def test_skyformers_weights_are_the_papers_scaled_exponentials():
-    problem = layer("skyformer").problem(tokens())
-    query, key, root_d = problem.query, problem.key, 8**0.5
-    d_query, d_key = ((one.square().sum(-1) / root_d).exp() for one in (query, key))
-    scaled = d_query[..., None] ** -0.5 * (query @ key.mT / root_d).exp() * d_key[..., None, :] ** -0.5
-    equal(compute_weights(problem), scaled)
 
 
 def test_skyformer_takes_at_most_128_landmarks_and_no_more_than_tokens():

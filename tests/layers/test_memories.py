@@ -17,7 +17,6 @@ from tests.layers.test_variant_laws import layer, tokens
 from tests.tolerance import equal, oracle
 
 MEMORIES = ["gated", "delta", "gated_delta", "mesa"]
-GATED = {"gated": "gated", "delta": "gated_delta", "mesa": "mesa"}
 B, H, N, D, E = 2, 3, 33, 8, 5
 
 
@@ -80,52 +79,6 @@ def test_fact_1_a_gated_memory_is_a_kernel_on_a_clock(form):
     weights = (query @ key.mT) * (clock[..., :, None] - clock[..., None, :]).exp()
     out = compute_output(problem(query, key, value, decay=decay), Memory("gated", form, chunk=8))
     within(1e-14, out, weights.tril() @ value)
-
-
-def test_fact_2_the_delta_rule_recalls_the_last_pair_and_forgets_along_its_key():
-    _, key, value = pairs()
-    last = compute_output(problem(key, key, value), Memory("delta"))
-    within(1e-14, last, value)  # S_t k_t = v_t at every t
-    first = torch.cat([key[:, :, :1], -key[:, :, :1]], 2)  # the second key lies along the first
-    within(1e-14, state_of("delta", first, value[:, :, :2])[:, :, 0], -value[:, :, 1])
-
-
-def test_fact_2_what_memories_recall():
-    eye = torch.eye(D, dtype=torch.float64).expand(B, H, D, D)
-    values = draw(B, H, D, E)
-    within(1e-15, state_of("gated", eye, values), values)
-    torch.manual_seed(0)
-    keys, values = normalize(draw(200, 4, 24, 32), dim=-1), draw(200, 4, 24, E)
-    errors = {
-        rule: ((state_of(rule, keys, values, ridge=torch.full((4,), ridge)) - values) ** 2)
-        .sum(-1)
-        .mean()
-        .item()
-        for rule, ridge in (("gated", 1.0), ("delta", 1.0), ("mesa", 1e-3))
-    }
-    assert errors["gated"] == pytest.approx(23 / 32 * E, rel=0.02)
-    assert errors["mesa"] < 0.01 < errors["delta"] < 0.7 * errors["gated"]
-    ridges = [
-        (state_of("mesa", keys, values, ridge=torch.full((4,), ridge, dtype=torch.float64)) - values)
-        .abs()
-        .max()
-        for ridge in (1e-2, 1e-4, 1e-6)
-    ]
-    assert ridges[2] < ridges[1] / 10 < ridges[0] / 100
-
-
-def test_fact_3_a_step_does_not_expand_for_unit_keys_and_can_for_longer_ones():
-    key = normalize(draw(D), dim=0)
-    for rate in torch.linspace(0, 2, 9, dtype=torch.float64):
-        within(
-            1e-15, torch.linalg.matrix_norm(torch.eye(D) - rate * torch.outer(key, key), 2), torch.ones(())
-        )
-    long = 2 * key
-    within(
-        1e-14, torch.linalg.matrix_norm(torch.eye(D) - 1.5 * torch.outer(long, long), 2), torch.tensor(5.0)
-    )
-    made = layer("delta")
-    assert (made.problem(tokens()).key.norm(dim=-1) - 1).abs().max() < 1e-14
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])

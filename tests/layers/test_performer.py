@@ -139,10 +139,3 @@ def test_blocks_are_orthogonal_and_lengths_are_gaussian():
         equal(gram, gram.diagonal().diag())
     lengths = _library_draws().square().sum(-1)  # chi-squared with d degrees of freedom: mean d
     assert _errors(lengths.flatten(), DIM) < 4
-
-
-def test_the_kernel_refuses():
-    with pytest.raises(ValueError, match="PositiveRandom: no stabilizer 'mean'"):
-        PositiveRandom(4, 4, stabilizer="mean")
-    with pytest.raises(ValueError, match="PositiveRandom: floor must be zero or positive, not -1"):
-        PositiveRandom(4, 4, floor=-1.0)

@@ -112,12 +112,6 @@ def test_the_unnormalized_form_is_the_softmax_form_times_its_mass():
     )
 
 
-def test_gamma_is_the_articles_unless_given():
-    layer = attention("rbf")(32, 2)
-    assert layer.kernel.sigma == pytest.approx(math.sqrt(2), rel=1e-15)
-    assert attention("rbf", gamma=2.0)(32, 2).kernel.sigma == 0.5
-
-
 def test_half_the_articles_gamma_is_softmax_attention_without_votes():
     x = _normal(1, 7, 16)
     dot = attention("softmax")(16, 2).double()

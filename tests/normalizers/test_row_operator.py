@@ -216,13 +216,6 @@ def test_multiplications_are_the_papers_gflops(layers_times_heads, grid, printed
     assert both.macs_per_row == operator.macs_per_row + full.macs_per_row
 
 
-def test_zero_coefficients_give_zero_weights():
-    operator = _operator()
-    with torch.no_grad():
-        operator.first.coefficients.zero_()
-    assert (operator(_scores()) == 0).all()
-
-
 def test_without_a_base_the_weights_have_period_two_pi():
     scores = _scores()
     turned = scores.clone()

@@ -263,10 +263,10 @@ def test_depth_twenty():
 @broken_by(
     "analysis.rollout",
     (
-        "step = (1 - share) * discarded(layer.mean(1), discard, per=per)",
+        "step = (1 - share) * discarded(layer.mean(1), discard)",
         "step = discarded(layer.mean(1), discard)",
     ),
-    ("discarded(layer.mean(1), discard, per=per)", "discarded(layer.amax(1), discard, per=per)"),
+    ("discarded(layer.mean(1), discard)", "discarded(layer.amax(1), discard)"),
     ("residual: float | Sequence[float] = 0.5,", "residual: float | Sequence[float] = 0.1,"),
 )
 @broken_by("analysis.metrics", ("DISCARDS = (0.0, 0.5, 0.9)", "DISCARDS = (0.0, 0.5)"))

@@ -53,21 +53,6 @@ def test_gradcheck_normalizers_and_masks(mask, normalizer):
     )
 
 
-def test_gradcheck_bank():
-    bank = kernels.DecayingPeriodicBank(4, 3, length=8.0, tau=(2.0, 6.0)).double()
-    names, values = zip(*bank.named_parameters(), strict=True)
-    query, key, value = (tensor.detach() for tensor in _small())
-
-    def smoothed(*parameters):
-        def score(q, k, lag):
-            return torch.func.functional_call(bank, dict(zip(names, parameters, strict=True)), (q, k, lag))
-
-        lag = torch.arange(4)[:, None] - torch.arange(4)
-        return score(query, key, lag) @ value
-
-    assert torch.autograd.gradcheck(smoothed, values, fast_mode=True)
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_gradient_is_finite_at_equal_points(kernel):
     function = KERNELS[kernel].make(8)

@@ -1,7 +1,5 @@
 """The laws that make a smoother a smoother, over kernels, normalizers and masks."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 
 import gkalib
 from gkalib import kernels, masks, normalizers, smoothing
-from tests.cases import HEADS, KERNELS, MASKS, NORMALIZERS, tensors
+from tests.cases import KERNELS, MASKS, NORMALIZERS, tensors
 from tests.tolerance import equal
 
 AVERAGES = [name for name, make in NORMALIZERS.items() if make().averages]
@@ -134,97 +132,6 @@ def test_any_shape(n, m, d, e, seed):
         equal(
             gkalib.smooth(query, key, value, kernels.Gaussian(2.0), mask=masks.Causal(), method=method), exact
         )
-
-
-def test_gaussian_removes_a_prior_from_the_dot_product():
-    """exp(q·k/√d) is the Gaussian of σ² = √d over samples of prior weight exp(‖k‖²/(2√d))."""
-    query, key, _ = tensors("grouped")
-    d = query.shape[-1]
-    prior = key.square().sum(-1).repeat_interleave(2, 1)[:, :, None] / (2 * math.sqrt(d))
-    scores = kernels.Gaussian(d**0.25).log(query, key.repeat_interleave(2, 1)) + prior
-    equal(normalizers.RowSum()(scores), gkalib.attention_weights(query, key, kernels.ExpDot()))
-
-
-def test_on_the_sphere_the_gaussian_is_softmax():
-    query, key, value = (torch.nn.functional.normalize(t, dim=-1) for t in tensors("long"))
-    sigma = 0.7
-    equal(
-        gkalib.smooth(query, key, value, kernels.Gaussian(sigma)),
-        gkalib.smooth(query, key, value, kernels.ExpDot(1 / sigma**2)),
-    )
-
-
-def test_a_key_moved_far_away_is_ignored_by_the_gaussian_alone():
-    query, key, _ = tensors("odd")
-    key = key.clone()
-    key[:, :, 3] *= 1e7
-    gaussian = gkalib.attention_weights(query, key, kernels.Gaussian(1.0))[..., 3]
-    dot = gkalib.attention_weights(query, key, kernels.ExpDot())[..., 3]
-    assert gaussian.max() == 0
-    ignored, taken = dot < 1e-6, dot > 1 - 1e-6
-    assert (ignored | taken).all() and ignored.any() and taken.any()
-
-
-def test_unnormalized_over_its_sum_is_the_row_sum():
-    query, key, value, function = _odd("gaussian")
-    summed = gkalib.smooth(
-        query, key, torch.ones_like(value), function, normalizer=normalizers.Unnormalized()
-    )
-    plain = gkalib.smooth(query, key, value, function, normalizer=normalizers.Unnormalized())
-    equal(plain / summed, gkalib.smooth(query, key, value, function))
-
-
-class TestOneTensor:
-    """Query, key and value the same tensor: a reversible Markov chain on tokens."""
-
-    sigma = torch.linspace(0.7, 3.0, HEADS, dtype=torch.float64)
-
-    def _weights(self, x: torch.Tensor, sigma=None, **slots) -> torch.Tensor:
-        return gkalib.attention_weights(
-            x, x, kernels.Gaussian(self.sigma if sigma is None else sigma), **slots
-        )
-
-    def test_detailed_balance(self):
-        x = tensors("odd")[0]
-        stationary = kernels.Gaussian(self.sigma)(x, x).sum(-1, keepdim=True)
-        flow = stationary * self._weights(x)
-        equal(flow, flow.mT)
-
-    def test_spectrum_is_real_and_in_the_unit_interval(self):
-        values = torch.linalg.eigvals(self._weights(tensors("odd")[0]))
-        assert values.imag.abs().max() < 1e-10
-        assert values.real.min() > -1e-10 and values.real.max() < 1 + 1e-10
-
-    def test_narrow_is_the_identity_and_wide_is_the_mean(self):
-        x = tensors("odd")[0]
-        equal(self._weights(x, 1e-3), torch.eye(N, dtype=torch.float64).expand(2, HEADS, N, N))
-        wide = self._weights(x, 1e9, mask=masks.Causal(), method="dense")
-        uniform = (
-            torch.ones(N, N, dtype=torch.float64).tril()
-            / torch.arange(1, N + 1, dtype=torch.float64)[:, None]
-        )
-        equal(wide, uniform.expand_as(wide))
-
-    def test_first_causal_row_is_the_identity(self):
-        x = tensors("odd")[0]
-        equal(gkalib.smooth(x, x, x, kernels.Gaussian(1.0), mask=masks.Causal())[:, :, 0], x[:, :, 0])
-
-    def test_equal_tokens_are_a_fixed_point(self):
-        x = tensors("odd")[0][:, :, :1].expand(-1, -1, N, -1)
-        equal(gkalib.smooth(x, x, x, kernels.Gaussian(1.0)), x)
-
-    def test_window_as_long_as_the_sequence_is_causal(self):
-        x = tensors("odd")[0]
-        equal(self._weights(x, mask=masks.Causal() & masks.Window(N)), self._weights(x, mask=masks.Causal()))
-
-    def test_euler_identity_gives_the_gradient_of_sigma(self):
-        """dL/dlog σ = Σ ⟨out, dout⟩ − ⟨x, dx⟩, because out(λx, λσ) = λ out(x, σ)."""
-        x = tensors("odd")[0].requires_grad_()
-        log_sigma = self.sigma.log().requires_grad_()
-        out = gkalib.smooth(x, x, x, kernels.Gaussian(log_sigma.exp()))
-        upstream = torch.randn_like(out)
-        dx, dlog_sigma = torch.autograd.grad((out * upstream).sum(), (x, log_sigma))
-        equal(dlog_sigma, ((out * upstream) - (x * dx)).sum((0, 2, 3)).detach())
 
 
 IN_MIND = {  # a kernel for each method

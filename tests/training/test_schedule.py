@@ -1,11 +1,8 @@
-"""The learning rate of every step: against its formulas, and against PyTorch's and timm's schedulers."""
+"""The learning rate of every step is its formula's."""
 
 import math
 
 import pytest
-import torch
-from timm.scheduler.cosine_lr import CosineLRScheduler
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from gkalib.training.optim import learning_rate
 from tests.training.runs import text_run
@@ -14,16 +11,6 @@ from tests.training.runs import text_run
 def _rates(**settings) -> list[float]:
     run = text_run(**settings)
     return [learning_rate(run, step) for step in range(run.steps)]
-
-
-def _theirs(schedule, optimizer, steps: int) -> list[float]:
-    """What a scheduler of PyTorch sets for each step."""
-    rates = []
-    for _ in range(steps):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        schedule.step()
-    return rates
 
 
 def test_the_warm_up_is_a_line_and_the_rest_half_a_cosine():
@@ -46,25 +33,3 @@ def test_the_trapezoid_rises_stays_and_falls_in_lines():
 
 def test_without_cooldown_the_trapezoid_stays_up():
     assert _rates(steps=20, lr=0.5, schedule="trapezoid", cooldown=0.0) == [0.5] * 20
-
-
-def test_pytorchs_line_and_cosine_are_the_same():
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1e-3)
-    rise = LinearLR(optimizer, start_factor=1e-5, total_iters=12)
-    fall = CosineAnnealingLR(optimizer, T_max=38, eta_min=1e-5)
-    theirs = _theirs(SequentialLR(optimizer, [rise, fall], milestones=[12]), optimizer, 50)
-    ours = _rates(steps=50, warmup=12, lr=1e-3, warmup_lr=1e-8, final_lr=1e-5)
-    assert ours == pytest.approx(theirs, rel=1e-9)
-
-
-def test_timms_cosine_is_the_same_where_its_cosine_starts_after_the_warm_up():
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1e-3)
-    timm = CosineLRScheduler(
-        optimizer, t_initial=45, lr_min=1e-6, warmup_t=5, warmup_lr_init=1e-6, warmup_prefix=True
-    )
-    theirs = []
-    for step in range(50):
-        timm.step(step)
-        theirs.append(optimizer.param_groups[0]["lr"])
-    ours = _rates(steps=50, warmup=5, lr=1e-3, warmup_lr=1e-6, final_lr=1e-6)
-    assert ours == pytest.approx(theirs, rel=1e-9)

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from gkalib import capture_attention, gpt, vit
 from gkalib.analysis import banks, class_row, patch_rows, received, rollout, spectrum_metrics
-from gkalib.analysis.landscape import snapshot
+from gkalib.analysis.landscape import loss_on, snapshot, trajectory_plane
 from gkalib.analysis.spectrum import effective_rank, singular_values
 from gkalib.models import GPTConfig, ViTConfig
 from gkalib.viz import figures, maps
@@ -103,7 +103,8 @@ def test_figures_and_metrics(attention: list[torch.Tensor]):
         asked.append(1)
         return cross_entropy(model(images), labels)
 
-    made = figures.spectrum_figures(model, attention, snapshots, loss, points=5)
+    plane = trajectory_plane(snapshots)
+    made = figures.spectrum_figures(model, attention, (plane, loss_on(plane, model, loss, points=5)))
     assert set(made) == {"spectra", "histograms", "landscape"} and len(asked) == 25
     assert all(torch.equal(snapshots[-1][name], one) for name, one in model.named_parameters())
     texts = {name: str(digest(figure)) for name, figure in made.items()}

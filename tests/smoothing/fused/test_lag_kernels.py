@@ -37,10 +37,11 @@ def gradients(kernel: Kernel, tensors: list[Tensor], causal: bool, method: str) 
 
 
 @FLOAT64
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both ways"])
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("lags", LAGS)
-def test_values_and_gradients_are_the_references(lags: str, content: str, causal: bool):
+def test_values_and_gradients_are_the_references(lags: str, content: str):
+    """Causal and both ways in turn."""
+    causal = (list(CONTENTS).index(content) + list(LAGS).index(lags)) % 2 == 0
     kernel = (CONTENTS[content]() * LAGS[lags]()).double()
     for parameter in kernel.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
