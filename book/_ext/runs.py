@@ -35,6 +35,7 @@ WHOLE = {
     "gpa-characters": ("gpa",),
     "gpa-novels": ("gpa",),
     "gpa-novels-1000": ("gpa",),
+    "gpa-novels-3000": ("gpa",),
     "gpa-bump": ("gpa",),
     "rbf-arms": ("rbf-tiny",),
     "rbf-stories": ("rbf-tiny",),

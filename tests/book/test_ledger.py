@@ -147,7 +147,7 @@ def test_two_runs_that_land_are_shown_without_a_verdict(store):
 
 def novels(store: Path, seeds: int, gains: dict[str, float], **changes) -> None:
     """Runs of the experiment on Dickens land: each arm's loss beside 1.5, with a little noise."""
-    for number_of_arm, (arm, recipe) in enumerate(stated("gpa-novels-1000").arms.items()):
+    for number_of_arm, (arm, recipe) in enumerate(stated("gpa-novels-3000").arms.items()):
         for seed in range(seeds):
             loss = 1.5 - gains.get(arm, 0.0) + 1e-3 * ((3 * seed + 5 * number_of_arm) % 7)
             landed(
@@ -155,7 +155,7 @@ def novels(store: Path, seeds: int, gains: dict[str, float], **changes) -> None:
                 arm,
                 0.0,
                 **{
-                    "experiment": "gpa-novels-1000",
+                    "experiment": "gpa-novels-3000",
                     "scale": "reduced",
                     "seed": seed,
                     "recipe": dict(recipe),
@@ -183,10 +183,10 @@ def test_an_experiment_that_lands_decides_its_claims(store, seeds, gains, status
     papers = Papers(store)
     proof = Judge(ROOT, papers).proof(papers.cells["gpa"][CLAIM])
     assert (proof.status, proof.verdict) == (status, verdict)
-    assert "gpa-novels-1000" in proof.reason and "beside rotary positions (both)" in proof.reason
+    assert "gpa-novels-3000" in proof.reason and "beside rotary positions (both)" in proof.reason
     if seeds:
         assert (
-            "0.82M of 12.7M, context 128, Dickens, lines of 70, 1,000 steps of 16" in proof.reason
+            "0.82M of 12.7M, context 128, Dickens, lines of 70, 3,000 steps of 16" in proof.reason
             and f"{seeds} seeds" in proof.reason
         )
 
@@ -209,7 +209,7 @@ def test_on_other_data_a_claim_is_not_reproduced(store):
 )
 def test_a_claim_needs_every_arm_that_it_compares(store, arm, status, verdict):
     novels(store, 5, {"both": 0.1, "both-fast": 0.1})
-    for run in (store / "gpa-novels-1000").glob(f"{arm}-reduced-*"):
+    for run in (store / "gpa-novels-3000").glob(f"{arm}-reduced-*"):
         shutil.rmtree(run)
     papers = Papers(store)
     proof = Judge(ROOT, papers).proof(papers.cells["gpa"][CLAIM])
