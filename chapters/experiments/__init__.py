@@ -37,6 +37,7 @@ FILES = {
     "one-budget-images": "one_budget",
     "one-budget-images-faster": "one_budget",
     "one-budget-text": "one_budget",
+    "rate-sensitivity": "rate_sensitivity",
     "rbf-arms": "rbf",
     "rbf-stories": "rbf",
     "recall": "recall",
