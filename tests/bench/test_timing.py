@@ -22,7 +22,7 @@ def test_inputs_are_rotated_out_of_the_cache(monkeypatch):
 def test_a_number_on_a_cpu_is_the_mean_of_a_call_in_a_block_of_runs():
     seen: list[int] = []
     ms = timing.times([lambda: seen.append(0)] * 2, "cpu", seconds=0.01)
-    assert len(ms) > 1 and len(seen) > 20 * len(ms)
+    assert len(seen) > 20 * len(ms) > 0
 
 
 def test_what_calls_return_lives_until_the_last_of_them_has_run():
